@@ -25,25 +25,20 @@ pub(crate) struct Floors {
 
 #[derive(Debug, Default)]
 struct Known {
-    kept: HashMap<Name, Kept>,
-    idle: IdleNames,
+    names: HashMap<Name, Kept>,
+    /// The names without keepers, by the order in which they became idle.
+    idle: BTreeMap<u64, Name>,
+    last_mark: u64,
 }
 
-/// The state of a name that is held or waited for.
+/// The state of one name.
 #[derive(Debug, Default)]
 struct Kept {
     highest: Option<Token>,
     /// The number of leases and requests that keep this name.
     keepers: u32,
-}
-
-/// The highest tokens of names that nothing keeps.
-#[derive(Debug, Default)]
-struct IdleNames {
-    highest: HashMap<Name, (Token, u64)>,
-    /// The same names, by the order in which they became idle.
-    order: BTreeMap<u64, Name>,
-    last_mark: u64,
+    /// Its mark among the idle names; 0 while it has keepers.
+    mark: u64,
 }
 
 /// The floor of one name, kept for as long as a lease or a request of this name lives.
@@ -72,20 +67,22 @@ impl Floors {
 
     /// Remembers the floor of this name until as many keepers were removed as were added.
     pub(crate) fn add_keeper(&self, name: &Name) {
-        self.known().keep(name);
+        self.known().change(name, |kept| kept.keepers += 1);
     }
 
     /// Takes back one [`add_keeper`](Self::add_keeper).
     pub(crate) fn remove_keeper(&self, name: &Name) {
         // In a forked child the lock may be held by a thread that is not there.
         if !self.home.is_forked() {
-            self.known().leave(name);
+            let leave = |kept: &mut Kept| kept.keepers = kept.keepers.saturating_sub(1);
+            self.known().change(name, leave);
         }
     }
 
     /// Raises the floor of this name to a token; a lower token has no effect.
     pub(crate) fn raise(&self, name: &Name, token: Token) {
-        self.known().raise(name, token);
+        let raise = |kept: &mut Kept| kept.highest = kept.highest.max(Some(token));
+        self.known().change(name, raise);
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -96,7 +93,7 @@ impl Floors {
 impl Floor {
     /// Returns the highest token seen of this name.
     pub(crate) fn get(&self) -> Option<Token> {
-        self.floors.known().kept.get(&self.name)?.highest
+        self.floors.known().names.get(&self.name)?.highest
     }
 
     /// Does the same as [`Floors::raise`].
@@ -112,55 +109,26 @@ impl Drop for Floor {
 }
 
 impl Known {
-    fn keep(&mut self, name: &Name) {
-        let idle = &mut self.idle;
-        let kept = self.kept.entry(name.clone()).or_insert_with(|| Kept {
-            highest: idle.take(name),
-            keepers: 0,
-        });
-        kept.keepers += 1;
-    }
-
-    fn leave(&mut self, name: &Name) {
-        let Some(kept) = self.kept.get_mut(name) else {
+    /// Changes what is known of a name. One without keepers and token is forgotten at once; of those without keepers, the
+    /// one that was changed longest ago if there are too many.
+    fn change(&mut self, name: &Name, change: impl FnOnce(&mut Kept)) {
+        let kept = self.names.entry(name.clone()).or_default();
+        self.idle.remove(&std::mem::take(&mut kept.mark));
+        change(kept);
+        if kept.keepers > 0 {
             return;
-        };
-        kept.keepers = kept.keepers.saturating_sub(1);
-        if kept.keepers == 0
-            && let Some((name, kept)) = self.kept.remove_entry(name)
-            && let Some(highest) = kept.highest
-        {
-            self.idle.put(name, highest);
         }
-    }
-
-    fn raise(&mut self, name: &Name, token: Token) {
-        match self.kept.get_mut(name) {
-            Some(kept) => kept.highest = kept.highest.max(Some(token)),
-            None => {
-                let highest = self.idle.take(name).max(Some(token)).unwrap_or(token);
-                self.idle.put(name.clone(), highest);
-            }
+        if kept.highest.is_none() {
+            self.names.remove(name);
+            return;
         }
-    }
-}
-
-impl IdleNames {
-    fn take(&mut self, name: &Name) -> Option<Token> {
-        let (highest, mark) = self.highest.remove(name)?;
-        self.order.remove(&mark);
-        Some(highest)
-    }
-
-    /// Takes a name in that is not here, and forgets the oldest one if there are too many.
-    fn put(&mut self, name: Name, highest: Token) {
         self.last_mark += 1;
-        self.order.insert(self.last_mark, name.clone());
-        self.highest.insert(name, (highest, self.last_mark));
-        if self.order.len() > IDLE_NAMES
-            && let Some((_, oldest)) = self.order.pop_first()
+        kept.mark = self.last_mark;
+        self.idle.insert(self.last_mark, name.clone());
+        if self.idle.len() > IDLE_NAMES
+            && let Some((_, oldest)) = self.idle.pop_first()
         {
-            self.highest.remove(&oldest);
+            self.names.remove(&oldest);
         }
     }
 }
@@ -189,7 +157,7 @@ mod tests {
     }
 
     fn knows(floors: &Floors, index: usize) -> bool {
-        floors.known().idle.highest.contains_key(&name(index))
+        floors.known().names.contains_key(&name(index))
     }
 
     #[test]
@@ -211,8 +179,8 @@ mod tests {
         floors.raise(&name(IDLE_NAMES + 1), token(1));
         assert!(knows(&floors, 0) && knows(&floors, 1));
         assert!(!knows(&floors, 2) && !knows(&floors, 3));
-        assert_eq!(floors.known().idle.highest.len(), IDLE_NAMES);
-        assert_eq!(floors.known().idle.order.len(), IDLE_NAMES);
+        assert_eq!(floors.known().names.len(), IDLE_NAMES);
+        assert_eq!(floors.known().idle.len(), IDLE_NAMES);
     }
 
     #[test]
@@ -237,8 +205,8 @@ mod tests {
         held.iter().for_each(|floor| floor.raise(token(9)));
         assert!(held.iter().all(|floor| floor.get() == Some(token(9))));
         drop(held);
-        assert_eq!(floors.known().idle.order.len(), IDLE_NAMES);
-        assert!(floors.known().kept.is_empty());
+        assert_eq!(floors.known().idle.len(), IDLE_NAMES);
+        assert_eq!(floors.known().names.len(), IDLE_NAMES);
     }
 
     #[test]
@@ -246,6 +214,6 @@ mod tests {
         let floors = floors();
         drop(floors.keep(name(1)));
         let known = floors.known();
-        assert!(known.kept.is_empty() && known.idle.order.is_empty());
+        assert!(known.names.is_empty() && known.idle.is_empty());
     }
 }

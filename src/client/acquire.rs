@@ -123,8 +123,7 @@ impl Acquiring {
             timer.attempted(trigger.unwrap_or(look.trigger()));
             let now = self.clock.now();
             let queued = look.queue_position();
-            let patience = Patience::Until(ends_at);
-            let asked = self.ask(&mut pending, patience, queued, ends_at);
+            let asked = self.ask(&mut pending, Patience::Until(ends_at), queued, ends_at);
             let found = match asked.await {
                 Ok(Some(Attempt::Acquired(lease))) => {
                     look.granted(self.timing.ttl());
@@ -144,10 +143,9 @@ impl Acquiring {
             self.report(&found);
             look.found(found.clone());
             trigger = matches!(found, Found::Failed(_)).then_some(Trigger::Retry);
-            match found {
-                Found::Failed(error) if self.outage == OutagePolicy::Fail => return Err(error),
-                found if now >= ends_at => return Err(self.timed_out(found)),
-                _ => {}
+            let is_final = trigger.is_some() && self.outage == OutagePolicy::Fail;
+            if is_final || now >= ends_at {
+                return Err(self.timed_out(found));
             }
         }
     }

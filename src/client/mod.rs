@@ -9,7 +9,6 @@ mod owner;
 mod permits;
 mod pools;
 mod request;
-mod start;
 #[cfg_attr(
     not(feature = "internals"),
     expect(unreachable_pub, reason = "the feature `internals` re-exports it")
@@ -21,6 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::{FutureExt as _, Shared};
+use parking_lot::Mutex;
+
 pub use self::acquire::Attempt;
 pub use self::all::LeaseSet;
 pub use self::builder::ClientBuilder;
@@ -29,9 +31,9 @@ pub use self::once::Fire;
 pub use self::owner::{Owner, Share};
 use self::pools::Pools;
 pub use self::request::LeaseRequest;
-use self::start::Start;
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floors;
+use crate::future::{BoxFuture, shielded};
 use crate::group::Group;
 use crate::holder::ClientId;
 use crate::home::Home;
@@ -68,9 +70,13 @@ pub struct Client {
     pub(crate) inner: Arc<Inner>,
 }
 
+/// The start of the watchdog for the first lease, shared by all callers. The work is done by the watchdog's own thread, so
+/// it goes on while no caller polls it, and a caller that gives up, or that is never polled again, delays no other.
+type Starting = Shared<BoxFuture<'static, Result<Arc<Watchdog>, Error>>>;
+
 pub(crate) struct Inner {
     store: Arc<dyn Store>,
-    watchdog: Start,
+    watchdog: Mutex<Option<Starting>>,
     hub: Hub,
     pools: Pools,
     id: ClientId,
@@ -107,7 +113,7 @@ impl Client {
                 hub: Hub::new(store.clone(), id, home.clone()),
                 store,
                 pools: Pools::default(),
-                watchdog: Start::default(),
+                watchdog: Mutex::default(),
                 id,
                 home,
                 timing,
@@ -292,7 +298,9 @@ impl Client {
         let clock = self.inner.store.clock();
         let ends_at = clock.now().after(limit);
         self.inner.hub.close();
-        let is_done = match self.inner.watchdog.get() {
+        let starting = self.inner.watchdog.lock().clone();
+        let started = starting.and_then(|starting| starting.now_or_never()?.ok());
+        let is_done = match started {
             Some(watchdog) => watchdog.shut_down(limit).await,
             None => true,
         };
@@ -328,16 +336,29 @@ impl Inner {
     }
 
     /// The watchdog, started for the first lease.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the start continues for the other callers and for the next.
     async fn watchdog(&self) -> Result<Arc<Watchdog>, Error> {
         self.check_open()?;
-        let begin = || {
-            let (store, floors) = (self.store.clone(), self.floors.clone());
-            Watchdog::start(store, floors, self.group, self.home.clone())
-        };
-        let watchdog = self.watchdog.get_or_begin(begin).await?;
+        let watchdog = shielded(self.starting()).await?;
         // A shutdown that came meanwhile found no watchdog to shut down.
         self.check_open()?;
         Ok(watchdog)
+    }
+
+    /// Returns the start that is under way or done, or begins one. A start that failed is not shared with later callers.
+    fn starting(&self) -> Starting {
+        let mut current = self.watchdog.lock();
+        if let Some(starting) = &*current
+            && !matches!(starting.clone().now_or_never(), Some(Err(_)))
+        {
+            return starting.clone();
+        }
+        let (store, floors) = (self.store.clone(), self.floors.clone());
+        let started = Watchdog::start(store, floors, self.group, self.home.clone());
+        let starting = started.map(|started| started.map(Arc::new)).boxed();
+        current.insert(starting.shared()).clone()
     }
 
     fn is_forked(&self) -> bool {

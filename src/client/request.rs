@@ -249,19 +249,7 @@ impl LeaseRequest {
             None => client.info.clone(),
             Some(label) => Arc::new(Info::here(Some(label))?),
         };
-        for limit in [self.limits.max_hold, self.limits.progress_within] {
-            if limit.is_some_and(|limit| limit.is_zero()) {
-                return Err(Error::invalid(
-                    "acquire refused: a limit of 0s would end the lease at once; expected more",
-                ));
-            }
-        }
-        if self.hold_at_least > MAX_KEEP {
-            return Err(Error::invalid(format!(
-                "acquire refused: hold_at_least of {:?}; expected at most {MAX_KEEP:?}",
-                self.hold_at_least
-            )));
-        }
+        check_hold(self.limits, self.hold_at_least)?;
         check_facts(client.store.facts(), self.order, timing.ttl())?;
         let name = Name::new(&self.name)?;
         if let Some(access) = self.access {
@@ -349,6 +337,23 @@ pub(super) async fn under<T>(
             WorkEnd::Done(ended.unwrap_or_else(|panic| resume_unwind(panic)))
         }
     }
+}
+
+/// Checks the limits of the hold.
+fn check_hold(limits: Limits, least: Duration) -> Result<(), Error> {
+    for limit in [limits.max_hold, limits.progress_within] {
+        if limit.is_some_and(|limit| limit.is_zero()) {
+            return Err(Error::invalid(
+                "acquire refused: a limit of 0s would end the lease at once; expected more",
+            ));
+        }
+    }
+    if least > MAX_KEEP {
+        return Err(Error::invalid(format!(
+            "acquire refused: hold_at_least of {least:?}; expected at most {MAX_KEEP:?}"
+        )));
+    }
+    Ok(())
 }
 
 /// Checks that the store can do what is asked.

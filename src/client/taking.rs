@@ -175,10 +175,8 @@ impl Taking {
     /// Takes in the answer to the last step. Returns the next one.
     pub fn hear(&mut self, heard: TakeAnswer) -> TakeStep {
         match (self.phase, heard) {
-            (TakePhase::Looking, TakeAnswer::Door { is_free, .. }) => match is_free {
-                true => self.claim_next(),
-                false => self.go_to_door(),
-            },
+            (TakePhase::Looking, TakeAnswer::Door { is_free: true, .. }) => self.claim_next(),
+            (TakePhase::Looking, TakeAnswer::Door { .. }) => self.go_to_door(),
             (TakePhase::Claiming, TakeAnswer::Granted) => {
                 self.go(TakePhase::Confirming, TakeStep::LookAtDoor)
             }
@@ -191,14 +189,18 @@ impl Taking {
             (
                 TakePhase::Confirming,
                 TakeAnswer::Door {
-                    is_free: true,
-                    is_permit_held: true,
+                    is_free,
+                    is_permit_held,
                 },
-            ) => TakeStep::Done,
-            (TakePhase::Confirming, TakeAnswer::Door { .. }) => {
-                self.go(TakePhase::Returning, TakeStep::GiveBack)
-            }
+            ) => self.settle(is_free && is_permit_held),
             (TakePhase::Returning, TakeAnswer::GaveBack) => self.go_to_door(),
+            (phase, heard) => self.hear_at_door(phase, heard),
+        }
+    }
+
+    /// The same, from the claim of the door on.
+    fn hear_at_door(&mut self, phase: TakePhase, heard: TakeAnswer) -> TakeStep {
+        match (phase, heard) {
             (TakePhase::Door, TakeAnswer::DoorGranted) => {
                 self.seen_free.clear();
                 let step = if self.waits {
@@ -223,14 +225,19 @@ impl Taking {
             ) => {
                 // Where no caller is ever alone, the door is for the order only.
                 let is_in_order = was_held || matches!(self.access, Access::Permit(_));
-                match is_permit_held && is_in_order {
-                    true => TakeStep::Done,
-                    false => self.go(TakePhase::Returning, TakeStep::GiveBack),
-                }
+                self.settle(is_permit_held && is_in_order)
             }
             (TakePhase::Door, TakeAnswer::DoorTaken)
             | (TakePhase::Refusing, TakeAnswer::DoorLeft { .. }) => TakeStep::Refused,
             (phase, heard) => unreachable!("{heard:?} is no answer in {phase:?}"),
+        }
+    }
+
+    /// Ends with the permit if it counts; otherwise gives it back.
+    fn settle(&mut self, counts: bool) -> TakeStep {
+        match counts {
+            true => TakeStep::Done,
+            false => self.go(TakePhase::Returning, TakeStep::GiveBack),
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::shared::Shared;
+use super::hub::Shared;
 use super::wake::Wake;
 use crate::error::ErrorKind;
 use crate::name::Name;

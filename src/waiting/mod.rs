@@ -21,7 +21,6 @@ mod listener;
 mod place;
 mod positions;
 mod registry;
-mod shared;
 mod waiters;
 mod wake;
 

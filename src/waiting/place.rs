@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::OutagePolicy;
+use super::hub::Shared;
 use super::listener::Listener;
-use super::shared::Shared;
 use super::waiters::{Action, Found, QueueKey, WaiterId};
 use super::wake::{Sleeper, Wake};
 use crate::error::Error;

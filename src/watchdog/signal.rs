@@ -67,45 +67,38 @@ impl Signal {
 
     /// Checks that the lease is held now. Writes the loss if the deadline has passed, so that no later check succeeds.
     pub fn check(&self, now: Instant) -> Result<Instant, LossReason> {
-        let mut state = self.state.load(Ordering::Acquire);
-        loop {
-            let deadline = decode(state)?;
-            if now < deadline {
-                return Ok(deadline);
-            }
-            match self.exchange(state, LossReason::Deadline.code()) {
-                Ok(()) => return Err(LossReason::Deadline),
-                Err(seen) => state = seen,
-            }
+        let passed = |state| match decode(state) {
+            Ok(deadline) if now >= deadline => Some(LossReason::Deadline.code()),
+            _ => None,
+        };
+        let checked = self
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, passed);
+        match checked {
+            Ok(_) => Err(LossReason::Deadline),
+            Err(state) => decode(state),
         }
     }
 
     /// Moves the deadline, unless the lease was lost meanwhile.
     pub fn extend(&self, deadline: Instant) -> Result<(), LossReason> {
-        let mut state = self.state.load(Ordering::Acquire);
-        loop {
-            if let Some(reason) = LossReason::from_code(state) {
-                return Err(reason);
-            }
-            match self.exchange(state, deadline.as_nanos().max(LossReason::LAST_CODE + 1)) {
-                Ok(()) => return Ok(()),
-                Err(seen) => state = seen,
-            }
-        }
+        self.write(deadline.as_nanos().max(LossReason::LAST_CODE + 1))
     }
 
     /// Writes the loss. Returns the reason that counts, which is the first one.
     pub fn lose(&self, reason: LossReason) -> LossReason {
-        let mut state = self.state.load(Ordering::Acquire);
-        loop {
-            if let Some(earlier) = LossReason::from_code(state) {
-                return earlier;
-            }
-            match self.exchange(state, reason.code()) {
-                Ok(()) => return reason,
-                Err(seen) => state = seen,
-            }
-        }
+        self.write(reason.code()).err().unwrap_or(reason)
+    }
+
+    /// Writes a state, unless the lease was lost before.
+    fn write(&self, state: u64) -> Result<(), LossReason> {
+        let unless_lost = |seen| decode(seen).is_ok().then_some(state);
+        let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
+        let written = self.state.fetch_update(set, get, unless_lost);
+        written.map(drop).map_err(|seen| {
+            let reason = LossReason::from_code(seen);
+            reason.expect("only a loss is not overwritten")
+        })
     }
 
     /// Notes a sign of progress.
@@ -220,12 +213,6 @@ impl Signal {
         if self.is_told() {
             token.cancel();
         }
-    }
-
-    fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
-        self.state
-            .compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire)
-            .map(drop)
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::{LIMIT, SHORT};
 use crate::holder::ClientId;
 use crate::store::{
-    Answer, Ask, Claim, Grant, Held, HeldState, Holder, Info, Name, Outcome, Release, Renewal,
-    Store, Token,
+    Answer, Ask, Claim, Eviction, Grant, Held, HeldState, Holder, Info, Name, Outcome, Release,
+    Renewal, Store, Token,
 };
 
 /// The number of times that a check is begun which a busy machine can spoil.
@@ -118,6 +118,23 @@ impl Bench {
     pub(super) async fn release(&self, claim: &Asking) -> Release {
         let released = self.store.release(&claim.name, claim.holder, None, LIMIT);
         released.await.expect("the store answers a release")
+    }
+
+    /// Releases the claim, and keeps its name for this long.
+    pub(super) async fn release_keeping(&self, claim: &Asking, keep_for: Duration) -> Release {
+        let released = (self.store).release(&claim.name, claim.holder, Some(keep_for), LIMIT);
+        released.await.expect("the store answers a release")
+    }
+
+    /// Returns whether the store refuses to renew the claim.
+    pub(super) async fn is_refused(&self, claim: &Asking) -> bool {
+        matches!(self.renew(&[claim]).await[..], [Outcome::Refused])
+    }
+
+    /// Returns whether there was a holder to evict.
+    pub(super) async fn evict(&self, name: &Name, how: Eviction) -> bool {
+        let evicted = self.store.evict(name, how, LIMIT).await;
+        evicted.expect("the store answers an eviction")
     }
 
     pub(super) async fn inspect(&self, name: &Name) -> Option<Held> {

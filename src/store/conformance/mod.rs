@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use self::bench::{Asking, Bench, Extended};
 use super::{
-    Answer, ErrorKind, Eviction, Facts, Failed, HeldState, MAX_BATCH, MAX_KEEP, Name, Outcome,
-    Purpose, Release, Sent, Store, Token,
+    Answer, ErrorKind, Eviction, Facts, Failed, HeldState, MAX_BATCH, MAX_KEEP, Member,
+    MemberState, Name, Outcome, Purpose, Release, Sent, Store, Token,
 };
 use crate::future::BoxFuture;
 
@@ -32,12 +32,10 @@ macro_rules! checks {
     };
 }
 
-mod facts;
 mod releases;
 // Below the macro, which it uses.
 mod waiting;
 
-use self::facts::the_facts_are_told_and_the_members_are_up;
 use self::releases::{
     a_kept_release_stays_taken_for_its_time, a_late_release_leaves_the_next_holder_alone,
     a_name_that_is_to_stay_taken_for_ever_is_released, a_release_after_an_eviction_says_so,
@@ -214,27 +212,18 @@ async fn a_renewal_extends(bench: &Bench) {
 
 async fn a_renewal_never_creates(bench: &Bench) {
     let claim = bench.claim("a", SHORT);
-    assert!(matches!(
-        bench.renew(&[&claim]).await[..],
-        [Outcome::Refused]
-    ));
+    assert!(bench.is_refused(&claim).await);
     assert_eq!(bench.inspect(&claim.name).await, None);
     bench.granted(&claim).await;
     bench.pass(SHORT * 2).await;
-    assert!(matches!(
-        bench.renew(&[&claim]).await[..],
-        [Outcome::Refused]
-    ));
+    assert!(bench.is_refused(&claim).await);
     assert_eq!(bench.inspect(&claim.name).await, None);
 }
 
 async fn a_renewal_of_another_holder_is_refused(bench: &Bench) {
     let (first, second) = (bench.claim("a", LONG), bench.claim("a", LONG));
     bench.granted(&first).await;
-    assert!(matches!(
-        bench.renew(&[&second]).await[..],
-        [Outcome::Refused]
-    ));
+    assert!(bench.is_refused(&second).await);
     let held = bench.inspect(&first.name).await.expect("still taken");
     assert_eq!(held.by, Some(first.holder));
 }
@@ -243,8 +232,7 @@ async fn a_renewal_of_another_grant_is_refused(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     let first = bench.granted(&claim).await;
     let earlier = claim.renewal();
-    let evicted = bench.store.evict(&claim.name, Eviction::Now, LIMIT).await;
-    assert!(evicted.expect("answered"));
+    assert!(bench.evict(&claim.name, Eviction::Now).await);
     // As an attempt does that arrives after the lease is gone.
     assert!(bench.granted(&claim).await > first);
     let outcomes = bench.store.renew(&[earlier, claim.renewal()], LIMIT).await;
@@ -318,11 +306,7 @@ async fn each_of_two_that_write_and_look_is_seen(bench: &Bench) {
 async fn a_marked_eviction_tells_the_holder_and_keeps_the_name(bench: &Bench) {
     let claim = bench.claim("a", SHORT * 2);
     bench.granted(&claim).await;
-    let evicted = bench
-        .store
-        .evict(&claim.name, Eviction::Marked, LIMIT)
-        .await;
-    assert!(evicted.expect("answered"));
+    assert!(bench.evict(&claim.name, Eviction::Marked).await);
     let held = bench.held(&bench.claim("a", LONG)).await;
     assert_eq!(held.state, HeldState::Evicted);
     assert_eq!(held.by, Some(claim.holder));
@@ -333,21 +317,15 @@ async fn a_marked_eviction_tells_the_holder_and_keeps_the_name(bench: &Bench) {
     ));
     bench.pass_evicted(&claim, SHORT * 3).await;
     bench.granted(&bench.claim("a", LONG)).await;
-    assert!(matches!(
-        bench.renew(&[&claim]).await[..],
-        [Outcome::Refused]
-    ));
+    assert!(bench.is_refused(&claim).await);
 }
 
 async fn an_evicted_holder_does_not_keep_the_name(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     bench.granted(&claim).await;
-    let evicted = bench.store.evict(&claim.name, Eviction::Marked, LIMIT);
-    assert!(evicted.await.expect("answered"));
-    let kept = bench
-        .store
-        .release(&claim.name, claim.holder, Some(LONG), LIMIT);
-    assert_eq!(kept.await.expect("answered"), Release::Released);
+    assert!(bench.evict(&claim.name, Eviction::Marked).await);
+    let kept = bench.release_keeping(&claim, LONG).await;
+    assert_eq!(kept, Release::Released);
     assert_eq!(bench.inspect(&claim.name).await, None);
     bench.granted(&bench.claim("a", LONG)).await;
 }
@@ -355,8 +333,7 @@ async fn an_evicted_holder_does_not_keep_the_name(bench: &Bench) {
 async fn an_eviction_now_frees_the_name(bench: &Bench) {
     let (first, second) = (bench.claim("a", LONG), bench.claim("a", LONG));
     let before = bench.granted(&first).await;
-    let evicted = bench.store.evict(&first.name, Eviction::Now, LIMIT).await;
-    assert!(evicted.expect("answered"));
+    assert!(bench.evict(&first.name, Eviction::Now).await);
     assert!(bench.granted(&second).await > before);
     let outcomes = bench.renew(&[&first]).await;
     assert!(matches!(
@@ -367,8 +344,7 @@ async fn an_eviction_now_frees_the_name(bench: &Bench) {
 
 async fn an_eviction_of_a_free_name_says_so(bench: &Bench) {
     for how in [Eviction::Marked, Eviction::Now] {
-        let evicted = bench.store.evict(&bench.name("a"), how, LIMIT).await;
-        assert!(!evicted.expect("answered"));
+        assert!(!bench.evict(&bench.name("a"), how).await);
     }
 }
 
@@ -433,6 +409,21 @@ async fn contended_grants_are_exclusive(bench: &Bench) {
         .count();
     assert_eq!(grants, 1, "{answers:?}");
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+async fn the_facts_are_told_and_the_members_are_up(bench: &Bench) {
+    let facts = bench.store.facts();
+    let is_word = |kind: &str| !kind.is_empty() && kind.chars().all(|c| c.is_ascii_lowercase());
+    assert!(is_word(facts.kind), "{facts:?}");
+    assert!(facts.max_ttl.is_none_or(|most| most >= LONG), "{facts:?}");
+    let members = bench.store.members(LIMIT).await.expect("answered");
+    assert!(!members.is_empty(), "a store has at least one member");
+    let is_down = |member: &&Member| member.state == MemberState::Down;
+    let down = members.iter().filter(is_down).count();
+    assert_eq!(down, bench.down, "{members:?}");
+    for member in members.iter().filter(|member| !is_down(member)) {
+        assert_eq!(member.state, MemberState::Up, "{member:?}");
+    }
 }
 
 async fn a_closed_store_says_so(bench: &Bench) {

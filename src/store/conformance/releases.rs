@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::bench::Bench;
-use super::{Eviction, HeldState, LIMIT, LONG, MAX_KEEP, Outcome, Release, SHORT};
+use super::{Eviction, HeldState, LONG, MAX_KEEP, Release, SHORT};
 
 pub(super) async fn a_release_frees_once(bench: &Bench) {
     let claim = bench.claim("a", LONG);
@@ -43,25 +43,19 @@ pub(super) async fn a_release_says_that_another_holder_came_and_went(bench: &Ben
 pub(super) async fn a_release_after_an_eviction_says_so(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     bench.granted(&claim).await;
-    let evicted = bench.store.evict(&claim.name, Eviction::Now, LIMIT).await;
-    assert!(evicted.expect("answered"));
+    assert!(bench.evict(&claim.name, Eviction::Now).await);
     assert_eq!(bench.release(&claim).await, Release::NotHeld);
 }
 
 pub(super) async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     bench.granted(&claim).await;
-    let kept = bench
-        .store
-        .release(&claim.name, claim.holder, Some(SHORT * 2), LIMIT);
-    assert_eq!(kept.await.expect("answered"), Release::Released);
+    let kept = bench.release_keeping(&claim, SHORT * 2).await;
+    assert_eq!(kept, Release::Released);
     let held = bench.held(&bench.claim("a", LONG)).await;
     assert_eq!(held.state, HeldState::Kept);
     assert_eq!(bench.state(&claim.name).await, Some(HeldState::Kept));
-    assert!(matches!(
-        bench.renew(&[&claim]).await[..],
-        [Outcome::Refused]
-    ));
+    assert!(bench.is_refused(&claim).await);
     assert_eq!(bench.release(&claim).await, Release::NotHeld);
     bench.held(&bench.claim("a", LONG)).await;
     bench.pass(SHORT * 3).await;
@@ -71,8 +65,8 @@ pub(super) async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
 pub(super) async fn a_name_that_is_to_stay_taken_for_ever_is_released(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     bench.granted(&claim).await;
-    let kept = (bench.store).release(&claim.name, claim.holder, Some(Duration::MAX), LIMIT);
-    assert_eq!(kept.await.expect("answered"), Release::Released);
+    let kept = bench.release_keeping(&claim, Duration::MAX).await;
+    assert_eq!(kept, Release::Released);
     let kept = bench.inspect(&claim.name).await.expect("still taken");
     assert_eq!(kept.state, HeldState::Kept);
     let longest = Some(MAX_KEEP - LONG)..=Some(MAX_KEEP);

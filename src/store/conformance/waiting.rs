@@ -3,7 +3,7 @@
 
 use super::{Asking, Bench, Check, LIMIT, LONG, SHORT};
 use crate::store::{
-    Claim, Eviction, Facts, HeldState, Holder, Notice, Notices, Outcome, Queued, Release, Topic,
+    Claim, Eviction, Facts, HeldState, Holder, Notice, Notices, Queued, Release, Topic,
 };
 
 /// The checks for a store with these facts.
@@ -74,8 +74,7 @@ async fn a_freed_name_is_hinted_to_those_who_follow_it(bench: &Bench) {
     hint(&*notices, Notice::Freed(first.name.clone())).await;
     let second = bench.claim("a", LONG);
     bench.granted(&second).await;
-    let evicted = bench.store.evict(&second.name, Eviction::Now, LIMIT).await;
-    assert!(evicted.expect("answered"));
+    assert!(bench.evict(&second.name, Eviction::Now).await);
     hint(&*notices, Notice::Freed(first.name.clone())).await;
 }
 
@@ -87,11 +86,8 @@ async fn a_name_that_is_kept_for_a_while_is_hinted(bench: &Bench) {
     hint(&*notices, Notice::Freed(name.clone())).await;
     notices.follow(&Topic::Turn(name.clone(), client));
     hint(&*notices, Notice::Turn(name.clone())).await;
-    let kept = bench
-        .store
-        .release(name, first.holder, Some(SHORT), LIMIT)
-        .await;
-    assert_eq!(kept.expect("answered"), Release::Released);
+    let kept = bench.release_keeping(&first, SHORT).await;
+    assert_eq!(kept, Release::Released);
     let (mut was_freed, mut was_next) = (false, false);
     while !(was_freed && was_next) {
         match next_hint(&*notices).await {
@@ -170,10 +166,7 @@ async fn no_claim_overtakes_a_client_in_the_queue(bench: &Bench) {
 async fn an_offer_is_no_lease_and_is_accepted_once(bench: &Bench) {
     let (first, [next]) = queue(bench).await;
     assert_eq!(bench.release(&first).await, Release::Released);
-    assert!(matches!(
-        bench.renew(&[&next]).await[..],
-        [Outcome::Refused]
-    ));
+    assert!(bench.is_refused(&next).await);
     assert_eq!(bench.release(&next).await, Release::NotHeld);
     assert_eq!(bench.release(&first).await, Release::NotHeld);
     let token = bench.granted(&next).await;
@@ -216,9 +209,9 @@ async fn an_offer_is_shown_and_can_be_evicted(bench: &Bench) {
             .iter()
             .any(|held| held.name == *name)
     );
-    let evict = async |how| bench.store.evict(name, how, LIMIT).await.expect("answered");
-    assert!(!evict(Eviction::Marked).await, "there is no holder to mark");
-    assert!(evict(Eviction::Now).await);
+    let is_marked = bench.evict(name, Eviction::Marked).await;
+    assert!(!is_marked, "there is no holder to mark");
+    assert!(bench.evict(name, Eviction::Now).await);
     // The client that had the offer was the only one in the queue.
     bench.granted(&bench.claim("a", LONG)).await;
     bench.held(&next).await;

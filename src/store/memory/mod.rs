@@ -7,8 +7,10 @@ mod subscriber;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use self::queue::{Availability, Notified, Queue, offered};
 use self::subscriber::{Subscriber, Subscription};
@@ -79,7 +81,7 @@ impl Memory {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Closed, "store is closed"));
         }
-        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.state.lock())
     }
 
     /// Returns the state. It has this name's row only if the row has not expired.

@@ -1,8 +1,9 @@
 //! The subscribers to notices, and the hints that they have not read.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::future::BoxFuture;
@@ -27,13 +28,9 @@ struct Topics {
 pub(super) struct Subscription(pub(super) Arc<Subscriber>);
 
 impl Subscriber {
-    fn topics(&self) -> MutexGuard<'_, Topics> {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Stores a hint about this topic, if the subscriber follows it.
     pub(super) fn hear(&self, topic: &Topic, notice: Notice) {
-        let mut topics = self.topics();
+        let mut topics = self.topics.lock();
         if topics.followed.contains(topic) && !topics.heard.contains(&notice) {
             topics.heard.push_back(notice);
             self.heard.notify_one();
@@ -43,18 +40,18 @@ impl Subscriber {
 
 impl Notices for Subscription {
     fn follow(&self, topic: &Topic) {
-        self.0.topics().followed.insert(topic.clone());
+        self.0.topics.lock().followed.insert(topic.clone());
         self.0.hear(topic, topic.first_hint());
     }
 
     fn unfollow(&self, topic: &Topic) {
-        self.0.topics().followed.remove(topic);
+        self.0.topics.lock().followed.remove(topic);
     }
 
     fn next(&self) -> BoxFuture<'_, Notice> {
         Box::pin(async move {
             loop {
-                if let Some(notice) = self.0.topics().heard.pop_front() {
+                if let Some(notice) = self.0.topics.lock().heard.pop_front() {
                     return notice;
                 }
                 self.0.heard.notified().await;
