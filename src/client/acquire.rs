@@ -1,5 +1,7 @@
 //! Acquires a lease: asks the store once, or as often as it takes while another holder has the name.
 
+use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,11 +97,23 @@ impl Acquiring {
 
     pub(super) async fn try_once(&self, timer: &AcquireTimer<'_>) -> Result<Attempt, Error> {
         let patience = Patience::Grants(USELESS_GRANTS);
-        let mut pending = None;
-        let mut trigger = Trigger::First;
+        let asked = (timer, Trigger::First);
+        self.attempt(&mut None, patience, None, Instant::FAR_FUTURE, asked)
+            .await
+    }
+
+    /// Asks until the answer is of use, or the patience is at its end.
+    async fn attempt(
+        &self,
+        pending: &mut Option<Pending>,
+        patience: Patience,
+        queued: Option<Queued>,
+        ends_at: Instant,
+        (timer, mut trigger): (&AcquireTimer<'_>, Trigger),
+    ) -> Result<Attempt, Error> {
         loop {
             timer.attempted(std::mem::replace(&mut trigger, Trigger::Retry));
-            let asked = self.ask(&mut pending, patience, None, Instant::FAR_FUTURE);
+            let asked = self.ask(pending, patience, queued, ends_at);
             if let Some(attempt) = asked.await? {
                 return Ok(attempt);
             }
@@ -113,27 +127,40 @@ impl Acquiring {
         ends_at: Option<Instant>,
         timer: &AcquireTimer<'_>,
     ) -> Result<Lease, Error> {
-        self.client.check_open()?;
-        let place = self.client.hub.join(&self.name, self.order, self.outage);
+        let never = std::future::pending::<Infallible>();
         let ends_at = ends_at.unwrap_or(Instant::FAR_FUTURE);
-        let mut pending = None;
-        let mut trigger = Some(Trigger::First);
+        let Ok(lease) = self.wait_or(ends_at, timer, never).await?;
+        Ok(lease)
+    }
+
+    /// Waits as [`wait`](Self::wait) does, until `other` is ready. A claim that is under way then is answered first, so
+    /// that none is left in doubt.
+    pub(super) async fn wait_or<T>(
+        &self,
+        ends_at: Instant,
+        timer: &AcquireTimer<'_>,
+        other: impl Future<Output = T>,
+    ) -> Result<Result<Lease, T>, Error> {
+        self.client.check_open()?;
+        let mut other = pin!(other);
+        let place = self.client.hub.join(&self.name, self.order, self.outage);
+        let (mut pending, mut trigger) = (None, Some(Trigger::First));
         loop {
-            let mut look = self.turn(&place, pending.as_ref(), ends_at).await?;
-            timer.attempted(trigger.unwrap_or(look.trigger()));
+            let mut look = tokio::select! {
+                biased;
+                other = &mut other => return Ok(Err(other)),
+                look = self.turn(&place, pending.as_ref(), ends_at) => look?,
+            };
             let now = self.clock.now();
-            let queued = look.queue_position();
-            let asked = self.ask(&mut pending, Patience::Until(ends_at), queued, ends_at);
+            let asked = (timer, trigger.unwrap_or(look.trigger()));
+            let (patience, queued) = (Patience::Until(ends_at), look.queue_position());
+            let asked = self.attempt(&mut pending, patience, queued, ends_at, asked);
             let found = match asked.await {
-                Ok(Some(Attempt::Acquired(lease))) => {
+                Ok(Attempt::Acquired(lease)) => {
                     look.granted(self.timing.ttl());
-                    return Ok(lease);
+                    return Ok(Ok(lease));
                 }
-                Ok(None) => {
-                    trigger = Some(Trigger::Retry);
-                    continue;
-                }
-                Ok(Some(Attempt::Held(held))) => {
+                Ok(Attempt::Held(held)) => {
                     timer.waits(held.remaining);
                     Found::Held(Arc::from(held))
                 }
@@ -143,8 +170,7 @@ impl Acquiring {
             self.report(&found);
             look.found(found.clone());
             trigger = matches!(found, Found::Failed(_)).then_some(Trigger::Retry);
-            let is_final = trigger.is_some() && self.outage == OutagePolicy::Fail;
-            if is_final || now >= ends_at {
+            if now >= ends_at || (trigger.is_some() && self.outage == OutagePolicy::Fail) {
                 return Err(self.timed_out(found));
             }
         }

@@ -231,15 +231,14 @@ impl<'a> Taker<'a> {
         };
         let request = self.request.of(self.request.name.clone());
         let pools = &self.request.client.pools;
-        let mut place = pools.join(self.access, request);
-        tokio::select! {
-            biased;
-            Ok(permit) = place.gift() => {
+        let place = pools.join(self.access, request);
+        match door.wait_or(ends_at, self.timer, place.gift()).await? {
+            Err(permit) => {
                 self.permit = Some(permit);
                 Ok(None)
             }
-            lease = door.wait(Some(ends_at), self.timer) => {
-                self.door = Some(lease?);
+            Ok(lease) => {
+                self.door = Some(lease);
                 Ok(Some(TakeAnswer::DoorGranted))
             }
         }

@@ -99,9 +99,12 @@ impl WaitingTaker {
 }
 
 impl GiftPlace<'_> {
-    /// Waits for a permit that another task took for this one. Fails if there will be none.
-    pub(super) async fn gift(&mut self) -> Result<Lease, oneshot::error::RecvError> {
-        (&mut self.gift).await
+    /// Waits for a permit that another task took for this one; for ever if there will be none.
+    pub(super) async fn gift(mut self) -> Lease {
+        match (&mut self.gift).await {
+            Ok(permit) => permit,
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 

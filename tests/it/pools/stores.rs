@@ -20,9 +20,6 @@ use crate::harness::wait::{soon, until_so};
 use crate::harness::zookeeper_server::ZookeeperServer;
 use crate::postgres;
 
-/// A task that is given a permit drops its claim of the door, maybe unanswered, and a shutdown waits for such a claim
-/// for one ttl: less than [`PATIENCE`].
-const TTL: Duration = Duration::from_secs(5);
 const TASKS: usize = 9;
 const ROUNDS: usize = 4;
 
@@ -39,9 +36,9 @@ async fn pools_keep_apart(clients: [Client; 3]) {
 
 async fn clients_at(url: &str) -> [Client; 3] {
     [
-        client_at(url, TTL).await,
-        client_at(url, TTL).await,
-        client_at(url, TTL).await,
+        client_at(url, LONG).await,
+        client_at(url, LONG).await,
+        client_at(url, LONG).await,
     ]
 }
 
@@ -49,7 +46,7 @@ async fn clients_at(url: &str) -> [Client; 3] {
 async fn pools_keep_apart_in_memory() {
     let store = Memory::new();
     let client = async || {
-        let builder = Client::builder().store(store.clone()).ttl(TTL);
+        let builder = Client::builder().store(store.clone()).ttl(LONG);
         builder.build().await.unwrap()
     };
     pools_keep_apart([client().await, client().await, client().await]).await;
