@@ -28,15 +28,15 @@ struct Inner {
 pub enum ErrorKind {
     /// An argument or setting is outside its limits. Change the call.
     Invalid,
-    /// The store cannot be reached, or cannot answer now. Try again later.
+    /// The store cannot be reached, or cannot answer now: it is down, or its disk is full. Try again later.
     Unavailable,
     /// The call timed out: its limit ran out first. If another holder had the name, the [source](StdError::source) is
     /// the [`Held`](crate::store::Held) that was last seen.
     TimedOut,
     /// Authentication failed, or the user lacks a permission. Fix the credentials.
     Denied,
-    /// The store answers but cannot do its work: it is full or read-only, a key has the wrong type, or the file is
-    /// another program's. Fix the store.
+    /// The store answers but cannot do its work: it is read-only, a key has the wrong type, or the file is another
+    /// program's. Fix the store.
     Misconfigured,
     /// The lease is no longer held. Stop the work.
     Lost,

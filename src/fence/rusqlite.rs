@@ -203,7 +203,9 @@ impl Fence {
             Some(ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
                 ErrorKind::Denied
             }
-            Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => ErrorKind::Unavailable,
+            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => {
+                ErrorKind::Unavailable
+            }
             Some(ErrorCode::OperationInterrupted) => ErrorKind::TimedOut,
             _ => ErrorKind::Misconfigured,
         };

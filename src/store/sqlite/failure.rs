@@ -126,7 +126,8 @@ impl Failing for Failure {
             Self::Busy | Self::Late => ErrorKind::TimedOut,
             Self::Io { source, .. } => kind_of_io(source.kind()),
             Self::Sqlite(_) if self.is_busy() => ErrorKind::TimedOut,
-            Self::Sqlite(_) if self.is_full() => ErrorKind::Misconfigured,
+            // An operator ends it, and what waits goes on then.
+            _ if self.is_full() => ErrorKind::Unavailable,
             Self::Sqlite(_) => match self.code() {
                 Some(ErrorCode::PermissionDenied) => ErrorKind::Denied,
                 Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => ErrorKind::Unavailable,
@@ -136,8 +137,8 @@ impl Failing for Failure {
         }
     }
 
-    /// A transaction that was refused, or that
-    /// never got the writer's place, changed nothing; what its thread did past the limit is not known.
+    /// A transaction that was refused, or that never got the writer's place, changed nothing; what its thread did past
+    /// the limit is not known.
     fn sent(&self) -> Sent {
         match self {
             Self::Closed => Sent::Never,
@@ -193,7 +194,7 @@ mod tests {
             let error = rusqlite::ffi::Error::new(code);
             let failure = Failure::Sqlite(rusqlite::Error::SqliteFailure(error, None));
             let error = failure.into_error("acquire", "leases");
-            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             assert!(error.to_string().contains("the disk is full"), "{error}");
         }
     }

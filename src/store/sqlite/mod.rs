@@ -34,9 +34,9 @@
 //! blocks all others until it is resumed; their calls time out meanwhile.
 //!
 //! # Errors
-//! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself, read-only or full, and for
-//! one that two kernels share; `Denied` without the permissions; `TimedOut` if other processes kept the file busy up
-//! to the limit.
+//! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself or read-only, and for one that
+//! two kernels share; `Unavailable` while the disk is full; `Denied` without the permissions; `TimedOut` if other
+//! processes kept the file busy up to the limit.
 //!
 //! A file of an older version of leasehold is migrated when it is opened. From then on an older version refuses it as
 //! newer; if it has the file open already it continues to work, but ignores the queue.

@@ -310,7 +310,7 @@ async fn a_full_disk_refuses_new_leases_and_still_renews_releases_and_passes_on(
         .find(|answer| !answer.starts_with("granted "))
         .expect("the room ends");
     assert!(
-        answer.starts_with("error Misconfigured: acquire failed: the disk is full"),
+        answer.starts_with("error Unavailable: acquire failed: the disk is full"),
         "{answer}"
     );
     // However often clients try, also once the last page is taken.
@@ -319,7 +319,7 @@ async fn a_full_disk_refuses_new_leases_and_still_renews_releases_and_passes_on(
         assert_eq!(child.ask("renew a"), "renewed", "after {index} more claims");
     }
     let full = child.ask("acquire last 60000");
-    assert!(full.starts_with("error Misconfigured"), "{full}");
+    assert!(full.starts_with("error Unavailable"), "{full}");
     assert_eq!(child.ask("release a"), "Ok(Released)");
     let kept = child.ask("acquire a 60000");
     assert!(
