@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 pub use self::object::Object;
 use super::{Admission, Bearer, Blocked, Pass, checked, judge, refuse};
-use crate::clock::{Clock, Instant, Monotonic};
+use crate::clock::{Clock, Monotonic};
 use crate::error::{Error, ErrorKind};
 use crate::telemetry::{FenceCheck, FenceKind};
 
@@ -30,10 +30,9 @@ pub use ::object_store;
 /// under, and much shorter than a ttl, so that the tries do not use up the next lease.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it tries at least, however slow the store is.
-const LEAST_TRIES: u32 = 8;
-/// The longest pause after a request without an answer, in milliseconds. One that was refused is repeated at once: each
-/// refusal is the write of another.
-const LONGEST_PAUSE_MS: u64 = 16;
+const LEAST_TRIES: u32 = 16;
+/// The longest pause before the next try.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Each version whose number is a multiple of this is left alone for a while by all that have written under its pass.
 /// Without that the raise of a successor, which needs a round trip between its read and its put, would come too late
@@ -172,12 +171,12 @@ impl Fence {
         mut next: Option<&mut Next<'_>>,
     ) -> Result<Object, Error> {
         let id = Uuid::new_v4().simple().to_string();
-        let (mut unknown, mut tries) = (None, Tries::begin());
+        let (mut unknown, end) = (None, Monotonic.now().after(PATIENCE));
         let mut seen = match self.remembered(pass).filter(|_| next.is_some()) {
             Some(last) => Some(last),
             None => self.read().await?,
         };
-        loop {
+        for tries in 1_u32.. {
             let admission = self.judged(bearer, seen.as_ref(), pass)?;
             let object = match (&seen, &mut next) {
                 (Some(seen), Some(next)) => seen.followed(pass, &id, next(&seen.content)),
@@ -195,10 +194,12 @@ impl Fence {
                 (None, Some(error)) if next.is_some() => return Err(error.clone()),
                 _ => seen = Some(now),
             }
-            if !tries.again(unknown.is_some()).await {
-                return Err(unknown.unwrap_or_else(|| Blocked::error(self.path.as_ref())));
+            if tries > LEAST_TRIES && Monotonic.now() >= end {
+                break;
             }
+            self.pause(admission, tries).await;
         }
+        Err(unknown.unwrap_or_else(|| Blocked::error(self.path.as_ref())))
     }
 
     /// Puts the object, or finds out what is there instead. Notes the error of a put that was not answered.
@@ -304,6 +305,15 @@ impl Fence {
         Ok(version)
     }
 
+    /// Gives other writers under the same pass time, so that not all of them put at once, and one of them wins. A raise
+    /// does not wait: its put has to come while they do.
+    async fn pause(&self, admission: Admission, tries: u32) {
+        if admission == Admission::Again {
+            let longest = (self.memory.lock().took * tries).min(LONGEST_PAUSE);
+            tokio::time::sleep(longest.mul_f64(fastrand::f64())).await;
+        }
+    }
+
     async fn timed<T>(&self, request: impl Future<Output = T>) -> T {
         let began_at = Monotonic.now();
         let answer = request.await;
@@ -342,34 +352,6 @@ impl fmt::Debug for Fence {
             .field("store", &format_args!("{}", self.store))
             .field("path", &self.path.as_ref())
             .finish_non_exhaustive()
-    }
-}
-
-/// The tries of one call, while other writers come between.
-struct Tries {
-    end: Instant,
-    count: u32,
-}
-
-impl Tries {
-    fn begin() -> Self {
-        Self {
-            end: Monotonic.now().after(PATIENCE),
-            count: 0,
-        }
-    }
-
-    /// Returns whether there is to be another try, after a pause if the last one was not answered.
-    async fn again(&mut self, is_unanswered: bool) -> bool {
-        if self.count >= LEAST_TRIES && Monotonic.now() >= self.end {
-            return false;
-        }
-        self.count += 1;
-        if is_unanswered {
-            let pause = fastrand::u64(..=LONGEST_PAUSE_MS);
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-        }
-        true
     }
 }
 
