@@ -29,13 +29,7 @@ pub enum LossReason {
 
 impl LossReason {
     /// All reasons, in the order of their codes.
-    const ALL: [Self; 8] = {
-        let [a, b, c, d, e, f, g] = Self::COUNTED;
-        [a, b, c, d, e, f, g, Self::Released]
-    };
-
-    /// The reasons for which a lease counts as lost. The end of its guard is none of them.
-    pub(crate) const COUNTED: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Refused,
         Self::Evicted,
         Self::Deadline,
@@ -43,7 +37,21 @@ impl LossReason {
         Self::NoProgress,
         Self::Shutdown,
         Self::WatchdogDied,
+        Self::Released,
     ];
+    const WORDS: [&'static str; 8] = [
+        "refused",
+        "evicted",
+        "deadline",
+        "max_hold",
+        "no_progress",
+        "shutdown",
+        "watchdog_died",
+        "released",
+    ];
+
+    /// The words of those for which a lease counts as lost. The end of its guard, which comes last, is none of them.
+    pub(crate) const COUNTED: &'static [&'static str] = Self::WORDS.split_at(7).0;
 
     /// The greatest code. Deadlines are later than a few nanoseconds after boot, so small numbers are free for other
     /// meanings.
@@ -51,22 +59,12 @@ impl LossReason {
 
     /// Returns the word for logs, metrics and files.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Evicted => "evicted",
-            Self::Deadline => "deadline",
-            Self::MaxHold => "max_hold",
-            Self::NoProgress => "no_progress",
-            Self::Shutdown => "shutdown",
-            Self::WatchdogDied => "watchdog_died",
-            Self::Released => "released",
-        }
+        Self::WORDS[self as usize]
     }
 
     /// Returns a number from one to [`LAST_CODE`](Self::LAST_CODE).
-    pub(crate) fn code(self) -> u64 {
-        let index = Self::ALL.iter().position(|reason| *reason == self);
-        u64::try_from(index.expect("every reason is in the list")).expect("a short list") + 1
+    pub(crate) const fn code(self) -> u64 {
+        self as u64 + 1
     }
 
     /// Returns the reason with this number.
@@ -91,6 +89,8 @@ mod tests {
         for reason in LossReason::ALL {
             assert_eq!(LossReason::from_code(reason.code()), Some(reason));
         }
+        assert_eq!(LossReason::COUNTED.last(), Some(&"watchdog_died"));
+        assert_eq!(LossReason::Released.as_str(), "released");
         assert_eq!(LossReason::from_code(0), None);
         assert_eq!(LossReason::from_code(LossReason::LAST_CODE + 1), None);
     }

@@ -3,9 +3,10 @@
 
 use super::metric::{Metric, MetricKind, MetricLabel};
 use super::words::{
-    AckOutcome, AcquireOutcome, CheckOutcome, ErrorLabel, FenceKind, HoldEnd, LOSS_REASONS,
-    LaneUse, NoticeOutcome, Standing, StoreCall, Trigger,
+    AckOutcome, AcquireOutcome, CheckOutcome, ErrorLabel, FenceKind, HoldEnd, LaneUse,
+    NoticeOutcome, Standing, StoreCall, Trigger,
 };
+use crate::reason::LossReason;
 
 /// From half a millisecond, which is a fast round trip, to the longest limit of a request.
 const ROUND_TRIPS: [f64; 14] = [
@@ -99,7 +100,7 @@ library {
         "The least share of the ttl that was left in a batch when it was renewed";
     CONSECUTIVE_RENEWAL_FAILURES: Gauge "leasehold_consecutive_renewal_failures" [group]
         "Renewals in a row that got no answer, of the held lease with the most";
-    LEASES_LOST: Counter "leasehold_leases_lost_total" [group, reason = LOSS_REASONS]
+    LEASES_LOST: Counter "leasehold_leases_lost_total" [group, reason = *LossReason::COUNTED]
         "Leases lost while held, by reason";
     LOSS_OVERRUN: Histogram "leasehold_loss_overrun_seconds" [group] in OVERRUNS
         "How late after its deadline a holder was told of the loss";

@@ -1,7 +1,6 @@
 //! The closed sets of label values: each value is a variant here, so nothing can be counted under another word.
 
 use crate::error::ErrorKind;
-use crate::reason::LossReason;
 
 /// Defines a set of label values in the order in which they are counted.
 macro_rules! words {
@@ -165,14 +164,3 @@ impl From<ErrorKind> for ErrorLabel {
         }
     }
 }
-
-/// The reasons of losses.
-pub(super) const LOSS_REASONS: [&str; LossReason::COUNTED.len()] = {
-    let mut words = [""; LossReason::COUNTED.len()];
-    let mut index = 0;
-    while index < words.len() {
-        words[index] = LossReason::COUNTED[index].as_str();
-        index += 1;
-    }
-    words
-};

@@ -9,8 +9,8 @@
 //! The waiters of one name form a [queue](waiters::Waiters), first come, first served; only the first looks at the
 //! store, for all of them. The [`Hub`] has all waiters of a client. One [thread](listener) of its own has the client's
 //! one subscription: there it outlives the user's runtimes, and a waker of the user's that blocks cannot delay a
-//! renewal. The [`registry`] brings three ideas together: who waits ([`waiters`]), which names are followed
-//! ([`following`]), and the client's positions in the store's queues ([`positions`]).
+//! renewal. The [`registry`] brings together who waits ([`waiters`]), which names are followed ([`following`]), and
+//! the client's positions in the store's queues.
 //!
 //! A waiter looks when a hint comes and when the holder's time has passed, with a little jitter *after* it: looking
 //! earlier would only spin. Hints can be lost, so it looks in between as well.
@@ -19,7 +19,6 @@ mod following;
 mod hub;
 mod listener;
 mod place;
-mod positions;
 mod registry;
 mod waiters;
 mod wake;

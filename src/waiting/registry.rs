@@ -1,12 +1,11 @@
 //! All waiters of a client by name and order: brings together who waits, which names are followed for them, and the
 //! client's positions in the store's queues.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::following::Following;
-use super::positions::Positions;
 use super::waiters::{Action, Found, QueueKey, WaiterId, Waiters};
 use super::wake::{Sleeper, Wake};
 use super::{OutagePolicy, Pace, WaitOrder};
@@ -19,14 +18,23 @@ use crate::term::Instant;
 /// The time between the end of an offer and the look of the next client in the store's queue.
 const AFTER_OFFER: Duration = Duration::from_millis(5);
 
-/// All waiters of a client, what is followed for them, and the client's positions.
+/// The most positions that wait to be given up. Beyond them, the store finds the client dead at its turn.
+const LEAVING: usize = 1_024;
+
+/// All waiters of a client, what is followed for them, and the client's positions in the store's queues.
+///
+/// The client has one position for all its fair waiters of a name. It gives the position up when the last of them
+/// leaves, because a client that is not there at its turn costs the others the time of an offer.
 #[derive(Debug)]
 pub(super) struct Registry {
     /// The queues that have waiters.
     queues: HashMap<QueueKey, Waiters>,
     last_ticket: WaiterId,
     following: Following,
-    positions: Positions,
+    /// The names in whose queue the client is, or may be.
+    positions: HashSet<Name>,
+    /// The names whose queue the client is to leave, and the store does not know it yet.
+    leaving: Vec<Name>,
     is_closed: bool,
 }
 
@@ -36,7 +44,8 @@ impl Registry {
             queues: HashMap::new(),
             last_ticket: 0,
             following: Following::new(client),
-            positions: Positions::default(),
+            positions: HashSet::new(),
+            leaving: Vec::new(),
             is_closed: false,
         }
     }
@@ -93,7 +102,8 @@ impl Registry {
         if key.order == WaitOrder::Any {
             return None;
         }
-        self.positions.ask(&key.name);
+        // From now on the client may have it, whether or not it hears the answer.
+        self.positions.insert(key.name.clone());
         let others = self.waiters(key).len() - 1;
         Some(Queued::new(u32::try_from(others).unwrap_or(u32::MAX)))
     }
@@ -138,8 +148,10 @@ impl Registry {
             Some(_) => Duration::ZERO,
         };
         // A grant without a position in the queue leaves the position that the client has for its other waiters.
-        if queued.is_some() {
-            self.positions.granted(&key.name, is_queued);
+        if is_queued {
+            self.positions.insert(key.name.clone());
+        } else if queued.is_some() {
+            self.positions.remove(&key.name);
         }
         let wake = self.waiters(key).granted(ticket, now.after(pause));
         self.remove_if_empty(key);
@@ -166,8 +178,10 @@ impl Registry {
             return;
         }
         self.queues.remove(key);
-        if key.order == WaitOrder::Fair {
-            self.positions.give_up(&key.name);
+        if key.order == WaitOrder::Fair
+            && let Some(name) = self.positions.take(&key.name)
+        {
+            self.leave_queue(name);
         }
         self.following.set_idle(key);
     }
@@ -221,7 +235,7 @@ impl Registry {
         let was_followed = self.following.count_unwanted(&key);
         if was_followed && order == WaitOrder::Fair && next.is_none() {
             // A turn that no waiter of this client wants.
-            self.positions.leave(key.name);
+            self.leave_queue(key.name);
         }
         Vec::new()
     }
@@ -240,13 +254,15 @@ impl Registry {
     /// Closes the registry. Returns all waiters, to be woken: each then fails with `Closed`.
     pub(super) fn close(&mut self) -> Vec<Wake> {
         self.is_closed = true;
-        self.positions.give_up_all();
+        for name in std::mem::take(&mut self.positions) {
+            self.leave_queue(name);
+        }
         self.queues.values().flat_map(Waiters::waiters).collect()
     }
 
     /// The names whose queue in the store the client is to leave, unless they have waiters again.
     pub(super) fn take_leaving(&mut self) -> Vec<Name> {
-        let mut leaving = self.positions.take_leaving();
+        let mut leaving = std::mem::take(&mut self.leaving);
         leaving.retain(|name| {
             let key = QueueKey {
                 name: name.clone(),
@@ -258,7 +274,13 @@ impl Registry {
     }
 
     pub(super) fn has_leaving(&self) -> bool {
-        self.positions.has_leaving()
+        !self.leaving.is_empty()
+    }
+
+    fn leave_queue(&mut self, name: Name) {
+        if self.leaving.len() < LEAVING {
+            self.leaving.push(name);
+        }
     }
 }
 

@@ -44,7 +44,6 @@ const PURE: &[&str] = &[
     "store/memory/queue.rs",
     "store/quorum/protocol",
     "client/taking.rs",
-    "waiting/positions.rs",
     "waiting/waiters.rs",
     "watchdog/claiming.rs",
     "watchdog/doubtful.rs",
