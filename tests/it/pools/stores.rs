@@ -15,7 +15,7 @@ use crate::harness::leases::{client_at, until_free};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::redis_server::RedisServer;
-use crate::harness::times::PATIENCE;
+use crate::harness::times::{LONG, PATIENCE};
 use crate::harness::wait::{soon, until_so};
 use crate::harness::zookeeper_server::ZookeeperServer;
 use crate::postgres;
