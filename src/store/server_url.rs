@@ -4,8 +4,6 @@
 //! half of a password.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::sync::Arc;
 
 use crate::percent;
 
@@ -20,13 +18,6 @@ pub(super) struct ServerUrl {
     /// The text between the slash after the hosts and the parameters.
     pub(super) path: String,
     parameters: Vec<(String, String)>,
-}
-
-/// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct HostPort {
-    pub(super) host: Arc<str>,
-    pub(super) port: u16,
 }
 
 /// The reason for which a URL is refused.
@@ -92,27 +83,6 @@ impl ServerUrl {
         };
         let known = known.join(", ");
         Err(format!("it has an unknown parameter{named}; known are {known}").into())
-    }
-}
-
-impl HostPort {
-    pub(super) fn new(host: &str, port: u16) -> Self {
-        let host = host.into();
-        Self { host, port }
-    }
-
-    /// Returns a host of a URL, with this port unless it has one of its own.
-    pub(super) fn of((host, port): &(String, Option<u16>), default_port: u16) -> Self {
-        Self::new(host, port.unwrap_or(default_port))
-    }
-}
-
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
     }
 }
 

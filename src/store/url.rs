@@ -89,20 +89,6 @@ pub(super) fn several_servers(scheme: &str) -> Option<(&str, &str)> {
     is_known.then_some((of_one, several))
 }
 
-/// Returns whether a URL has an `@` after its hosts. Then a password with an unwritten `/`, `?` or `#` was probably cut
-/// in two, and its second half would be taken for a path or a parameter, and shown.
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
-pub(super) fn has_stray_at(url: &str) -> bool {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let end = rest.find(['/', '?', '#']);
-    end.is_some_and(|end| rest[end..].contains('@'))
-}
-
-/// The reason for which such a URL is refused.
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
-pub(super) const STRAY_AT: &str =
-    "it has an '@' after its hosts, so a '/', '?' or '#' in its password may not be written as %XX";
-
 /// A kind of store that needs a set-up.
 enum NeedsInit {
     Postgres,

@@ -9,7 +9,8 @@ use rustls::ClientConfig;
 
 use super::failure::Failure;
 use crate::error::ErrorKind;
-use crate::store::server_url::{HostPort, Reason, ServerUrl};
+use crate::store::redis::host_port::HostPort;
+use crate::store::server_url::{Reason, ServerUrl};
 use crate::store::{Sent, Tls};
 
 /// The port of a server, if the URL has none.

@@ -52,6 +52,7 @@ mod connection;
 mod failure;
 mod fleet;
 mod hazards;
+mod host_port;
 mod init;
 mod list;
 mod notices;

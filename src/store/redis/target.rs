@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::address::{Address, is_of_socket};
 use crate::error::Error;
 use crate::store::Tls;
-use crate::store::server_url::{HostPort, Reason, ServerUrl};
+use crate::store::redis::host_port::HostPort;
+use crate::store::server_url::{Reason, ServerUrl};
 use crate::store::url::several_servers;
 
 /// The port of a Sentinel, if the URL has none.
