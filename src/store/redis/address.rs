@@ -21,7 +21,7 @@ const PORT: u16 = 6_379;
 pub(super) struct Address {
     /// The scheme of one server.
     pub(super) scheme: String,
-    pub(super) place: Place,
+    pub(super) place: ServerPlace,
     /// The user, the password and the database.
     pub(super) login: RedisConnectionInfo,
     /// `None`: without TLS.
@@ -30,7 +30,7 @@ pub(super) struct Address {
 
 /// The place at which a server listens.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
+pub(super) enum ServerPlace {
     Socket(PathBuf),
     Port(HostPort),
 }
@@ -60,7 +60,7 @@ impl Address {
             true => {
                 let socket = format!("/{}", url.path);
                 (
-                    Place::Socket(socket.into()),
+                    ServerPlace::Socket(socket.into()),
                     url.parameter("user"),
                     url.parameter("pass"),
                 )
@@ -68,7 +68,7 @@ impl Address {
             false => {
                 let place = HostPort::of(&url.hosts[0], PORT);
                 (
-                    Place::Port(place),
+                    ServerPlace::Port(place),
                     url.user.as_deref(),
                     url.password.as_deref(),
                 )
@@ -85,7 +85,7 @@ impl Address {
     /// Returns the address of another server, with the same credentials and certificates.
     pub(super) fn at(&self, place: &HostPort) -> Self {
         Self {
-            place: Place::Port(place.clone()),
+            place: ServerPlace::Port(place.clone()),
             ..self.clone()
         }
     }
@@ -99,7 +99,7 @@ impl Address {
     }
 
     pub(super) fn is_at(&self, other: &HostPort) -> bool {
-        matches!(&self.place, Place::Port(place) if place == other)
+        matches!(&self.place, ServerPlace::Port(place) if place == other)
     }
 
     /// Returns the name that the certificate of the server at this host must have.
@@ -147,8 +147,8 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, db) = (&self.scheme, self.login.db());
         match &self.place {
-            Place::Socket(path) => write!(f, "{scheme}://{}?db={db}", path.display()),
-            Place::Port(place) => write!(f, "{scheme}://{place}/{db}"),
+            ServerPlace::Socket(path) => write!(f, "{scheme}://{}?db={db}", path.display()),
+            ServerPlace::Port(place) => write!(f, "{scheme}://{place}/{db}"),
         }
     }
 }

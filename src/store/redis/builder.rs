@@ -14,7 +14,7 @@ use super::connection::server::Server;
 use super::fleet::{Discovery, Fleet, Sentinels};
 use super::protocol::keys::Keys;
 use super::protocol::scripts::{PROGRAM, Program};
-use super::target::{Servers, Target};
+use super::target::{Target, UrlServers};
 use crate::error::Error;
 use crate::store::{Tls, connect_timeout};
 use crate::telemetry::LaneUse;
@@ -175,11 +175,11 @@ impl Builder {
     /// Refuses settings that do not fit the servers of the URL.
     fn check_servers(
         &self,
-        servers: &Servers,
+        servers: &UrlServers,
         max_ttl: Option<Duration>,
         place: &str,
     ) -> Result<(), Error> {
-        let is_one = matches!(servers, Servers::One);
+        let is_one = matches!(servers, UrlServers::One);
         let needs_one = self.pool.is_some() || self.program.kind != PROGRAM.kind;
         if needs_one && !is_one {
             return Err(Error::invalid(format!(
@@ -193,7 +193,7 @@ impl Builder {
             ));
         }
         match servers {
-            Servers::Cluster(_) if max_ttl.is_some() => Err(Error::invalid(
+            UrlServers::Cluster(_) if max_ttl.is_some() => Err(Error::invalid(
                 "max_ttl refused: a cluster does not keep out; use acknowledged_by with the number of replicas of a primary",
             )),
             _ => Ok(()),
@@ -213,12 +213,12 @@ impl fmt::Debug for Builder {
     }
 }
 
-fn fleet(servers: Servers, connector: Connector, address_map: AddressMap) -> Fleet {
+fn fleet(servers: UrlServers, connector: Connector, address_map: AddressMap) -> Fleet {
     let purpose = Some(LaneUse::Requests);
     let discovery = match servers {
-        Servers::One => Discovery::One(Arc::new(Server::new(connector.clone(), purpose))),
-        Servers::Cluster(places) => Discovery::Nodes(places),
-        Servers::Sentinels {
+        UrlServers::One => Discovery::One(Arc::new(Server::new(connector.clone(), purpose))),
+        UrlServers::Cluster(places) => Discovery::Nodes(places),
+        UrlServers::Sentinels {
             first,
             places,
             name,

@@ -23,13 +23,13 @@ const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_username", "sentinel_password"
 pub(super) struct Target {
     /// The address of the first host, with the credentials of the servers.
     pub(super) address: Address,
-    pub(super) servers: Servers,
+    pub(super) servers: UrlServers,
     pub(super) settings: UrlSettings,
 }
 
 /// The servers at the hosts of a URL.
 #[derive(Debug)]
-pub(super) enum Servers {
+pub(super) enum UrlServers {
     One,
     Sentinels {
         /// The address of the first Sentinel, with the credentials of the Sentinels.
@@ -106,7 +106,7 @@ impl Target {
                 }
                 let address = address(db)?;
                 let [user, password] = SENTINEL_PARAMETERS.map(|name| url.parameter(name));
-                let sentinels = Servers::Sentinels {
+                let sentinels = UrlServers::Sentinels {
                     first: Box::new(address.with_login(user, password)),
                     places: places(SENTINEL_PORT),
                     name: name.into(),
@@ -116,13 +116,13 @@ impl Target {
             "cluster" if !matches!(&*url.path, "" | "0") => {
                 return Err("a cluster has only the database 0".into());
             }
-            "cluster" => (Servers::Cluster(places(NODE_PORT)), address("")?),
+            "cluster" => (UrlServers::Cluster(places(NODE_PORT)), address("")?),
             "" if is_of_socket(scheme) => (
-                Servers::One,
+                UrlServers::One,
                 address(url.parameter("db").unwrap_or_default())?,
             ),
             "" if url.hosts.len() > 1 => return Err("it names several servers".into()),
-            "" => (Servers::One, address(&url.path)?),
+            "" => (UrlServers::One, address(&url.path)?),
             _ => return Err("it is the URL of a store of another kind".into()),
         };
         Ok(Self {
@@ -140,11 +140,11 @@ impl Target {
         };
         let (scheme, db) = (&self.address.scheme, self.address.login.db());
         match &self.servers {
-            Servers::One => self.address.to_string(),
-            Servers::Sentinels { places, name, .. } => {
+            UrlServers::One => self.address.to_string(),
+            UrlServers::Sentinels { places, name, .. } => {
                 format!("{scheme}+sentinel://{}/{name}/{db}", join(places))
             }
-            Servers::Cluster(places) => format!("{scheme}+cluster://{}", join(places)),
+            UrlServers::Cluster(places) => format!("{scheme}+cluster://{}", join(places)),
         }
     }
 }
@@ -270,7 +270,7 @@ mod tests {
         let url =
             "redis+sentinel://me:p%40ss@a/main?sentinel_username=you&sentinel_password=w%26rd";
         let target = parse(url).expect("valid");
-        let Servers::Sentinels { first, .. } = target.servers else {
+        let UrlServers::Sentinels { first, .. } = target.servers else {
             panic!("it names Sentinels");
         };
         let words = |address: &Address| {

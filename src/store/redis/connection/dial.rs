@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 
-use super::super::address::{Address, Place};
+use super::super::address::{Address, ServerPlace};
 use super::super::failure::{Failure, FailureCause};
 use crate::future::BoxFuture;
 use crate::store::connection::{best, first_of, is_transient};
@@ -38,7 +38,7 @@ pub(in super::super) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Bytes for T {}
 
 /// A connection, made by a handshake over a stream.
-pub(in super::super) trait Handshake: Sized + Send + 'static {
+pub(in super::super) trait OverStream: Sized + Send + 'static {
     fn over(
         stream: Stream,
         login: &RedisConnectionInfo,
@@ -46,7 +46,7 @@ pub(in super::super) trait Handshake: Sized + Send + 'static {
 }
 
 /// A connection for requests, and the task that drives it, which ends when it is aborted.
-impl Handshake for (MultiplexedConnection, AbortHandle) {
+impl OverStream for (MultiplexedConnection, AbortHandle) {
     async fn over(stream: Stream, login: &RedisConnectionInfo) -> Result<Self, Failure> {
         // Each request brings a limit of its own.
         let config = AsyncConnectionConfig::new()
@@ -59,7 +59,7 @@ impl Handshake for (MultiplexedConnection, AbortHandle) {
 }
 
 /// A connection for subscriptions.
-impl Handshake for PubSub {
+impl OverStream for PubSub {
     async fn over(stream: Stream, login: &RedisConnectionInfo) -> Result<Self, Failure> {
         Ok(Self::new(login, stream).await?)
     }
@@ -69,11 +69,11 @@ impl Address {
     /// Opens a connection over the socket, or at the first of the host's addresses where that succeeds, with the
     /// certificates as they are now.
     // Boxed, because the compiler would have to find out in each caller that the future is `Send`, and cannot.
-    pub(in super::super) fn open<T: Handshake>(&self) -> BoxFuture<'_, Result<T, Failure>> {
+    pub(in super::super) fn open<T: OverStream>(&self) -> BoxFuture<'_, Result<T, Failure>> {
         Box::pin(async move {
             let HostPort { host, port } = match &self.place {
-                Place::Port(place) => place,
-                Place::Socket(path) => {
+                ServerPlace::Port(place) => place,
+                ServerPlace::Socket(path) => {
                     let stream = UnixStream::connect(path).await.map_err(Failure::unmade)?;
                     return T::over(Box::new(stream), &self.login).await;
                 }
@@ -91,7 +91,7 @@ impl Address {
         })
     }
 
-    async fn open_at<T: Handshake>(
+    async fn open_at<T: OverStream>(
         &self,
         host: &str,
         at: SocketAddr,

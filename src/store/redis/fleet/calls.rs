@@ -46,7 +46,7 @@ pub(in super::super) struct Call {
 }
 
 /// The step after a refusal.
-struct Next {
+struct Redirected {
     asks: Option<HostPort>,
     /// No server takes the call now.
     is_late: bool,
@@ -313,8 +313,13 @@ impl Fleet {
 
     /// Corrects the map by what a server said that did not carry a call out, and looks for the rest of it. Returns how
     /// the call goes on, or `None` after every other failure.
-    fn follow(self: &Arc<Self>, slot: u16, failure: &Failure, answered: &HostPort) -> Option<Next> {
-        let mut next = Next {
+    fn follow(
+        self: &Arc<Self>,
+        slot: u16,
+        failure: &Failure,
+        answered: &HostPort,
+    ) -> Option<Redirected> {
+        let mut next = Redirected {
             asks: None,
             is_late: false,
         };
