@@ -109,8 +109,8 @@ impl Drop for Floor {
 }
 
 impl Known {
-    /// Changes what is known of a name. One without keepers and token is forgotten at once; of those without keepers, the
-    /// one that was changed longest ago if there are too many.
+    /// Changes what is known of a name. One without keepers and token is forgotten at once; of those without keepers,
+    /// the one that was changed longest ago if there are too many.
     fn change(&mut self, name: &Name, change: impl FnOnce(&mut Kept)) {
         let kept = self.names.entry(name.clone()).or_default();
         self.idle.remove(&std::mem::take(&mut kept.mark));

@@ -32,9 +32,9 @@ use crate::watchdog::{Enrollment, LeaseView};
 ///   Before `main` returns, await [`release`](Self::release) or [`Client::shutdown`](crate::Client::shutdown).
 ///
 /// # Assumptions
-/// The store's clock gains no more than the margin on the lease's clock within one ttl. After a failover or a flush,
-/// or when an operator frees it at once, the name can be granted earlier; then the holder is told at its next renewal,
-/// and only storage behind a [`fence`](crate::fence) is safe (see the promises of [this crate](crate)).
+/// The store's clock gains no more than the margin on the lease's clock within one ttl. The name can be granted
+/// earlier after a failover or a flush, or when an operator frees the name at once; then the holder is told at its next
+/// renewal, and only storage behind a [`fence`](crate::fence) is safe (see the promises of [this crate](crate)).
 ///
 /// # Errors
 /// [`check`](Self::check) fails with `Lost` and nothing else.
@@ -64,7 +64,7 @@ pub struct LeaseHandle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaseState {
-    /// Held, and renewals are answered. Exits: AtRisk (two thirds of the ttl without a renewal), Lost.
+    /// Held, and renewals are answered. It becomes `AtRisk` after two thirds of the ttl without a renewal, or `Lost`.
     Held,
     /// Held, but the renewal is overdue. Exits: Held (renewed), Lost (at the deadline).
     AtRisk,

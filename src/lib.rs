@@ -32,8 +32,8 @@
 //!
 //! # What it does not guarantee
 //! **A lease alone is not mutual exclusion.** A process can be paused between its last check and its write, for longer
-//! than its lease lasts, and no clock inside the process can prevent that. Only storage that compares tokens is safe:
-//! the module [`fence`] does that, and the transaction of the example uses it.
+//! than its lease lasts, and no clock inside the process can prevent that. Only storage that compares tokens is safe.
+//! The guards in [`fence`] add that comparison to your storage; the transaction of the example is one.
 //!
 //! [The promises](manual::promises) say what is guaranteed, and under which assumptions:
 //! tokens rise from grant to grant; the holder is told before the lease can be granted again; a stale write is refused
@@ -62,7 +62,7 @@
 //! | hold a lease without async | `blocking::Client` (feature `blocking`) |
 //! | see who holds a name, or evict the holder | [`Client::store`], then [`Store::inspect`], [`list`] and [`evict`] |
 //! | know what happens in a fault | [the manual](manual::failure) |
-//! | know what stays as it is | [the manual](manual::stable) |
+//! | see which interfaces are stable | [the manual](manual::stable) |
 //! | replace another lock | [the table below](#coming-from-another-lock) |
 //! | implement a store, or a fence | [`store::Store`], [`fence::Bearer`], and the feature `conformance` |
 //!

@@ -146,7 +146,7 @@ impl fmt::Debug for Timing {
 /// The number of moments for renewals in one ttl. The window of a later renewal has ten of them.
 const GRAINS: u64 = 300;
 
-/// The stretch of a lease's time that its last confirmed request began.
+/// The period for which a lease is held: from the moment at which the last confirmed request was sent to the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Term {
     sent_at: Instant,

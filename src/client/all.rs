@@ -95,7 +95,7 @@ impl<'a> IntoIterator for &'a LeaseSet {
 impl Owner {
     /// Acquires all of these names or none, one after the other in byte order, so callers that do this cannot
     /// deadlock. A name that this owner already holds is acquired again; a name that is given twice is acquired once.
-    /// ///
+    ///
     /// # Errors
     /// The errors of [`acquire`](Self::acquire); `Lost` when one of the leases was lost while this call waited for the
     /// others. `Invalid`, before any request is sent, when a name that this owner does not hold sorts before one that

@@ -92,8 +92,8 @@ impl ClientBuilder {
     }
 
     /// Sets how many lease names of this client's group have metrics of their own, `leasehold_lease_held` and
-    /// `leasehold_lease_deadline_timestamp_seconds` (default: none). The names that are held first get them, and keep
-    /// them while they are not held.
+    /// `leasehold_lease_deadline_timestamp_seconds` (default: none). The first names that this group
+    /// holds have these metrics, also after they are released.
     ///
     /// With these metrics an alert on `sum by (name) (leasehold_lease_held) > 1` finds two processes that both believe
     /// that they hold one lease. Each name is two series in each process, so choose the limit accordingly.

@@ -70,8 +70,8 @@ pub struct Client {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// The start of the watchdog for the first lease, shared by all callers. The work is done by the watchdog's own thread, so
-/// it goes on while no caller polls it, and a caller that gives up, or that is never polled again, delays no other.
+/// The start of the watchdog for the first lease, shared by all callers. The work is done by the watchdog's own thread,
+/// so it goes on while no caller polls it, and a caller that gives up, or that is never polled again, delays no other.
 type Starting = Shared<BoxFuture<'static, Result<Arc<Watchdog>, Error>>>;
 
 pub(crate) struct Inner {
@@ -229,8 +229,8 @@ impl Client {
     /// A share keeps writers out, as long as it is held. Storage cannot compare its token with a writer's. Where a
     /// writer that was paused and wakes late would do harm, although only readers came after it, ask for
     /// [`shared_fenced`](LeaseRequest::shared_fenced) and raise the fence before the first read: the pass of such a
-    /// share has a token that is above that of every earlier writer, and below that of every later one. It costs a
-    /// turn at the name for each reader.
+    /// share has a token that is above that of every earlier writer, and below that of every later one. It is
+    /// slower: each reader first acquires the name itself for a moment.
     ///
     /// Release a share before you ask for the name alone: a request that waits while its caller has a share waits for
     /// ever.
@@ -347,7 +347,8 @@ impl Inner {
         Ok(watchdog)
     }
 
-    /// Returns the start that is under way or done, or begins one. A start that failed is not shared with later callers.
+    /// Returns the start that is under way or done, or begins one. A start that failed is not shared with later
+    /// callers.
     fn starting(&self) -> Starting {
         let mut current = self.watchdog.lock();
         if let Some(starting) = &*current

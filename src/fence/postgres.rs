@@ -36,8 +36,9 @@ pub(super) const ROW: &str = "
 /// before a raise may be outdated, and at `REPEATABLE READ` so is everything that is read after it.
 const FIRST: &str = "SET TRANSACTION NOT DEFERRABLE";
 
-/// Fails if the search path leads to tables `leasehold_fence` of several roles: another role may have made the first one,
-/// with triggers of its own and rows of its choice. The setting does not exist, so reading it fails with `NO_SETTING`.
+/// Fails if the search path leads to tables `leasehold_fence` of several roles: another role may have made the first
+/// one, with triggers of its own and rows of its choice. The setting does not exist, so reading it fails with
+/// `NO_SETTING`.
 const ONE_OWNER: &str = "
     SELECT pg_catalog.current_setting('leasehold_fence.has_several_owners')
     FROM pg_catalog.pg_class AS found

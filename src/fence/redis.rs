@@ -35,8 +35,8 @@
 //!
 //! # Errors
 //! `Stale` with the [`Refusal`](super::Refusal); `Invalid` for commands that the server refuses; `Misconfigured` for a
-//! fence's key of another type; `Unavailable` for a full server. After `TimedOut` and `Unavailable` the outcome is unknown: read
-//! [`row`](Fence::row) and what was to be written, or repeat the write if it is idempotent.
+//! fence's key of another type; `Unavailable` for a full server. After `TimedOut` and `Unavailable` the outcome is
+//! unknown: read [`row`](Fence::row) and what was to be written, or repeat the write if it is idempotent.
 //!
 //! # Cancel safety
 //! Dropping a future leaves the outcome unknown, as a lost reply does.

@@ -1,4 +1,5 @@
-//! The one way in which a store on servers keeps the contract: it brings its requests, and this module the rest.
+//! The one way in which a store on servers keeps the contract: a store brings its requests, and this module does the
+//! rest.
 //!
 //! A [`Backend`] has an `async fn` for each call, and failures of its own kind. The one implementation of [`Store`] for
 //! all of them gives each call its budget, boxes it, and makes an error of a failure, which says how far a claim came.

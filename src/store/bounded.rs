@@ -26,8 +26,8 @@ use crate::telemetry::{Standing, StoreCall, StoreCounts};
 /// is set otherwise, and none may be set to more than this.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
 
-/// After how long a call of this limit is given up. The half on top is for the store's own clock to be the one that
-/// ends it.
+/// After how long a call of this limit is given up. The extra half lets the store's own
+/// time-out end the call first.
 pub(crate) fn gives_up_after(limit: Duration) -> Duration {
     limit + limit / 2
 }

@@ -35,7 +35,7 @@ impl<S> Check<S> {
         }
     }
 
-    /// Judges the set-up by this row. A fault that a ttl outlives endangers leases of a shorter one.
+    /// Judges the set-up by this row. Some faults endanger only leases with a ttl below some time.
     pub(super) fn judge(&self, set_up: &S) -> Option<Hazard> {
         let Weakness(what, below_ttl) = (self.finds)(set_up)?;
         let endangers = self.endangers;

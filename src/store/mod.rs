@@ -18,17 +18,17 @@
 //! 4. `renew` extends a lease only if both its holder and its token are those of the renewal, and never creates one.
 //!    One bad lease does not affect the others of its batch.
 //! 5. `release` frees a name only if this holder has it, and its answer says whether that was so: `Released` means
-//!    that no other holder was granted the name between this holder's grant and the release. It is idempotent. A
-//!    holder whose attempts were all answered had this one grant, so the answer is about its token.
+//!    that no other holder was granted the name between this holder's grant and the release. It is idempotent. If
+//!    all attempts of a claim were answered, it was granted at most once, so the answer is about that grant's token.
 //! 6. Every lease expires by itself, at most one ttl after the store last heard of it.
 //! 7. Waiting is fair: the clients in the queue of a name take turns in the order in which they joined, and no client
 //!    overtakes a live one. A client is live if it claimed within its [patience](Queued::PATIENCE) and accepts an
-//!    [offer](Queued::OFFER) in time; where a session keeps its place (ZooKeeper), if that session, which ends after
-//!    as long without a sign of life, has not ended. A flush, a failover or a step of the server's clock can disturb
-//!    the order, and nothing else. A store without a queue ignores a claim's place in it.
-//! 8. `inspect` is executed after every request of the same client that was answered before it was sent, so it shows a
-//!    state that is no older. Of two clients that each claim a name and then look at the other's, at least one sees
-//!    the other: permits and shared names rest on this. A read from a replica that may lag breaks it.
+//!    [offer](Queued::OFFER) in time; where a session keeps its place (ZooKeeper), while that session has not ended.
+//!    A flush, a failover or a step of the server's clock can disturb the order, and nothing else. A store without a
+//!    queue ignores a claim's place in it.
+//! 8. If a request was answered before an `inspect` of the same client is sent, the `inspect` shows its effect. Of two
+//!    clients that each claim a name and then look at the other's, at least one sees the other: permits and shared
+//!    names rest on this. A read from a replica that may lag breaks it.
 //! 9. Every call returns within about its `limit`, whatever the server and the network do. The client gives up at 1.5
 //!    times the `limit`, and after 30 s if a call has no limit, and treats the outcome as unknown, as after a lost
 //!    reply. A call that panics fails with `Misconfigured`.
@@ -36,7 +36,8 @@
 //! # Assumptions
 //! If the store's highest token is lost or stale (flush, eviction, empty restart, a replica that missed it), the clock
 //! that mints the next token is not behind the clock that minted the last one by more than the time between the two
-//! grants, nor was the last one lifted further than that above its clock, by a floor or by a clock that was set back.
+//! grants, and the last token was not ahead of its own clock by more than that time, because of a floor or of a clock
+//! that was set back.
 //!
 //! # Errors
 //! The kind of an error says what the caller should do; it does not say whether the request was carried out. For

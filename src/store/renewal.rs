@@ -69,7 +69,7 @@ impl Renewed {
         }
     }
 
-    /// Adds the time of the one server of a store, or of one after the other whose leases have the same ends.
+    /// Adds the server's time, for a store with one server at a time: a single one, or a master and its successor.
     #[must_use]
     pub fn at(mut self, time: Option<Duration>) -> Self {
         self.server_time = time.map(|time| ServerTime { shard: 0, time });

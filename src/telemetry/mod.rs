@@ -3,9 +3,9 @@
 //!
 //! The user's subscriber and recorder run inside these calls, and may block. So the watchdog's thread never makes them:
 //! it [counts](counts), which is an addition and is never dropped, and hands events to the [`reporter`], the thread
-//! that calls both. A full queue drops the event, which is a line of the log or a sample of a histogram, and
-//! counts it. Once a second the reporter sets all totals, and the gauges, which it reads from all clients and stores of
-//! the process.
+//! that calls the subscriber and the recorder. A full queue drops the event, which is a line of the log or a sample of
+//! a histogram, and counts it. Once a second the reporter sets all totals, and the gauges, which it reads from all
+//! clients and stores of the process.
 
 mod acquiring;
 mod counts;

@@ -41,8 +41,9 @@ const RUN_ENDS: [&str; 7] = [
     "store",
 ];
 
-/// Defines a constant for each row, and the list of them all. A row has the kind of the metric, its name, its labels with
-/// their values, the buckets of a histogram, and the help. Labels without values here have the user's or the store's.
+/// Defines a constant for each row, and the list of them all. A row has the kind of the metric, its name, its labels
+/// with their values, the buckets of a histogram, and the help. Labels without values here have the user's or the
+/// store's.
 macro_rules! table {
     (@values) => { &[] };
     (@values $values:expr) => { &$values };

@@ -13,7 +13,7 @@ use crate::store::{Notices, Topic};
 
 /// The most names that are followed although no task waits for them. A few dozen bytes each, here and on the server.
 const IDLE_NAMES: usize = 1_024;
-/// The most hints in a row for which no task waits. After the next one an idle name is no longer followed.
+/// The most hints in a row for a name that no task waits for. After one more the client stops following the name.
 const UNWANTED_HINTS: u32 = 16;
 
 /// The names that are followed.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The schedule is the only shared state and is never held across an await. The loop decides, other tasks do the I/O.
-//! The loop is woken only when the earliest armed instant moves forward.
+//! A change wakes the loop only if something is due before the loop would wake by itself, or if nothing is left to do.
 
 #[cfg_attr(
     not(feature = "internals"),

@@ -18,7 +18,8 @@ const SHARES: u16 = 64;
 pub struct PoolOptions {
     /// One of N permits of the name, not all of it
     ///
-    /// At most N hold one at once. The job finds the number of its permit in LEASEHOLD_PERMIT. Ask for the same N everywhere.
+    /// At most N hold one at once. The job finds the number of its permit in LEASEHOLD_PERMIT. Ask for the same N
+    /// everywhere.
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=256))]
     pub permits: Option<u16>,
 

@@ -204,7 +204,8 @@ impl Quorum {
     }
 
     /// Reserves all servers for one run, sees what they are, and then that all are reserved by it still. Returns the
-    /// run that may write them all, or `None` if some are members of the quorum already: the others come in by adoption.
+    /// run that may write them all, or `None` if some are members of the quorum already: the others come in by
+    /// adoption.
     async fn reserve(&self, change: Succession) -> Result<Option<(u64, Vec<MemberPlace>)>, Error> {
         // Each server is reserved under a number of its own, which shows two names of one server.
         let run = draw()? & !0xff;

@@ -186,8 +186,8 @@ impl Failure {
         }
     }
 
-    /// Makes this the failure of a request that may have been sent before, if that is so: whatever it says of the second
-    /// time, the first may have been carried out.
+    /// Makes this the failure of a request that may have been sent before, if that is so: whatever it says of the
+    /// second time, the first may have been carried out.
     pub(super) fn after_another_try(self, was_sent_before: bool) -> Self {
         Self {
             was_sent_before: self.was_sent_before || was_sent_before,

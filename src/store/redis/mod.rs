@@ -98,8 +98,8 @@ use crate::telemetry::{LaneUse, StoreCounts};
 const KIND: &str = "redis";
 /// The command that publishes a release. Sharded channels would need another one.
 const PUBLISH: &str = "PUBLISH";
-/// The longest pause between two replacements of a connection, for requests of long leases: a tenth of a ttl of one hour
-/// would keep them from a new master for six minutes.
+/// The longest pause between two replacements of a connection, for requests of long leases: a tenth of a ttl of one
+/// hour would keep them from a new master for six minutes.
 const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 
 /// A store on Redis or Valkey.

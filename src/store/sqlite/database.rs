@@ -52,8 +52,8 @@ pub(super) struct Database {
     logs: Option<Logs>,
 }
 
-/// One transaction: the connection, the boot in whose name it reads and writes, and the moment at which it began. Made by
-/// [`Database::read`] and its writing siblings.
+/// One transaction: the connection, the boot in whose name it reads and writes, and the moment at which it began. Made
+/// by [`Database::read`] and its writing siblings.
 ///
 /// Its methods are in the files of what they read and write: leases in [`row`](super::row), the clients that wait in
 /// [`queue`](super::queue), a claim in [`claim`](super::claim), tokens in [`mint`](super::mint).

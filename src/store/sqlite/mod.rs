@@ -34,8 +34,8 @@
 //! blocks all others until it is resumed; their calls time out meanwhile.
 //!
 //! # Errors
-//! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself or read-only, and for one that
-//! two kernels share; `Unavailable` while the disk is full; `Denied` without the permissions; `TimedOut` if other
+//! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself or read-only, and for one
+//! that two kernels share; `Unavailable` while the disk is full; `Denied` without the permissions; `TimedOut` if other
 //! processes kept the file busy up to the limit.
 //!
 //! A file of an older version of leasehold is migrated when it is opened. From then on an older version refuses it as

@@ -284,7 +284,8 @@ impl Plan {
 }
 
 impl Watching {
-    /// Watches what the plan names, and the name itself as it was at this change. Returns false if it has changed since.
+    /// Watches what the plan names, and the name itself as it was at this change. Returns false if it has changed
+    /// since.
     async fn watch(
         &mut self,
         session: &Session,

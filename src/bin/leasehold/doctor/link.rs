@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use super::finding::{Finding, Verdict};
 
-/// Judges the connection of a URL. Returns `None` for a store without a server, and for a socket, which uses no network.
+/// Judges the connection of a URL. Returns `None` for a store without a server, and for a socket, which uses no
+/// network.
 pub fn judge(url: &str) -> Option<Finding> {
     let (scheme, rest) = url.split_once("://")?;
     let of_one = ["sentinel", "cluster", "quorum"]

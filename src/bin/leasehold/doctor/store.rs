@@ -69,8 +69,8 @@ pub async fn examine(
     Ok(findings)
 }
 
-/// Tries the store, unless it cannot even grant a name, and examines this machine. Returns the server's clock, if it has
-/// one of its own.
+/// Tries the store, unless it cannot even grant a name, and examines this machine. Returns the server's clock, if it
+/// has one of its own.
 async fn tried(
     trial: &Trial<'_>,
     timing: &Timing,

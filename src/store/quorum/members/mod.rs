@@ -176,7 +176,8 @@ impl<T: Send + 'static> Poll<T> {
         self.took
     }
 
-    /// Returns the answers that come in time, up to these that are enough, and the failures. The others go on in a task.
+    /// Returns the answers that come in time, up to these that are enough, and the failures. The others go on in a
+    /// task.
     pub(super) async fn gather(
         mut self,
         is_enough: impl Fn(&[(usize, T)]) -> bool,

@@ -3,8 +3,9 @@
 use super::majority;
 use super::member::Absence;
 
-/// Returns the highest token, by what [`Membership::highest`](super::Membership::highest) says of each member after the keep-out of
-/// the one that is adopted had passed; that one is among them. `None`: it cannot be known, or the quorum was closed.
+/// Returns the highest token, by what [`Membership::highest`](super::Membership::highest) says of each member after the
+/// keep-out of the one that is adopted had passed; that one is among them. `None`: it cannot be known, or the quorum
+/// was closed.
 ///
 /// A majority that knows has each token that was granted among its own. Without one, all have to answer, and what a
 /// member may have forgotten is covered by a clock: `clock_us` was read after the last answer, and is taken to be ahead

@@ -32,8 +32,8 @@ use crate::store::redis::host_port::HostPort;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Says how many redirections a call follows without a pause: servers that disagree may send it to and fro.
 const AT_ONCE: u32 = 3;
-/// Says how many redirections each of many calls follows: the others wait for it. A slot that is moved by hand redirects
-/// twice.
+/// Says how many redirections each of many calls follows: the others wait for it. A slot that is moved by hand
+/// redirects twice.
 const OF_MANY: u32 = 4;
 
 /// A call of a script for one slot.

@@ -1,9 +1,11 @@
 //! The servers of a store: one, or several of which each serves its slots.
 //!
 //! ```text
-//!   run(slot, call) --> map: slot to place --> server at that place --> answer, which counts if the place is still right
+//!   run(slot, call) --> map: slot to place --> server at that place --> answer, which counts if the place is still
+//!   right
 //!                        ^
-//!                        +-- look: the Sentinels or the cluster's nodes are asked in the background; refusals correct it
+//!                        +-- look: the Sentinels or the cluster's nodes are asked in the background; refusals correct
+//!                        it
 //! ```
 //!
 //! The clients and the watchdog of a store share one map, so both give up a server at the same moment. Each looks on
