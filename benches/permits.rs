@@ -2,7 +2,7 @@
 //! client that waits.
 //!
 //! ```text
-//! cargo bench --bench permits --features redis
+//! cargo bench --all-features --bench permits
 //! ```
 
 #![expect(
