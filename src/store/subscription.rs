@@ -8,18 +8,22 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+#[cfg(any(feature = "postgres", feature = "redis"))]
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+#[cfg(any(feature = "postgres", feature = "redis"))]
 use tokio::time::sleep;
 
 use super::hints::{Hints, Teller, hints};
 use super::{Notice, Notices, Topic};
 use crate::future::BoxFuture;
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
 /// The first pause before a new connection; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+#[cfg(any(feature = "postgres", feature = "redis"))]
 /// The longest pause before a new connection. Meanwhile waiting clients check again after some time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -53,6 +57,7 @@ pub(super) struct Changed {
     pub(super) old: Vec<Topic>,
 }
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
 /// The pauses between attempts to connect.
 #[derive(Debug)]
 pub(super) struct Pauses(Duration);
@@ -132,6 +137,7 @@ impl Wanted {
         changed
     }
 
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     /// The topics that are followed, as of the changes that were taken.
     pub(super) const fn followed(&self) -> &BTreeSet<Topic> {
         &self.followed
@@ -143,12 +149,14 @@ impl Wanted {
         self.teller.clone()
     }
 
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     /// Gives a hint to the caller.
     pub(super) fn tell(&self, notice: Notice) {
         self.teller.tell(notice);
     }
 }
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
 impl Pauses {
     pub(super) const fn new() -> Self {
         Self(FIRST_PAUSE)

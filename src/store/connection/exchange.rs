@@ -80,11 +80,10 @@ impl<C: Exchange> Connection<C> {
         let open = self.open(budget).await.map_err(C::unsent)?;
         let outcome = connector.exchange(&open, request, budget).await;
         let fault = fault_of(&outcome, &open);
-        let is_replaced = self.note(fault, &open, replace_every);
-        let after = match fault {
-            Some(Fault::FoundClosed) => C::sent_before,
+        let after = match (fault, self.note(fault, &open, replace_every)) {
+            (Some(Fault::FoundClosed), _) => C::sent_before,
             #[cfg(any(test, feature = "redis"))]
-            Some(Fault::WrongServer) if is_replaced => C::unsent,
+            (Some(Fault::WrongServer), true) => C::unsent,
             _ => return outcome,
         };
         let open = self.open(budget).await.map_err(after)?;
