@@ -53,7 +53,7 @@ async fn a_full_server_refuses_a_claim_unharmed_and_takes_renewals_and_releases(
 }
 
 #[tokio::test]
-async fn one_full_member_is_outvoted_and_a_full_majority_is_misconfigured() {
+async fn one_full_member_is_outvoted_and_a_full_majority_is_unavailable() {
     let quorum = RedisQuorum::start(3).await;
     let store = quorum.open();
     let first = claim("a", LONG);
@@ -63,7 +63,7 @@ async fn one_full_member_is_outvoted_and_a_full_majority_is_misconfigured() {
     fill(&quorum.servers[1]).await;
     let error = asked(&store, &claim("c", LONG), LIMIT).await;
     let error = error.expect_err("two of three are full");
-    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(chain(&error).contains("OOM"), "{error:#}");
     let outcome = renewed(&store, &first).await;
     assert!(matches!(outcome, Outcome::Renewed), "{outcome:?}");
