@@ -42,11 +42,9 @@ impl Budget {
 
     /// Returns the same budget, or this limit if that is shorter.
     #[cfg(any(feature = "postgres", feature = "redis"))]
-    pub(super) fn at_most(self, limit: Duration) -> Self {
-        Self {
-            ends_at: self.ends_at.min(Self::new(limit).ends_at),
-            ..self
-        }
+    pub(super) fn at_most(mut self, limit: Duration) -> Self {
+        self.ends_at = self.ends_at.min(Self::new(limit).ends_at);
+        self
     }
 
     pub(super) fn left(self) -> Duration {

@@ -11,10 +11,12 @@ macro_rules! words {
 
         impl $name {
             pub(crate) const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
-            pub(crate) const WORDS: [&'static str; Self::ALL.len()] = [$($word),+];
+            pub(crate) const WORDS: [&'static str; Self::ALL.len()] = [$(Self::$value.as_str()),+];
 
             pub(crate) const fn as_str(self) -> &'static str {
-                Self::WORDS[self as usize]
+                match self {
+                    $(Self::$value => $word,)+
+                }
             }
         }
     };

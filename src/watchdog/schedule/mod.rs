@@ -31,9 +31,11 @@ use std::time::Duration;
 use slab::Slab;
 
 pub use self::leaving::{Leaving, ReleaseOutcome, Withdrawn};
+pub use self::settle::Awaited;
+#[cfg(any(test, feature = "internals"))]
+pub use self::settle::Jump;
 #[cfg(feature = "internals")]
 pub use self::settle::Settled;
-pub use self::settle::{Awaited, Jump};
 use self::shard::Shard;
 pub use self::slot::{LeaseId, Ticket};
 use self::slot::{Phase, Slot};
