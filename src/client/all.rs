@@ -102,7 +102,7 @@ impl Owner {
     /// it holds: another caller that acquires in order could wait for this owner while this owner waits for it.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the leases acquired so far are given up in the background.
+    /// If the future is dropped, the leases acquired by then are given up in the background.
     pub async fn acquire_all(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,

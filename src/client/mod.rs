@@ -176,7 +176,7 @@ impl Client {
     /// the others.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the leases acquired so far are released in the background.
+    /// If the future is dropped, the leases acquired by then are released in the background.
     pub async fn acquire_all(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,

@@ -2,7 +2,7 @@
 //! that acquires the same one.
 //!
 //! The counting is local. The store sees one claim, one holder, one token; what was acquired twice is released once,
-//! when the last share is gone.
+//! when the last share is dropped.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -113,7 +113,7 @@ impl Owner {
             },
         };
         if let Some(lease) = self.desk.lease(&name) {
-            // A lost lease blocks a new one until its last share is gone.
+            // A lost lease blocks a new one until its last share is dropped.
             lease.check()?;
             return Ok(Share { lease });
         }

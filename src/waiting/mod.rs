@@ -90,7 +90,8 @@ impl Pace {
         let pause = remaining.unwrap_or(Duration::MAX).min(self.cap);
         let jitter = (pause / 10).min(Self::JITTER);
         let share = f64::from(roll) / f64::from(u16::MAX);
-        // Never less than a millisecond, so that a name whose time is over but which is not free is not hammered.
+        // Never less than a millisecond, so that a name whose lease should have ended but which is not free is not
+        // hammered.
         pause + jitter.mul_f64(share) + Duration::from_millis(1)
     }
 }

@@ -144,7 +144,7 @@ impl Registry {
         let pause = match queued {
             None => self.pace(None).pause(Some(ttl), fastrand::u16(..)),
             Some(_) if is_queued => Pace::IN_QUEUE.pause(None, fastrand::u16(..)),
-            // A waiter that joined since has no position in the store's queue so far.
+            // A waiter that joined since has no position in the store's queue yet.
             Some(_) => Duration::ZERO,
         };
         // A grant without a position in the queue leaves the position that the client has for its other waiters.

@@ -141,7 +141,7 @@ impl Waiters {
     /// This waiter was granted the name and leaves. No other client can have it before `until`, unless it is freed.
     pub(super) fn granted(&mut self, ticket: WaiterId, until: Instant) -> Wake {
         self.plan(until);
-        // What was found before is over.
+        // What was found before holds no longer.
         self.found = None;
         self.leave(ticket)
     }
@@ -227,7 +227,7 @@ mod tests {
         Found::Held(Arc::new(Held::new(name)))
     }
 
-    /// A queue of so many.
+    /// A queue of this many waiters.
     fn queue(count: u64) -> (Waiters, Vec<Sleeper>) {
         let mut queue = Waiters::new();
         let waiters: Vec<_> = (0..count).map(|_| Sleeper::default()).collect();

@@ -207,7 +207,7 @@ impl LeaseView {
         &self.signal
     }
 
-    /// Notes that the guard's part is over, for the handles of the lease.
+    /// Notes that the guard has ended, for the handles of the lease.
     fn note_end(&self) {
         self.signal.lose(LossReason::Released);
         self.shared.wake_users(&self.name, || self.signal.wake());

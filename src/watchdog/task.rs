@@ -34,7 +34,7 @@ pub(super) fn run(shared: &Arc<Shared>, ready: Ready) {
                 ErrorKind::Unavailable,
                 "acquire failed: the watchdog's runtime did not start",
             );
-            // The receiver is gone if the start was given up.
+            // The receiver was dropped if the start was given up.
             let _ = ready.send(Err(error.with_source(source)));
         }
     }

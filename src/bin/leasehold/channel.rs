@@ -46,7 +46,7 @@ pub struct Begin {
     pub deadline_ns: u64,
     /// Says whether the tool runs within the job of another run.
     pub is_nested: bool,
-    /// The guardian removes it at the end if the tool is gone.
+    /// The guardian removes it at the end if the tool has ended.
     pub status_file: Option<PathBuf>,
 }
 
@@ -96,7 +96,7 @@ pub struct Channel(OwnedFd);
 pub enum Received<T> {
     Message(T, Option<OwnedFd>),
     Nothing,
-    /// The other side is gone.
+    /// The other side has ended.
     End,
 }
 

@@ -18,7 +18,7 @@ use crate::check;
 use crate::exit::{Exit, Failure};
 use crate::status_file::{self, Status};
 
-/// Reports progress. It has no effect if the run has not read earlier reports so far: then it counts the next one.
+/// Reports progress. It has no effect if the run has not read the earlier reports yet: then it counts the next one.
 pub fn main() -> Result<Exit, Failure> {
     let path = of_run(&check::status_file()?);
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();

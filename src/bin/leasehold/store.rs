@@ -35,7 +35,7 @@ pub struct Contact {
     pub client: Client,
     limit: Duration,
     ends_at: Instant,
-    /// Why the store was not reached so far.
+    /// The reason for which the store was not reached yet.
     doubt: Option<Error>,
 }
 

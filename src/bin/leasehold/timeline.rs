@@ -35,7 +35,7 @@ pub struct Distances {
 pub enum Cause {
     /// No renewal was confirmed in time.
     Deadline,
-    /// The store refused the renewal: another holder has the lease, or it is gone.
+    /// The store refused the renewal: another holder has the lease, or there is none.
     Refused,
     /// An operator evicted this holder; the name stays taken for the rest of its ttl.
     Evicted,
@@ -43,15 +43,15 @@ pub enum Cause {
     LeaseEnded,
     /// The job has not reported progress in time; the name stays taken for a while.
     NoProgress,
-    /// The tool is gone, so the lease is no longer renewed.
+    /// The tool has ended, so the lease is no longer renewed.
     ToolGone,
-    /// The tool of a run within a run is gone: perhaps the outer job was killed, which leaves no time.
+    /// The tool of a run within a run has ended: perhaps the outer job was killed, which leaves no time.
     NestedToolGone,
     /// The command ended by itself and left processes in its group.
     CommandEnded,
     /// The job ran for longer than it was allowed to.
     MaxRuntime,
-    /// The guardian is gone, and with it the guarantee that the job ends in time.
+    /// The guardian has ended, and with it the guarantee that the job ends in time.
     GuardianGone,
 }
 
@@ -120,7 +120,7 @@ impl Distances {
         Ok(distances)
     }
 
-    /// Returns when the group must be killed so that it is gone at the deadline.
+    /// Returns when the group must be killed so that it has ended at the deadline.
     pub fn kill_at(&self, deadline: Instant) -> Instant {
         deadline.before(self.slack())
     }

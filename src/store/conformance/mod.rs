@@ -233,7 +233,7 @@ async fn a_renewal_of_another_grant_is_refused(bench: &Bench) {
     let first = bench.granted(&claim).await;
     let earlier = claim.renewal();
     assert!(bench.evict(&claim.name, Eviction::Now).await);
-    // As an attempt does that arrives after the lease is gone.
+    // As an attempt does that arrives after the lease has ended.
     assert!(bench.granted(&claim).await > first);
     let outcomes = bench.store.renew(&[earlier, claim.renewal()], LIMIT).await;
     assert!(

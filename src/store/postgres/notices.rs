@@ -54,7 +54,7 @@ struct Listener {
     /// The limit of each single request to the server.
     limit: Duration,
     wanted: Wanted,
-    /// The names of the topics, with the channels that are listened to; none for a name that was not marked so far.
+    /// The names of the topics, with the channels that are listened to; none for a name that was not marked yet.
     channels: BTreeMap<Name, Option<String>>,
     gauge: Arc<ConnectionGauge>,
 }

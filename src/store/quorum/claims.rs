@@ -32,7 +32,7 @@ use crate::token::Token;
 const TAKE_BACK_AT_LEAST: Duration = Duration::from_millis(100);
 /// A round trip on one machine: the least window of a pause.
 const LEAST_ROUND_TRIP: Duration = Duration::from_micros(200);
-/// After so many rounds in which the same lease had the most members, it is taken for one that is held: its other
+/// After this many rounds in which the same lease had the most members, it is taken for one that is held: its other
 /// members may be those that do not answer. A claim that is under way takes its token back meanwhile, or gets the name.
 const SAME_LEADER: u32 = 5;
 /// The time for which a claim waits for an adoption after the end of the keep-out, before it reports that nothing is
@@ -233,7 +233,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Answers that the quorum keeps out, until so many members are in again that a majority is.
+    /// Answers that the quorum keeps out, until a majority of the members is in again.
     fn kept_out(&self, votes: &Votes) -> Result<Answer, Failure> {
         let mut out_us: Vec<u64> = votes.answers().away().filter_map(out_us).collect();
         out_us.sort_unstable_by(|one, other| other.cmp(one));

@@ -107,7 +107,7 @@ impl Quorum {
 }
 
 impl KnownQuorum {
-    /// Returns the quorum that most of these servers tell of, and at least so many.
+    /// Returns the quorum that most of these servers, and at least this many, belong to.
     fn told_by(places: &[(usize, MemberPlace)], members: usize, least: usize) -> Option<Self> {
         let told = places.iter().filter_map(|(index, place)| {
             let member = place.membership.filter(|it| it.closed_for.is_none())?;

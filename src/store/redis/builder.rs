@@ -78,7 +78,7 @@ impl Builder {
     /// reconnected. With it such a holder is lost by its own deadline, before the copy of the promoted replica runs
     /// out. With fewer than all replicas, the one that is promoted may be one that missed the write, so only the number
     /// of all replicas closes a partition. A grant that too few replicas have is `Unavailable`, and its renewal is
-    /// tried again until the deadline. It costs about a fifth of the speed, and a replica that is gone stops all
+    /// tried again until the deadline. It costs about a fifth of the speed, and a missing replica stops all
     /// grants.
     pub fn acknowledged_by(mut self, replicas: u8) -> Self {
         self.acknowledged_by = replicas;
@@ -89,7 +89,7 @@ impl Builder {
     /// clients of a server, and a claim with a longer ttl is `Invalid`.
     ///
     /// A server that comes back without its data, or another one that is promoted in its place, then grants nothing for
-    /// this long, so that everything that it may have forgotten is over before a name is granted again. Renewals and
+    /// this long, so that every lease that it may have forgotten has ended before a name is granted again. Renewals and
     /// releases go on, and a claim is answered as held in the state [`KeepOut`](crate::store::HeldState::KeepOut), with
     /// the time that is left. Every restart and every failover costs this time, as does the first contact with a server
     /// that was never used, unless [`Redis::init`] was called before. All clients obey it, those without this setting

@@ -15,7 +15,7 @@ pub(in crate::store) enum Failure {
     /// No connection to a server within the limit. Nothing was sent. Says why the last one was not made, after a colon.
     #[error("no connection to a server in time{0}")]
     NotReached(String),
-    /// The runtime on which the session was to live is gone. Nothing was sent.
+    /// The runtime on which the session was to live has ended. Nothing was sent.
     #[error("the runtime of the session ended")]
     Abandoned,
     /// The thread that drives sessions could not be started. Nothing was sent.

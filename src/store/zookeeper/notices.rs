@@ -340,7 +340,7 @@ fn plan(children: &Children, topics: &BTreeSet<Topic>) -> Plan {
                 }
             }
             Topic::Turn(_, client) => match children.place(*client) {
-                // The client has no place so far. Its join is followed by another look.
+                // The client has no place yet. Its join is followed by another look.
                 None => Stage::Quiet,
                 Some(place) => {
                     watch_before(&mut plan, children, place, taken.as_ref());

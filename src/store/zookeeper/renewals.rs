@@ -154,7 +154,8 @@ impl RenewalBatch<'_> {
         }
     }
 
-    /// Renews each lease alone, so that one that is gone, or that this user may not write, does not affect the others.
+    /// Renews each lease alone, so that one that was removed, or that this user may not write, does not affect the
+    /// others.
     async fn renew_one_by_one(&mut self) {
         let open = self.open();
         let session = self.session;

@@ -135,13 +135,13 @@ impl JobMetrics {
         self.show("held");
     }
 
-    /// The job is over.
+    /// The job has ended.
     pub fn ended(&self) {
         self.set_in_progress(false);
         self.show("ended");
     }
 
-    /// The run is over.
+    /// The run has ended.
     pub fn finish(self, result: &Result<Exit, Failure>) {
         let reason = reason(result);
         self.exits(reason, 1);

@@ -21,7 +21,7 @@ use crate::seen;
 /// The shortest time between two scans, each of which reads every lease.
 const EVERY: Duration = Duration::from_secs(15);
 
-/// A scan takes one part of so many of the time at most.
+/// A scan takes at most one part in this many of the time.
 const SHARE: u32 = 50;
 
 /// The longest pause between two scans, however long one takes.

@@ -130,7 +130,7 @@ impl Group {
             .collect()
     }
 
-    /// Sends a signal. Has no effect on a group that is gone, which may happen at any moment.
+    /// Sends a signal. Has no effect on a group that has ended, which may happen at any moment.
     fn send(&self, signal: Signal) {
         if !self.is_empty() {
             let _ = kill_process_group(self.leader, signal);

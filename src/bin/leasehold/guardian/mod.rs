@@ -1,4 +1,4 @@
-//! The second process: the parent of the job, which it ends when the lease's time is up, even if the tool is gone.
+//! The second process: the parent of the job, which it ends when the lease's time is up, even if the tool was killed.
 //!
 //! ```text
 //! tool -- instructions: begin, renewed, signal, stop -> guardian ---- TERM, KILL, signals ----> the job's group
@@ -62,7 +62,7 @@ fn receive_begin() -> io::Result<(Channel, Begin, OwnedFd)> {
 }
 
 struct Guardian {
-    /// `None` once the tool is gone.
+    /// `None` once the tool has ended.
     channel: Option<Channel>,
     clock: Box<dyn Clock>,
     timer: OwnedFd,
@@ -70,7 +70,7 @@ struct Guardian {
     timeline: Timeline,
     group: Group,
     terminal: Option<Terminal>,
-    /// The cause for which the job is ended if the tool is gone.
+    /// The cause for which the job is ended if the tool has ended first.
     tool_gone: Cause,
     status_file: Option<PathBuf>,
 }
@@ -275,7 +275,7 @@ impl Guardian {
         }
     }
 
-    /// Removes the status file if the tool is gone; a living tool removes it itself.
+    /// Removes the status file if the tool has ended; a living tool removes it itself.
     fn remove_status_file(&self) {
         if let (None, Some(path)) = (&self.channel, &self.status_file) {
             let _ = std::fs::remove_file(path);

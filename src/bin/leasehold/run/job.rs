@@ -66,7 +66,7 @@ impl Job {
         })
     }
 
-    /// Returns the guardian's next event; `None` if the guardian is gone. Dropping the future loses no event.
+    /// Returns the guardian's next event; `None` if the guardian has ended. Dropping the future loses no event.
     pub async fn event(&self) -> Option<Event> {
         let receive = |channel: &Channel| match channel.receive() {
             Ok(Received::Nothing) => Err(io::ErrorKind::WouldBlock.into()),

@@ -38,7 +38,7 @@ pub struct Service {
 impl Service {
     /// Starts the notifications, if there is a service manager.
     pub fn start() -> Self {
-        // The error is ignored: a manager that is gone cannot be told.
+        // The error is ignored: a manager that has stopped needs no news.
         let notify = |text: String| drop(sd_notify::notify(&[NotifyState::Custom(&text)]));
         let mailbox = std::env::var_os(VARIABLES[0])
             .and_then(|_| Mailbox::start("service", QUEUE, notify).ok());

@@ -1,8 +1,8 @@
 //! Supervises a running job: sends renewals to the guardian and signals to the job, and announces the state of the
 //! lease.
 //!
-//! The guardian ends the job; this loop only tells it what it cannot know. If the guardian is gone, or silent when the
-//! job must be gone, the loop ends the job itself.
+//! The guardian ends the job; this loop only tells it what it cannot know. If the guardian has ended, or is silent when
+//! the job must be gone, the loop ends the job itself.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -188,7 +188,7 @@ impl Model {
         self.arrange();
     }
 
-    /// How many names have another token than in the list before: at least so many grants were made.
+    /// How many names have another token than in the list before: so at least this many grants were made.
     fn changed(&self, leases: &[Held]) -> f64 {
         let tokens = self.rows.iter();
         let tokens = tokens.map(|row| (row.name(), row.listed_token));

@@ -66,11 +66,11 @@ struct Scan {
     on_screen: Vec<Name>,
     list_at: Instant,
     look_at: Instant,
-    /// The quickest single request so far: what a round trip takes.
+    /// The quickest single request yet: what a round trip takes.
     round_trip: Duration,
 }
 
-/// Reads until the view is gone.
+/// Reads until the view has ended.
 pub async fn run(client: Client, mut requests: Receiver<Request>, updates: SyncSender<Update>) {
     let signals = [SignalKind::terminate(), SignalKind::hangup()];
     let [mut terminate, mut hang_up] = signals.map(|kind| signal(kind).ok());
@@ -96,7 +96,7 @@ pub async fn run(client: Client, mut requests: Receiver<Request>, updates: SyncS
             number = caught(&mut terminate, SignalKind::terminate()) => Ok(Some(Update::Ended(number))),
             number = caught(&mut hang_up, SignalKind::hangup()) => Ok(Some(Update::Ended(number))),
         };
-        // A view that is gone reads no updates.
+        // A view that has ended reads no updates.
         is_watched = match told.unwrap_or_else(|error| Some(Update::Failed(error))) {
             Some(update) => scan.updates.send(update).is_ok(),
             None => true,

@@ -1,7 +1,7 @@
 //! The hints of all members as one subscription.
 //!
 //! A release reaches the members one after the other. A client that came with the first hint would find the name taken
-//! at the others; so a name is hinted when so many members have freed it that a majority may be free, or a moment after
+//! at the others; so a name is hinted when enough members have freed it for a majority to be free, or a moment after
 //! the first.
 
 use std::collections::{BTreeSet, HashMap};

@@ -37,7 +37,7 @@ pub struct Closings {
 }
 
 impl Closings {
-    /// Returns the closing of a quorum of so many members for this one.
+    /// Returns the closing of a quorum of this many members for this one.
     pub fn new(successor: u64, members: usize) -> Self {
         Self {
             successor,

@@ -46,7 +46,7 @@ pub enum ClaimOutcome<L = MemberLease> {
 pub enum RenewalOutcome {
     /// A majority has the lease for another ttl.
     Renewed,
-    /// So many lack it that no majority can have it. Final.
+    /// Too many members lack it for a majority to have it. Final.
     Refused,
     /// The same, and an operator has evicted the holder. Final.
     Evicted,
@@ -55,7 +55,7 @@ pub enum RenewalOutcome {
 }
 
 impl<L: AsRef<MemberLease> + Clone> Answers<L> {
-    /// Returns a round that none of so many members has answered.
+    /// Returns a round of this many members, none of which has answered.
     pub fn new(members: usize, deadline: Instant) -> Self {
         Self {
             answers: vec![None; members],

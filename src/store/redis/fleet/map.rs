@@ -21,7 +21,7 @@ const REDIRECTED: Duration = Duration::from_secs(2);
 /// Says which server serves which slot, as far as is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map {
-    /// Every place seen so far: a place keeps its index, which is its shard.
+    /// Every place that was ever seen: a place keeps its index, which is its shard.
     places: Vec<HostPort>,
     /// The index of the place that serves each slot; a single one if it serves all of them; none if nothing is known.
     owners: Vec<u16>,

@@ -27,7 +27,7 @@ const HELLO: Duration = Duration::from_secs(1);
 const HELLO_MOST: Duration = Duration::from_secs(4);
 /// The pause once no server was reached.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long servers are tried for a new session: an election is over by then. The next request tries again.
+/// How long servers are tried for a new session: an election has ended by then. The next request tries again.
 pub(in super::super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How the connections of a session are made, and what is remembered from one to the next.

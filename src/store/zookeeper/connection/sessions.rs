@@ -80,7 +80,7 @@ impl KeptSession {
     pub(in super::super) async fn close(&self) {
         self.permits.close();
         if let Some(line) = self.connection.close() {
-            // If its runtime has ended or the server is gone, the session expires by itself.
+            // If its runtime has ended or the server has stopped, the session expires by itself.
             let _ = timeout(GOODBYE, line.ended.cancelled()).await;
         }
     }
@@ -113,7 +113,7 @@ impl Zookeeper {
     pub(in super::super) async fn session(&self, budget: Budget) -> Result<Session, Failure> {
         let (kept, waiting) = (self.kept()?, &self.shared.waiting);
         match kept.session(budget).await {
-            // The watchdog ended without closing its handle: its session is gone with it.
+            // The watchdog ended without closing its handle: its session ends with it.
             Err(Failure::Abandoned) if !Arc::ptr_eq(&kept, waiting) => {
                 *lock(&self.shared.leases) = None;
                 waiting.session(budget).await

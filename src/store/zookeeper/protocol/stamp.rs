@@ -2,7 +2,7 @@
 //!
 //! The leader stamps each write with its wall clock and a number that grows from write to write. A stamp that came back
 //! to this client is a lower bound of the leader's clock from then on. Stamps of one leader can be compared. The clocks
-//! of two leaders are unrelated, so a term that an earlier leader stamped is over only once this client has seen it
+//! of two leaders are unrelated, so a term that an earlier leader stamped has ended only once this client has seen it
 //! unchanged for its whole time.
 
 use std::time::Duration;
