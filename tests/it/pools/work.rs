@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::store::memory::Memory;
 use leasehold::store::{Eviction, Store as _};
-use leasehold::{Client, ErrorKind, Lease, Name, blocking};
+use leasehold::{Client, ErrorKind, Fire, Lease, Name, blocking};
 
 use super::client_of;
 use crate::harness::faulty_store::{Call, DOWN, Fault, FaultyStore};
@@ -96,26 +96,20 @@ fn two_o_clock() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(7_200)
 }
 
+/// The run of that hour, unless it is done.
+async fn fire_of(client: &Client) -> Option<Fire> {
+    client.request("report").once(two_o_clock()).await.unwrap()
+}
+
 #[tokio::test]
 async fn a_fire_runs_once_also_for_a_machine_that_comes_late() {
     let store = Memory::new();
     let (one, late) = (client_of(&store).await, client_of(&store).await);
-    let fire = one
-        .request("report")
-        .once(two_o_clock())
-        .await
-        .unwrap()
-        .unwrap();
+    let fire = fire_of(&one).await.unwrap();
     let waiting = tokio::spawn(late.request("report").once(two_o_clock()));
     fire.done().await;
     assert!(soon(waiting).await.unwrap().unwrap().is_none());
-    assert!(
-        late.request("report")
-            .once(two_o_clock())
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(fire_of(&late).await.is_none());
     let next = two_o_clock() + Duration::from_secs(3_600);
     assert!(late.request("report").once(next).await.unwrap().is_some());
 }
@@ -124,23 +118,12 @@ async fn a_fire_runs_once_also_for_a_machine_that_comes_late() {
 async fn a_fire_that_failed_is_run_by_another_machine() {
     let store = Memory::new();
     let (one, other) = (client_of(&store).await, client_of(&store).await);
-    let fire = one
-        .request("report")
-        .once(two_o_clock())
-        .await
-        .unwrap()
-        .unwrap();
+    let fire = fire_of(&one).await.unwrap();
     let waiting = tokio::spawn(other.request("report").once(two_o_clock()));
     drop(fire);
     let fire = soon(waiting).await.unwrap().unwrap();
     fire.expect("it was not done").done().await;
-    assert!(
-        one.request("report")
-            .once(two_o_clock())
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(fire_of(&one).await.is_none());
 }
 
 #[test]
