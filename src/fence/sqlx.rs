@@ -46,8 +46,7 @@
 use std::time::Duration;
 
 use ::sqlx::{
-    AssertSqlSafe, Error as DriverError, Executor, PgConnection, PgPool, Postgres, Transaction,
-    query, query_as, raw_sql,
+    AssertSqlSafe, Executor, PgConnection, PgPool, Postgres, Transaction, query, query_as, raw_sql,
 };
 
 use super::postgres::{self, CREATE, RAISE, ROW};
@@ -116,7 +115,7 @@ impl Fence {
         // and the pool gives the connection to the next user inside that transaction.
         let pool = pool.clone();
         let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(opening)).await });
-        let begun = begun.await.unwrap_or(Err(DriverError::WorkerCrashed));
+        let begun = begun.await.unwrap_or(Err(::sqlx::Error::WorkerCrashed));
         let mut transaction = begun.map_err(|error| self.failed("begin", error))?;
         let check = FenceCheck::begin(FenceKind::Sqlx);
         let raised = self.raise_pass(&mut transaction, bearer, &pass).await;
@@ -223,7 +222,7 @@ impl Fence {
         row.map_err(|error| self.failed("read", error))
     }
 
-    fn failed(&self, action: &str, error: DriverError) -> Error {
+    fn failed(&self, action: &str, error: ::sqlx::Error) -> Error {
         let code = error
             .as_database_error()
             .and_then(|error| error.code().map(std::borrow::Cow::into_owned));

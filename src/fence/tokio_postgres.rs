@@ -45,7 +45,7 @@
 use std::time::Duration;
 
 use ::tokio_postgres::types::{ToSql, Type};
-use ::tokio_postgres::{Client, Error as DriverError, GenericClient, Transaction};
+use ::tokio_postgres::{Client, GenericClient, Transaction};
 
 use super::postgres::{self, CREATE, RAISE, ROW};
 use super::{Bearer, Pass, checked, row};
@@ -209,7 +209,7 @@ impl Fence {
         row.map_err(|error| self.failed("read", error))
     }
 
-    fn failed(&self, action: &str, error: DriverError) -> Error {
+    fn failed(&self, action: &str, error: ::tokio_postgres::Error) -> Error {
         let code = error.code().map(|code| code.code().to_owned());
         self.0.failed(action, code.as_deref(), error)
     }

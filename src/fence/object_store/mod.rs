@@ -9,9 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::object_store::path::Path;
-use ::object_store::{
-    Error as DriverError, ObjectStore, ObjectStoreExt, PutMode, PutResult, UpdateVersion,
-};
+use ::object_store::{ObjectStore, ObjectStoreExt, PutMode, PutResult, UpdateVersion};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -138,7 +136,7 @@ impl Fence {
         let answer = self.timed(self.store.get(&self.path)).await;
         let answer = match answer {
             Ok(answer) => answer,
-            Err(DriverError::NotFound { .. }) => return Ok(None),
+            Err(::object_store::Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(self.failed("read", error)),
         };
         let (e_tag, version) = (answer.meta.e_tag.clone(), answer.meta.version.clone());
@@ -288,9 +286,10 @@ impl Fence {
             .put_opts(&self.path, object.payload(), mode.into());
         match self.timed(answer).await.map(PutResult::into) {
             Ok(version) => self.version(version).map(Put::Done),
-            Err(DriverError::Precondition { .. } | DriverError::AlreadyExists { .. }) => {
-                Ok(Put::Refused)
-            }
+            Err(
+                ::object_store::Error::Precondition { .. }
+                | ::object_store::Error::AlreadyExists { .. },
+            ) => Ok(Put::Refused),
             Err(error) => match self.failed("write", error) {
                 error if error.kind() == ErrorKind::Unavailable => Ok(Put::Unknown(error)),
                 error => Err(error),
@@ -335,7 +334,7 @@ impl Fence {
         object
     }
 
-    fn failed(&self, action: &str, error: DriverError) -> Error {
+    fn failed(&self, action: &str, error: ::object_store::Error) -> Error {
         failed(action, &self.path, error)
     }
 
@@ -356,18 +355,20 @@ impl fmt::Debug for Fence {
 }
 
 /// Returns the error of a request that failed for another reason than its condition.
-fn failed(action: &str, path: &Path, error: DriverError) -> Error {
+fn failed(action: &str, path: &Path, error: ::object_store::Error) -> Error {
     let (kind, why) = match &error {
-        DriverError::NotImplemented { .. } | DriverError::NotSupported { .. } => (
+        ::object_store::Error::NotImplemented { .. }
+        | ::object_store::Error::NotSupported { .. } => (
             ErrorKind::Misconfigured,
             ": the store has no conditional puts; for a local folder use the fence in SQLite",
         ),
-        DriverError::NotFound { .. } => (ErrorKind::Misconfigured, ": the bucket is missing"),
-        DriverError::PermissionDenied { .. } | DriverError::Unauthenticated { .. } => {
-            (ErrorKind::Denied, "")
+        ::object_store::Error::NotFound { .. } => {
+            (ErrorKind::Misconfigured, ": the bucket is missing")
         }
-        DriverError::InvalidPath { .. } => (ErrorKind::Invalid, ""),
-        DriverError::UnknownConfigurationKey { .. } => (ErrorKind::Misconfigured, ""),
+        ::object_store::Error::PermissionDenied { .. }
+        | ::object_store::Error::Unauthenticated { .. } => (ErrorKind::Denied, ""),
+        ::object_store::Error::InvalidPath { .. } => (ErrorKind::Invalid, ""),
+        ::object_store::Error::UnknownConfigurationKey { .. } => (ErrorKind::Misconfigured, ""),
         _ => (ErrorKind::Unavailable, ""),
     };
     let path = path.as_ref();

@@ -1,7 +1,7 @@
 //! The check of a store that claims to have conditional puts.
 
 use ::object_store::path::Path;
-use ::object_store::{Error as DriverError, ObjectStore, ObjectStoreExt, PutMode, PutResult};
+use ::object_store::{ObjectStore, ObjectStoreExt, PutMode, PutResult};
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use uuid::Uuid;
@@ -33,7 +33,7 @@ impl Fence {
         let deleted = store.delete(&path).await;
         tried?;
         match deleted {
-            Ok(()) | Err(DriverError::NotFound { .. }) => Ok(()),
+            Ok(()) | Err(::object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(failed("delete", &path, error)),
         }
     }
@@ -45,7 +45,10 @@ async fn tried(store: &dyn ObjectStore, path: &Path) -> Result<(), Error> {
     deleted.map_err(|error| failed("delete", path, error))?;
     match store.put_opts(path, "late".into(), last.into()).await {
         Ok(_) => Err(unfit("a put on a version was carried out after a delete")),
-        Err(DriverError::Precondition { .. } | DriverError::AlreadyExists { .. }) => Ok(()),
+        Err(
+            ::object_store::Error::Precondition { .. }
+            | ::object_store::Error::AlreadyExists { .. },
+        ) => Ok(()),
         Err(error) => Err(failed("try out", path, error)),
     }
 }
@@ -64,7 +67,10 @@ async fn race(store: &dyn ObjectStore, path: &Path) -> Result<PutMode, Error> {
         for (racer, answer) in answers.into_iter().enumerate() {
             match answer {
                 Ok(answer) => winners.push((racer, answer)),
-                Err(DriverError::Precondition { .. } | DriverError::AlreadyExists { .. }) => {}
+                Err(
+                    ::object_store::Error::Precondition { .. }
+                    | ::object_store::Error::AlreadyExists { .. },
+                ) => {}
                 Err(error) => return Err(failed("try out", path, error)),
             }
         }
@@ -103,7 +109,7 @@ async fn read(
     };
     match read.await {
         Ok(read) => Ok(Some(read)),
-        Err(DriverError::NotFound { .. }) => Ok(None),
+        Err(::object_store::Error::NotFound { .. }) => Ok(None),
         Err(error) => Err(failed("try out", path, error)),
     }
 }
