@@ -4,9 +4,10 @@
 //! check every name.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
 use super::Notice;
@@ -59,7 +60,7 @@ impl Hints {
     }
 
     fn queue(&self) -> MutexGuard<'_, mpsc::Receiver<Notice>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 

@@ -7,10 +7,11 @@
 //! Each store brings the listener: how it connects, what it sends to follow a topic, and how it reads a message.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -109,7 +110,7 @@ impl Drop for Subscription {
 
 impl Changing {
     fn topics(&self) -> MutexGuard<'_, HashMap<Topic, bool>> {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+        self.topics.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests over a shared connection, which is replaced when a failure says that it is of no use.
 
 use std::future::Future;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Connect, Connection, State};
@@ -111,8 +111,7 @@ impl<C: Exchange> Connection<C> {
     /// Returns whether the next request gets another connection.
     fn replace(&self, open: &Arc<C::Open>, replace_every: Duration) -> bool {
         let now = Boottime.now();
-        let mut replaced_at =
-            (self.shared.replaced_at.lock()).unwrap_or_else(PoisonError::into_inner);
+        let mut replaced_at = self.shared.replaced_at.lock();
         let is_current =
             matches!(&*self.shared.state(), State::Up(current) if Arc::ptr_eq(current, open));
         if !is_current {

@@ -80,7 +80,7 @@ impl Exchange for Fake {
     type Answer = usize;
 
     async fn exchange(&self, open: &Arc<usize>, (): (), _: Budget) -> Result<usize, Failure> {
-        let fault = self.0.faults.lock().expect("whole").pop_front().flatten();
+        let fault = self.0.faults.lock().pop_front().flatten();
         fault.map_or(Ok(**open), |fault| Err(Failure::OfRequest(fault)))
     }
 

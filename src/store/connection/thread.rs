@@ -13,8 +13,8 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -50,7 +50,7 @@ impl Driver {
     /// # Errors
     /// As for [`spawn`](Self::spawn).
     pub(in crate::store) fn handle(&self) -> io::Result<Handle> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         let running = match &mut *running {
             Some(running) => running,
             none => none.insert(Running::start()?),

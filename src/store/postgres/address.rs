@@ -5,14 +5,15 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 
-use super::connection::connect::{Endpoint, lock};
+use super::connection::connect::Endpoint;
 use super::connection::tls::Handshake;
 use super::failure::Failure;
 use super::protocol::schema::Schema;
@@ -133,11 +134,11 @@ impl Address {
 
     /// Returns the server that answered last.
     pub(super) fn last_server(&self) -> Option<Endpoint> {
-        lock(&self.last).clone()
+        self.last.lock().clone()
     }
 
     pub(super) fn remember(&self, server: &Endpoint) {
-        *lock(&self.last) = Some(server.clone());
+        *self.last.lock() = Some(server.clone());
     }
 
     /// Returns how one connection is encrypted, with the certificates as they are now.

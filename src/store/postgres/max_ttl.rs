@@ -1,7 +1,8 @@
 //! The longest ttl that the server grants, as it last told it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::{Boottime, Clock, Instant};
 
@@ -25,6 +26,6 @@ impl MaxTtl {
     }
 
     fn told(&self) -> MutexGuard<'_, Option<(Duration, Instant)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -1,9 +1,11 @@
 //! The store on a quorum of servers.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::KIND;
 use super::builder::Builder;
@@ -129,11 +131,11 @@ impl Quorum {
 
 impl Shared {
     pub(super) fn memory(&self) -> MutexGuard<'_, TokenMemory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Option<KnownQuorum>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     pub(super) fn seen(&self) -> u64 {

@@ -90,9 +90,11 @@ mod renewals;
 mod sweep;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use self::address::Address;
 use self::connection::sessions::KeptSession;
@@ -180,7 +182,7 @@ impl Zookeeper {
 
 impl Shared {
     fn remembered(&self) -> MutexGuard<'_, Remembered> {
-        lock(&self.remembered)
+        self.remembered.lock()
     }
 }
 
@@ -290,8 +292,4 @@ pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
 /// Converts to whole milliseconds, rounded up: the lease must be kept for at least as long as its holder expects.
 fn millis(duration: Duration) -> Vec<u8> {
     budget::millis(duration).to_string().into_bytes()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

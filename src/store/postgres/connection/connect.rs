@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
@@ -61,12 +62,13 @@ struct Unended {
 
 impl GivenUp {
     pub(in super::super) fn count(self: &Arc<Self>, server: Endpoint) -> GivenUpOne {
-        lock(&self.0).entry(server.clone()).or_default().count += 1;
+        self.0.lock().entry(server.clone()).or_default().count += 1;
         GivenUpOne(self.clone(), server)
     }
 
     fn may_connect(&self, server: &Endpoint, now: Instant) -> bool {
-        lock(&self.0)
+        self.0
+            .lock()
             .get_mut(server)
             .is_none_or(|unended| unended.may_connect(now))
     }
@@ -74,7 +76,7 @@ impl GivenUp {
 
 impl Drop for GivenUpOne {
     fn drop(&mut self) {
-        if let Some(unended) = lock(&self.0.0).get_mut(&self.1) {
+        if let Some(unended) = self.0.0.lock().get_mut(&self.1) {
             unended.count -= 1;
         }
     }
@@ -211,10 +213,6 @@ impl Walk<'_> {
             server,
         })
     }
-}
-
-pub(in super::super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -10,11 +10,12 @@ mod reply;
 
 use std::ops::{Deref, Range};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::timeout;
 
 use crate::clock::{Boottime, Clock as _, Instant};
@@ -244,7 +245,7 @@ impl Health {
     }
 
     fn until(&self) -> MutexGuard<'_, Vec<Option<Instant>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -5,10 +5,10 @@
 //! the first.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Members;
 use crate::clock::{Boottime, Clock as _, Instant};
@@ -85,7 +85,7 @@ impl MergedNotices {
     }
 
     fn counted(&self) -> MutexGuard<'_, Counted> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counted.lock()
     }
 }
 

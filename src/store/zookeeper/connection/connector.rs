@@ -6,15 +6,15 @@
 
 use std::fmt::Display;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use super::super::address::Address;
 use super::super::failure::Failure;
-use super::super::lock;
 use super::super::protocol::wire::Granted;
 use super::session::Line;
 use super::{End, SILENT, SILENT_MOST, ServerConnection};
@@ -49,11 +49,11 @@ pub(super) struct LastFailure(Arc<Mutex<String>>);
 
 impl LastFailure {
     fn note(&self, server: &dyn Display, why: &str) {
-        *lock(&self.0) = format!(": {server}: {why}");
+        *self.0.lock() = format!(": {server}: {why}");
     }
 
     pub(super) fn failure(&self) -> Failure {
-        Failure::NotReached(lock(&self.0).clone())
+        Failure::NotReached(self.0.lock().clone())
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::super::address::Address;
 use super::super::failure::Failure;
-use super::super::{Role, Shared, Zookeeper, counts, lock};
+use super::super::{Role, Shared, Zookeeper, counts};
 use super::connector::{CONNECT_TIMEOUT, Connector, LastFailure};
 use super::session::Session;
 use crate::store;
@@ -103,7 +103,7 @@ impl Zookeeper {
             _ if self.shared.is_closed.load(Ordering::Relaxed) => Err(Failure::Closed),
             Role::Waiting => Ok(waiting()),
             Role::User => {
-                let leases = lock(&self.shared.leases);
+                let leases = self.shared.leases.lock();
                 let kept = leases.as_ref().map(|(kept, _)| kept.clone());
                 Ok(kept.unwrap_or_else(waiting))
             }
@@ -115,7 +115,7 @@ impl Zookeeper {
         match kept.session(budget).await {
             // The watchdog ended without closing its handle: its session ends with it.
             Err(Failure::Abandoned) if !Arc::ptr_eq(&kept, waiting) => {
-                *lock(&self.shared.leases) = None;
+                *self.shared.leases.lock() = None;
                 waiting.session(budget).await
             }
             // It was closed after it was taken from the slot.
@@ -175,7 +175,7 @@ impl Zookeeper {
 impl Shared {
     /// Takes a handle on the session in which leases live. The first one makes it, on the calling runtime.
     fn leases(&self) -> Arc<KeptSession> {
-        let mut leases = lock(&self.leases);
+        let mut leases = self.leases.lock();
         let (kept, handles) = leases.get_or_insert_with(|| {
             let home = HomeRuntime::Runtime(Handle::current());
             let gauge = counts().connection(Some(LaneUse::Watchdog));
@@ -189,7 +189,7 @@ impl Shared {
 
     /// Gives up a handle on the session in which leases live. Returns whether it was the last one.
     fn is_last_handle(&self, kept: &Arc<KeptSession>) -> bool {
-        let mut leases = lock(&self.leases);
+        let mut leases = self.leases.lock();
         match &mut *leases {
             Some((current, handles)) if Arc::ptr_eq(current, kept) => {
                 *handles = handles.saturating_sub(1);
