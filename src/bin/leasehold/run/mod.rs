@@ -14,6 +14,7 @@ mod supervise;
 use std::cell::Cell;
 use std::time::Duration;
 
+use leasehold::clock::{Clock, Monotonic, wall_clock};
 use leasehold::{Lease, ReleaseOutcome};
 
 use crate::args;
@@ -34,8 +35,9 @@ use service::Service;
 use signals::Signals;
 use supervise::Supervisor;
 
-/// How long the release may take. After that the lease expires by itself.
-const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+/// How long the release may take. After that the lease expires by itself: what follows the job waits for the tool, and not
+/// for a store that does not answer. Together with the limit below it is two seconds.
+const RELEASE_LIMIT: Duration = Duration::from_millis(1_700);
 
 /// How long it may take to give back a claim of unknown outcome. After that it expires by itself; the user waits for
 /// the end of a run that was not granted its name.
@@ -131,10 +133,7 @@ async fn once(
         is_outage: Cell::default(),
     };
     match acquire::acquire(contact, plan, signals, places).await {
-        Ok(lease) => {
-            let result = under(lease, plan, signals, watchers, service).await;
-            (result, RELEASE_LIMIT)
-        }
+        Ok(lease) => under(lease, plan, signals, watchers, service).await,
         Err(failure) => (Err(failure), GIVE_BACK_LIMIT),
     }
 }
@@ -148,14 +147,15 @@ fn is_repeated(result: &Result<Exit, Failure>) -> bool {
     }
 }
 
-/// Runs the job while the lease is held.
+/// Runs the job while the lease is held, and releases it. Also returns what is left of the time for that.
 async fn under(
     lease: Lease,
     plan: &Plan,
     signals: &mut Signals,
     watchers: &mut Watchers<'_>,
     service: &Service,
-) -> Result<Exit, Failure> {
+) -> (Result<Exit, Failure>, Duration) {
+    let acquired_at = Monotonic.now();
     if let Some(metrics) = &mut watchers.metrics {
         metrics.acquired();
     }
@@ -178,25 +178,33 @@ async fn under(
     if let Some(metrics) = &watchers.metrics {
         metrics.ended();
     }
-    release(lease, plan).await;
-    result
+    let ended_at = Monotonic.now();
+    release(lease, plan, ended_at.since(acquired_at)).await;
+    let left = RELEASE_LIMIT.saturating_sub(Monotonic.now().since(ended_at));
+    (result, left.max(GIVE_BACK_LIMIT))
 }
 
-/// Releases the lease. The name stays taken for the rest of `--hold-at-least`, without a holder.
-async fn release(lease: Lease, plan: &Plan) {
+/// Releases the lease, which was held for this long. The name stays taken for the rest of `--hold-at-least`, without
+/// a holder.
+async fn release(lease: Lease, plan: &Plan, held_for: Duration) {
     match tokio::time::timeout(RELEASE_LIMIT, lease.release()).await {
         Ok(ReleaseOutcome::Released) => {
             say::detail("released", format_args!("released name={}", plan.name));
         }
         Ok(ReleaseOutcome::AlreadyLost) => {}
-        Ok(ReleaseOutcome::Unknown) | Err(_) => say::note(
-            "release_unanswered",
-            format_args!(
-                "release unanswered: the lease expires by itself within its ttl name={} ttl={:?}",
-                plan.name,
-                plan.timing.ttl()
-            ),
-        ),
+        Ok(ReleaseOutcome::Unknown) | Err(_) => {
+            let least = plan.options.hold_at_least.as_ref();
+            let rest = least.map_or(Duration::ZERO, |least| least.time.saturating_sub(held_for));
+            let left = plan.timing.ttl().max(rest);
+            say::note(
+                "release_unanswered",
+                format_args!(
+                    "the store did not answer the release: unless it still carries it out, the name stays taken until {} name={}",
+                    humantime::format_rfc3339_seconds(wall_clock() + left),
+                    plan.name
+                ),
+            );
+        }
     }
 }
 

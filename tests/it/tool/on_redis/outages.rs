@@ -92,6 +92,19 @@ async fn a_server_that_is_stopped_for_a_while_costs_nothing() {
 }
 
 #[tokio::test]
+async fn a_job_that_ended_does_not_wait_for_a_silent_server() {
+    let mut patient = Patient::begin(Site::start().await, &["--ttl", "60s"]);
+    patient.site.server.pause();
+    let let_go = now();
+    let ended = patient.let_go();
+    let took = now().since(let_go);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    let said = "the name stays taken until 20";
+    assert!(ended.stderr.contains(said), "{ended:?}");
+}
+
+#[tokio::test]
 async fn a_server_that_makes_its_clients_wait_costs_nothing() {
     let patient = Patient::begin(Site::start().await, &OPTIONS);
     patient.least_lucky_moment().await;
