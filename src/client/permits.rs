@@ -99,9 +99,10 @@ impl<'a> Taker<'a> {
 
     async fn take_once(&mut self) -> Result<Attempt, Error> {
         let is_door_taken = self.request.client.pools.is_door_taken(&self.request.name);
-        let guess = fastrand::u16(1..=self.access.permits());
+        let permits = 1..=self.access.permits();
+        let guesses = fastrand::choose_multiple(permits, self.access.guesses().into());
         let waits = self.ends_at.is_some();
-        let (mut taking, mut step) = Taking::begin(self.access, waits, is_door_taken, guess);
+        let (mut taking, mut step) = Taking::begin(self.access, waits, is_door_taken, guesses);
         loop {
             let answer = match step {
                 TakeStep::LookAtDoor => self.look_at_door().await?,

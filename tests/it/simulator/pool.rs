@@ -510,10 +510,10 @@ impl Pool {
     fn begins(&mut self, caller: usize) {
         let access = self.callers[caller].access;
         let waits = self.rng.u8(..4) > 0;
-        let guess = self.rng.u16(1..=access.permits().min(8));
+        let guesses = self.rng.choose_multiple(1..=access.permits().min(8), 2);
         let now = self.now;
         let state = &mut self.callers[caller];
-        let (taking, step) = Taking::begin(access, waits, state.found_taken, guess);
+        let (taking, step) = Taking::begin(access, waits, state.found_taken, guesses);
         (state.taking, state.waits) = (Some(taking), waits);
         (state.began_at, state.since, state.queued_at) = (now, now, None);
         self.goes_on(caller, step);
