@@ -29,48 +29,32 @@ pub(crate) enum Ended {
 }
 
 impl Programs {
-    /// Builds with the dependencies that the tree's own tests have compiled.
+    /// Builds with the features of the tree's own tests, so that the dependencies are compiled already.
     pub(crate) fn build(copy: &Path, target: &Path) -> Self {
-        let mut programs = BTreeMap::new();
-        for (word, arguments) in [
-            (
-                "lib",
-                &["--package", "leasehold", "--all-features", "--lib"][..],
-            ),
-            (
-                "it",
-                &[
-                    "--package",
-                    "leasehold-cli",
-                    "--all-features",
-                    "--test",
-                    "it",
-                ],
-            ),
-            ("model", &["--package", "leasehold-model"]),
-        ] {
-            let built = cargo()
-                .args(["test", "--locked", "--no-run", "--message-format=json"])
-                .args(arguments)
-                .current_dir(copy)
-                .env("CARGO_TARGET_DIR", target)
-                .stderr(Stdio::inherit())
-                .output()
-                .expect("cargo runs");
-            assert!(
-                built.status.success(),
-                "the copy does not compile: {}",
-                errors(&built.stdout)
-            );
-            let program = messages(&built.stdout).filter_map(|message| {
-                let is_test = message["profile"]["test"].as_bool()?;
-                message["executable"]
-                    .as_str()
-                    .filter(|_| is_test)
-                    .map(PathBuf::from)
-            });
-            programs.insert(word.to_owned(), program.last().expect("a test program"));
-        }
+        let built = cargo()
+            .args(["test", "--locked", "--no-run", "--message-format=json"])
+            .args(["--workspace", "--all-features", "--lib", "--test", "it"])
+            .current_dir(copy)
+            .env("CARGO_TARGET_DIR", target)
+            .stderr(Stdio::inherit())
+            .output()
+            .expect("cargo runs");
+        assert!(
+            built.status.success(),
+            "the copy does not compile: {}",
+            errors(&built.stdout)
+        );
+        let program = |message: Value| {
+            message["profile"]["test"].as_bool().filter(|test| *test)?;
+            let word = match message["target"]["name"].as_str()? {
+                "leasehold" => "lib",
+                "leasehold_model" => "model",
+                name => name,
+            };
+            let path = message["executable"].as_str()?;
+            Some((word.to_owned(), path.into()))
+        };
+        let programs = messages(&built.stdout).filter_map(program).collect();
         Self {
             copy: copy.into(),
             programs,

@@ -35,6 +35,20 @@ pub mod mutants {
 
 /// Makes the copy. What did not change since the last time is left as it is, so that cargo compiles little.
 pub(crate) fn weave(tree: &Path, table: &Table, copy: &Path) {
+    for (file, source) in woven(tree, table, copy) {
+        let path = copy.join(&file);
+        if fs::read_to_string(&path).is_ok_and(|old| old == source) {
+            continue;
+        }
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        let mode = fs::metadata(tree.join(&file)).expect("there").permissions();
+        fs::write(&path, source).expect("written");
+        fs::set_permissions(&path, mode).expect("set");
+    }
+}
+
+/// The files of the copy, with every bug in them.
+fn woven(tree: &Path, table: &Table, copy: &Path) -> BTreeMap<String, String> {
     let mut files = files(tree);
     for edit in &table.loader {
         let source = files.get_mut(&edit.file).expect(&edit.file);
@@ -48,16 +62,7 @@ pub(crate) fn weave(tree: &Path, table: &Table, copy: &Path) {
     }
     let library = files.get_mut("src/lib.rs").expect("the library");
     library.push_str(&choice(table, copy));
-    for (file, source) in &files {
-        let path = copy.join(file);
-        if fs::read_to_string(&path).is_ok_and(|old| old == *source) {
-            continue;
-        }
-        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        let mode = fs::metadata(tree.join(file)).expect("there").permissions();
-        fs::write(&path, source).expect("written");
-        fs::set_permissions(&path, mode).expect("set");
-    }
+    files
 }
 
 /// The texts of all files that git knows or would take, by path. What is no text is not needed by a test.
@@ -127,10 +132,25 @@ fn choice(table: &Table, copy: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn odd(source: &str, text: &str, becomes: &str) -> String {
         with_choice(source, "odd", ("src/term.rs", text, becomes))
+    }
+
+    #[test]
+    fn every_row_leaves_its_file_well_formed() {
+        let tree = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let table = crate::table::read(tree);
+        let files = woven(tree, &table, tree);
+        let rows = table.mutant.iter().filter(|row| row.is_rust());
+        let touched: BTreeSet<&str> = rows.flat_map(Mutant::edits).map(|edit| edit.0).collect();
+        for file in touched {
+            let parsed = syn::parse_file(&files[file]);
+            parsed.unwrap_or_else(|error| panic!("{file}, woven: {error}"));
+        }
     }
 
     #[test]
