@@ -86,10 +86,16 @@
 //!
 //! The command-line tool is a package of its own, `leasehold-cli`.
 //!
-//! The crate runs on Linux, in a tokio runtime with its I/O and time drivers enabled.
+//! The crate runs on Linux and macOS, in a tokio runtime with its I/O and time drivers enabled.
 //!
 #![doc = include_str!("coming_from.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+compile_error!(
+    "leasehold runs on Linux and macOS: whether a clock counts the time of a suspend differs from system to system, and \
+     it has been looked at for these two only"
+);
 
 #[cfg(feature = "blocking")]
 pub mod blocking;

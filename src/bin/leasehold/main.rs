@@ -8,6 +8,9 @@
     reason = "a program exports nothing; pub marks what its other modules use"
 )]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("the tool runs on Linux only: its guardian needs signalfd, timerfd and a subreaper");
+
 #[cfg(any(test, not(all(feature = "export", feature = "top"))))]
 mod absent;
 mod args;

@@ -4,13 +4,12 @@
 //! kept in the clock of the initial namespace: the own reading minus the own offset. Both facts are read once, when the
 //! file is opened; a process cannot change them while it has threads.
 
-use std::fs;
 use std::io::ErrorKind::NotFound;
+use std::{fs, io};
 
 use super::failure::Failure;
 use crate::clock::{Clock, Instant, Monotonic};
 
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const OFFSETS: &str = "/proc/self/timens_offsets";
 
 /// The boot that this process runs in.
@@ -23,8 +22,7 @@ pub(super) struct Boot {
 impl Boot {
     /// Reads it from the kernel.
     pub(super) fn read() -> Result<Self, Failure> {
-        let id = fs::read_to_string(BOOT_ID)
-            .map_err(|source| Failure::io("read the boot id", source))?;
+        let id = boot_id().map_err(|source| Failure::io("read the boot id", source))?;
         let id = id.trim().to_owned();
         if id.is_empty() {
             return Err(Failure::Boot("the boot id is empty"));
@@ -50,10 +48,23 @@ impl Boot {
     }
 }
 
+#[cfg(not(target_os = "macos"))]
+fn boot_id() -> io::Result<String> {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+}
+
+/// macOS has no file for it, and the call would need `unsafe`.
+#[cfg(target_os = "macos")]
+fn boot_id() -> io::Result<String> {
+    let mut sysctl = std::process::Command::new("/usr/sbin/sysctl");
+    let output = sysctl.args(["-n", "kern.bootsessionuuid"]).output()?;
+    String::from_utf8(output.stdout).map_err(io::Error::other)
+}
+
 fn own_offset_ns() -> Result<i64, Failure> {
     let text = match fs::read_to_string(OFFSETS) {
         Ok(text) => text,
-        // A kernel without time namespaces.
+        // A kernel without time namespaces, such as that of macOS.
         Err(source) if source.kind() == NotFound => return Ok(0),
         Err(source) => {
             return Err(Failure::io(

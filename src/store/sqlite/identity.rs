@@ -9,8 +9,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, StatxFlags, access, statx};
-use rustix::io::Errno;
+use rustix::fs::{Access, access};
 
 use super::failure::Failure;
 
@@ -103,7 +102,10 @@ fn is_mounted_alone(file: &Path, folder: &Path) -> Result<bool, Failure> {
 }
 
 /// The mount that a path is in; `None` where a kernel before 5.8, or a sandbox, does not say.
+#[cfg(not(target_os = "macos"))]
 fn mount_of(path: &Path) -> Result<Option<u64>, Failure> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    use rustix::io::Errno;
     match statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID) {
         Ok(found) => {
             let is_told = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
@@ -112,6 +114,12 @@ fn mount_of(path: &Path) -> Result<Option<u64>, Failure> {
         Err(Errno::NOSYS | Errno::PERM) => Ok(None),
         Err(error) => Err(unseen(error.into())),
     }
+}
+
+/// macOS has no mounts of single files.
+#[cfg(target_os = "macos")]
+fn mount_of(_: &Path) -> Result<Option<u64>, Failure> {
+    Ok(None)
 }
 
 /// The path of a log: SQLite puts it next to the target of a symbolic link.

@@ -28,6 +28,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 /// How often it is probed again.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the kernel waits for an acknowledgement before it closes the connection.
+#[cfg(not(target_os = "macos"))]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
 /// A stream to a server, encrypted or not.
@@ -114,6 +115,8 @@ impl Address {
             .with_time(KEEPALIVE_IDLE)
             .with_interval(KEEPALIVE_INTERVAL);
         socket.set_tcp_keepalive(&keepalive)?;
+        // macOS has no such limit: there a silent connection ends by the time limits of its requests, or by the probes.
+        #[cfg(not(target_os = "macos"))]
         socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
         let Some(config) = encryption else {
             return Ok(Box::new(stream));

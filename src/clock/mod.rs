@@ -3,20 +3,20 @@
 //! A lease's clock must run whenever a rival's clock can, so the store names the clock: [`Boottime`] for servers,
 //! because the server runs on while this machine is suspended; [`Monotonic`] for SQLite and memory, whose rivals are
 //! suspended with this process. [`Manual`] is moved by a test. No wall clock decides whether a lease is held.
+//!
+//! macOS has one clock for both, which counts suspends. There, and on Linux with `--cfg leasehold_portable_clock`, a
+//! sleep is made of short steps, which notice within a tenth of a second that the clock went on during a suspend.
+
+#[cfg(all(target_os = "linux", not(leasehold_portable_clock)))]
+mod timerfd;
 
 use std::fmt;
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-    timerfd_create, timerfd_settime,
-};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 
 pub use crate::term::{Instant, Term, Timing};
@@ -49,29 +49,38 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 }
 
-/// `CLOCK_BOOTTIME`: also runs while the machine is suspended.
+/// The system's clock that counts a suspend.
+#[cfg(not(target_os = "macos"))]
+const BOOTTIME: ClockId = ClockId::Boottime;
+#[cfg(target_os = "macos")]
+const BOOTTIME: ClockId = ClockId::Monotonic;
+
+/// `CLOCK_BOOTTIME`, on macOS `CLOCK_MONOTONIC`: also runs while the machine is suspended.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Boottime;
 
-/// `CLOCK_MONOTONIC`: stops while the machine is suspended.
+/// `CLOCK_MONOTONIC`: stops while the machine is suspended, except on macOS.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Monotonic;
 
 impl Clock for Boottime {
     fn now(&self) -> Instant {
-        read(ClockId::Boottime)
+        read(BOOTTIME)
     }
 
     fn sleep_until(&self, at: Instant) -> Sleep<'_> {
-        Box::pin(sleep(self, TimerfdClockId::Boottime, at))
+        Box::pin(sleep(self, BOOTTIME, at))
     }
 
     fn nap_until(&self, at: Instant) -> Sleep<'_> {
-        Box::pin(nap(self, at))
+        Box::pin(steps(self, at, NAP))
     }
 
     fn name(&self) -> &'static str {
-        "CLOCK_BOOTTIME"
+        match BOOTTIME {
+            ClockId::Monotonic => Monotonic.name(),
+            _ => "CLOCK_BOOTTIME",
+        }
     }
 }
 
@@ -81,11 +90,11 @@ impl Clock for Monotonic {
     }
 
     fn sleep_until(&self, at: Instant) -> Sleep<'_> {
-        Box::pin(sleep(self, TimerfdClockId::Monotonic, at))
+        Box::pin(sleep(self, ClockId::Monotonic, at))
     }
 
     fn nap_until(&self, at: Instant) -> Sleep<'_> {
-        Box::pin(nap(self, at))
+        Box::pin(steps(self, at, NAP))
     }
 
     fn name(&self) -> &'static str {
@@ -103,50 +112,30 @@ fn read(id: ClockId) -> Instant {
 /// The longest nap that relies on tokio's timer, which stops while the machine is suspended.
 const NAP: Duration = Duration::from_secs(5);
 
-async fn nap(clock: &dyn Clock, at: Instant) {
-    while clock.now() < at {
-        tokio::time::sleep(at.since(clock.now()).min(NAP)).await;
-    }
-}
+/// The longest step of a sleep without a timer of the clock itself.
+const STEP: Duration = Duration::from_millis(100);
 
 /// Sleeps on a timer of the clock itself: tokio's own timer has a grain of one millisecond and stops during a suspend.
-async fn sleep(clock: &dyn Clock, id: TimerfdClockId, at: Instant) {
-    if clock.now() >= at {
-        return;
-    }
-    if let Ok(timer) = timer(id, at)
-        && timer.readable().await.is_ok()
-    {
-        return;
-    }
-    // No file descriptor is left: the sleep is coarse, but the deadline is still met.
-    while clock.now() < at {
-        let left = at.since(clock.now());
-        tokio::time::sleep(left.min(Duration::from_millis(100))).await;
+/// Where there is none, or no file descriptor is left, the sleep is coarse.
+async fn sleep(clock: &dyn Clock, id: ClockId, at: Instant) {
+    if clock.now() < at && timer(id, at).await.is_err() {
+        steps(clock, at, STEP).await;
     }
 }
 
-#[expect(
-    deprecated,
-    reason = "its successor is unsafe, for owners that could give back another descriptor; an OwnedFd cannot"
-)]
-fn timer(id: TimerfdClockId, at: Instant) -> std::io::Result<AsyncFd<OwnedFd>> {
-    let fd = timerfd_create(id, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-    let nanos = at.as_nanos();
-    let seconds = i64::try_from(nanos / 1_000_000_000).expect("2^64 ns are few seconds");
-    let rest = i64::try_from(nanos % 1_000_000_000).expect("less than a second");
-    let once = Itimerspec {
-        it_interval: Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        },
-        it_value: Timespec {
-            tv_sec: seconds,
-            tv_nsec: rest,
-        },
-    };
-    timerfd_settime(&fd, TimerfdTimerFlags::ABSTIME, &once)?;
-    AsyncFd::with_interest(fd, Interest::READABLE)
+#[cfg(all(target_os = "linux", not(leasehold_portable_clock)))]
+use timerfd::sleep_until as timer;
+
+#[cfg(any(not(target_os = "linux"), leasehold_portable_clock))]
+async fn timer(_: ClockId, _: Instant) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+/// Sleeps on tokio's timer, and looks at the clock after each step.
+async fn steps(clock: &dyn Clock, at: Instant, longest: Duration) {
+    while clock.now() < at {
+        tokio::time::sleep(at.since(clock.now()).min(longest)).await;
+    }
 }
 
 /// Reads the wall clock. It decides nothing about leases: it is for the tokens of SQLite and memory, and for what
@@ -228,6 +217,19 @@ mod tests {
             clock.nap_until(at).await;
             assert!(clock.now() >= at);
         }
+    }
+
+    #[tokio::test]
+    async fn a_sleep_in_steps_notices_that_the_clock_went_on() {
+        let clock = Manual::new();
+        let at = clock.now().after(Duration::from_secs(3_600));
+        let suspend = async {
+            tokio::time::sleep(2 * STEP).await;
+            clock.advance(Duration::from_secs(3_600));
+            Boottime.now()
+        };
+        let ((), woken_at) = tokio::join!(steps(&clock, at, STEP), suspend);
+        assert!(Boottime.now().since(woken_at) < Duration::from_secs(60));
     }
 
     #[tokio::test]
