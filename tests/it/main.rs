@@ -18,6 +18,7 @@ mod metrics;
 mod pools;
 mod postgres;
 mod quorum;
+mod recorded;
 mod redis;
 mod simulator;
 mod sqlite;

@@ -1,0 +1,84 @@
+//! Stores as version 0.1 left them: every later version must read what is recorded here.
+//!
+//! Each has a lease, an evicted one, a name that is kept after its release, and a free name with a token far ahead of every
+//! clock. The files are never changed: a version that writes something else adds its own.
+
+use std::time::Duration;
+
+use leasehold::Name;
+use leasehold::store::sqlite::Sqlite;
+use leasehold::store::{HeldState, Store};
+
+use crate::harness::asking::{claim, granted};
+use crate::harness::postgres_server::PostgresServer;
+use crate::harness::redis_server::RedisServer;
+use crate::harness::times::{LIMIT, LONG};
+use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
+use crate::{postgres, redis, zookeeper};
+
+/// The last token of the free name.
+const HIGHEST: u64 = 9_007_199_254_740_000;
+
+async fn assert_read(store: &dyn Store) {
+    for (text, state) in [
+        ("held", HeldState::Leased),
+        ("evicted", HeldState::Evicted),
+        ("kept", HeldState::Kept),
+    ] {
+        let name = Name::new(text).unwrap();
+        let held = store.inspect(&name, LIMIT).await.unwrap();
+        let held = held.unwrap_or_else(|| panic!("{text} is free"));
+        assert_eq!(held.state, state, "{text}");
+        assert!(held.token.is_some(), "{held:?}");
+        assert_eq!(held.info.host, "recorded", "{held:?}");
+    }
+    let token = granted(store, &claim("free", LONG)).await;
+    assert_eq!(token.get(), HIGHEST + 1);
+}
+
+#[tokio::test]
+async fn a_recorded_file_of_sqlite_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("leases.sqlite");
+    let recorded = rusqlite::Connection::open(&file).unwrap();
+    recorded.execute_batch(include_str!("sqlite.sql")).unwrap();
+    drop(recorded);
+    assert_read(&Sqlite::open(&file).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn recorded_keys_of_redis_are_read() {
+    let server = RedisServer::start().await;
+    let mut connection = server.connect().await.unwrap();
+    for line in include_str!("redis.txt").lines() {
+        let (key, value) = line.split_once(' ').unwrap();
+        let mut set = deadpool_redis::redis::cmd("SET");
+        set.arg(key).arg(value);
+        if !key.ends_with(":mark") {
+            set.arg("EX").arg(600);
+        }
+        let () = set.query_async(&mut connection).await.unwrap();
+    }
+    assert_read(&*redis::open(&server.url()).await).await;
+}
+
+#[tokio::test]
+async fn recorded_rows_of_postgres_are_read() {
+    let database = PostgresServer::database().await;
+    postgres::set_up(&database.url()).await;
+    let connection = database.connect().await;
+    let recorded = include_str!("postgres.sql");
+    connection.batch_execute(recorded).await.unwrap();
+    assert_read(&*postgres::open(&database.url())).await;
+}
+
+#[tokio::test]
+async fn recorded_nodes_of_zookeeper_are_read() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let mut operator = Wire::connect(&server);
+    for line in include_str!("zookeeper.txt").lines() {
+        let (path, data) = line.split_once(' ').unwrap_or((line, ""));
+        assert_eq!(operator.create(path, data.as_bytes()), 0, "{path}");
+    }
+    assert_read(&*zookeeper::open(&server.url("/r"))).await;
+}

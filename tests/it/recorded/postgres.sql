@@ -1,0 +1,4 @@
+INSERT INTO leasehold.lease VALUES ('held', 1795539700358208, 0, '2283832353a5476f8ac9b801b1724c77-0cfb7b693480d794', 600000, '2026-11-24 17:01:40.358208+00', clock_timestamp() + interval '10 min', '{"host":"recorded","pid":9915}', false, '-infinity');
+INSERT INTO leasehold.lease VALUES ('evicted', 1795539700358209, 1, '20cbb87907164a6780cce5330008ed22-0146dfa77eac3eb9', 600000, '2026-11-24 17:01:40.358209+00', clock_timestamp() + interval '10 min', '{"host":"recorded","pid":9916}', false, '-infinity');
+INSERT INTO leasehold.lease VALUES ('kept', 1795539698105002, 2, 'd020012e00ad467a922fe630a6809d04-5feb601d0c62400c', 30000, '2026-11-24 17:01:38.106702+00', clock_timestamp() + interval '10 min', '{"host":"recorded","pid":9917}', false, '-infinity');
+INSERT INTO leasehold.lease VALUES ('free', 9007199254740000, 4, '', 30000, '2026-11-24 17:01:40.368176+00', '2026-11-24 17:01:40.389472+00', '{}', false, '-infinity');
