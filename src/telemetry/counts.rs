@@ -33,7 +33,8 @@ type OwnerLabel = Option<(&'static str, &'static str)>;
 #[derive(Debug)]
 pub(crate) struct Counts {
     owner: OwnerLabel,
-    totals: Vec<Total>,
+    /// The series of each metric in the table, which are none but for this owner's counters.
+    totals: Vec<Vec<Total>>,
     /// Calls of a group to acquire that are under way.
     pub(super) waiters: AtomicUsize,
 }
@@ -57,12 +58,14 @@ static DEFAULT: LazyLock<&Counts> =
 impl Counts {
     fn new(owner: OwnerLabel) -> Self {
         let label = owner.map(|(label, _)| label);
-        let counters = table::ALL.iter().filter(|metric| {
+        let is_counted = |metric: &Metric| {
             metric.kind == MetricKind::Counter && !metric.is_of_tool && owner_of(metric) == label
-        });
+        };
+        let series = |metric| is_counted(metric).then(|| Total::all_of(metric));
+        let totals = table::ALL.iter().map(series);
         Self {
             owner,
-            totals: counters.flat_map(Total::all_of).collect(),
+            totals: totals.map(Option::unwrap_or_default).collect(),
             waiters: AtomicUsize::new(0),
         }
     }
@@ -102,25 +105,27 @@ impl Counts {
 
     /// Adds to the total of these words.
     pub(super) fn add(&self, metric: &Metric, words: &[&str], times: u64) {
-        let total = self.total(metric, words);
-        total.value.fetch_add(times, Ordering::Relaxed);
+        if let Some(total) = self.total(metric, words) {
+            total.value.fetch_add(times, Ordering::Relaxed);
+        }
     }
 
     /// Shows a total from now on, from 0.
     pub(super) fn show(&self, metric: &Metric, words: &[&str]) {
-        let total = self.total(metric, words);
-        total.is_shown.store(true, Ordering::Relaxed);
+        if let Some(total) = self.total(metric, words) {
+            total.is_shown.store(true, Ordering::Relaxed);
+        }
     }
 
-    fn total(&self, metric: &Metric, words: &[&str]) -> &Total {
-        let is_wanted = |total: &&Total| total.metric.name == metric.name && total.words == words;
-        let found = self.totals.iter().find(is_wanted);
-        found.expect("the table has the counter with these words")
+    /// `None` for words that the table lacks: they are not counted, as a panic could end the watchdog's thread.
+    fn total(&self, metric: &Metric, words: &[&str]) -> Option<&Total> {
+        let mut series = self.totals[metric.place].iter();
+        series.find(|total| total.words == words)
     }
 
     /// Sets all totals that are shown in the recorder, zeros too, so that dashboards see no gaps.
     pub(super) fn tell(&self) {
-        for total in &self.totals {
+        for total in self.totals.iter().flatten() {
             if total.is_shown.load(Ordering::Relaxed) {
                 quietly(|| total.tell(self.owner));
             }
@@ -129,12 +134,15 @@ impl Counts {
 
     /// Sets one total in the recorder.
     pub(super) fn tell_total(&self, metric: &Metric, words: &[&str]) {
-        self.total(metric, words).tell(self.owner);
+        if let Some(total) = self.total(metric, words) {
+            total.tell(self.owner);
+        }
     }
 
     #[cfg(test)]
     pub(super) fn value(&self, metric: &Metric, words: &[&str]) -> u64 {
-        self.total(metric, words).value.load(Ordering::Relaxed)
+        let total = self.total(metric, words).expect("the table has it");
+        total.value.load(Ordering::Relaxed)
     }
 }
 
@@ -196,11 +204,22 @@ mod tests {
     }
 
     #[test]
+    fn words_that_the_table_lacks_are_not_counted_and_end_no_thread() {
+        let counts = Counts::new(Some(("group", "series")));
+        counts.add(&table::LEASES_LOST, &["released"], 1);
+        counts.add(&table::STORE_ERRORS, &["renew", "lost"], 1);
+        let mut totals = counts.totals.iter().flatten();
+        assert!(totals.all(|total| total.value.load(Ordering::Relaxed) == 0));
+    }
+
+    #[test]
     fn every_counter_of_the_library_has_an_owner_and_a_value_for_each_label() {
         let owners = [None, Some("group"), Some("store"), Some("fence")];
         let counts = owners.map(|label| Counts::new(label.map(|label| (label, "one"))));
         for metric in table::ALL.iter().filter(|metric| !metric.is_of_tool) {
-            let mut totals = counts.iter().flat_map(|counts| &counts.totals);
+            let mut totals = counts
+                .iter()
+                .flat_map(|counts| counts.totals.iter().flatten());
             let is_counted = totals.any(|total| total.metric.name == metric.name);
             let is_counter = metric.kind == MetricKind::Counter;
             assert_eq!(is_counted, is_counter, "{}", metric.name);

@@ -20,6 +20,8 @@ pub struct Metric {
     pub buckets: &'static [f64],
     /// Says whether the command-line tool exports it, and not the library.
     pub is_of_tool: bool,
+    /// Its place in the table.
+    pub(super) place: usize,
 }
 
 /// The type of a metric.

@@ -67,8 +67,12 @@ macro_rules! table {
                 }),*],
                 buckets: table!(@buckets $($buckets)?),
                 is_of_tool: matches!(stringify!($section).as_bytes(), b"tool"),
+                place: MetricPlace::$metric as usize,
             };
         )+)+
+
+        #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as the constants are")]
+        enum MetricPlace { $($($metric,)+)+ }
 
         /// All of them: those of the library, then those of the tool.
         pub(crate) static ALL: &[Metric] = &[$($($metric,)+)+];
