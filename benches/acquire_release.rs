@@ -44,6 +44,7 @@ struct Bare {
     mark: String,
     queue: String,
     alive: String,
+    node: &'static str,
     client: ClientId,
 }
 
@@ -54,6 +55,7 @@ impl Bare {
             acquire: Arc::new(Script::new(concat!(
                 include_str!("../src/store/redis/lease.lua"),
                 include_str!("../src/store/redis/queue.lua"),
+                include_str!("../src/store/redis/origin.lua"),
                 include_str!("../src/store/redis/node.lua"),
                 include_str!("../src/store/redis/acquire.lua")
             ))),
@@ -67,6 +69,7 @@ impl Bare {
             mark: format!("leasehold:{{{name}}}:mark"),
             queue: format!("leasehold:{{{name}}}:queue"),
             alive: format!("leasehold:{{{name}}}:alive"),
+            node: "leasehold:node",
             client: ClientId::draw(),
         }
     }
@@ -79,6 +82,7 @@ impl Bare {
             .key(&self.mark)
             .key(&self.queue)
             .key(&self.alive)
+            .key(self.node)
             .arg(&holder)
             .arg(30_000)
             .arg(0)
@@ -208,6 +212,7 @@ async fn server_time(server: &Server) {
                     .key(&bare.mark)
                     .key(&bare.queue)
                     .key(&bare.alive)
+                    .key(bare.node)
                     .arg(&holder)
                     .arg(30_000)
                     .arg(0)

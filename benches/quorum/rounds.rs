@@ -1,7 +1,8 @@
 //! How many claims that no other one meets are decided by their first round.
 //!
 //! Each round sends one script to each server, and so does a release. What the servers have counted beyond one round and
-//! one release of each pair is further rounds, and what they took back.
+//! one release of each pair is further rounds, and what they took back. A client that connects asks each server once who
+//! it is.
 
 use std::time::Duration;
 
@@ -18,13 +19,13 @@ const FRESH: usize = 100;
 pub(crate) async fn measure() {
     let quorum = RedisQuorum::start(3).await;
     let client = client(&quorum).await;
-    let share = of(&quorum, PAIRS, async |_| pair(&client, "one").await);
+    let share = of(&quorum, PAIRS, 2, async |_| pair(&client, "one").await);
     figure(
         "quorum_one_round_percent_one_name",
         "percent",
         &[share.await],
     );
-    let share = of(&quorum, PAIRS, async |index| {
+    let share = of(&quorum, PAIRS, 2, async |index| {
         pair(&client, &format!("name-{index}")).await;
     });
     figure(
@@ -32,7 +33,7 @@ pub(crate) async fn measure() {
         "percent",
         &[share.await],
     );
-    let share = of(&quorum, FRESH, async |index| {
+    let share = of(&quorum, FRESH, 3, async |index| {
         let builder = Client::builder().store(quorum.open()).ttl(TTL);
         let client = builder.build().await.expect("valid");
         pair(&client, &format!("first-{index}")).await;
@@ -47,15 +48,20 @@ pub(crate) async fn measure() {
     );
 }
 
-/// Returns the percentage of so many pairs that took one round, at least.
-async fn of(quorum: &RedisQuorum, pairs: usize, mut pair: impl AsyncFnMut(usize)) -> f64 {
+/// Returns the percentage of so many pairs that took one round, at least: then each server gets so many scripts for one.
+async fn of(
+    quorum: &RedisQuorum,
+    pairs: usize,
+    scripts: usize,
+    mut pair: impl AsyncFnMut(usize),
+) -> f64 {
     let before = scripts_called(quorum).await;
     for index in 0..pairs {
         pair(index).await;
     }
     let after = scripts_called(quorum).await;
     let beyond = before.iter().zip(&after);
-    let beyond = beyond.map(|(before, after)| after - before - 2.0 * pairs as f64);
+    let beyond = beyond.map(|(before, after)| after - before - (scripts * pairs) as f64);
     let beyond = beyond.fold(0.0, f64::max);
     (1.0 - beyond / pairs as f64) * 100.0
 }

@@ -65,6 +65,7 @@ impl Bench {
                 concat!(
                     include_str!("../../src/store/redis/lease.lua"),
                     include_str!("../../src/store/redis/queue.lua"),
+                    include_str!("../../src/store/redis/origin.lua"),
                     include_str!("../../src/store/redis/node.lua"),
                     include_str!("../../src/store/redis/acquire.lua")
                 ),
@@ -109,6 +110,7 @@ impl Bench {
         if layout == Layout::KeepingOut {
             let mut init = cmd("EVAL");
             init.arg(concat!(
+                include_str!("../../src/store/redis/origin.lua"),
                 include_str!("../../src/store/redis/node.lua"),
                 include_str!("../../src/store/redis/init.lua")
             ));
