@@ -25,14 +25,20 @@ pub(super) struct KnownQuorum {
 }
 
 impl Quorum {
-    /// Returns what the members tell of their quorum: the first request asks them.
+    /// Returns what the members tell of their quorum, and asks them if that is not known.
+    pub(super) async fn known(&self, limit: Duration) -> Result<KnownQuorum, Failure> {
+        let known = self.shared.known().clone();
+        match known {
+            Some(known) => Ok(known),
+            None => self.learn(limit).await,
+        }
+    }
+
+    /// Asks the members what they tell of their quorum.
     ///
     /// # Errors
     /// `Misconfigured` if they were not set up, or so that this client cannot use them. An outage if too few answer.
-    pub(super) async fn known(&self, limit: Duration) -> Result<KnownQuorum, Failure> {
-        if let Some(known) = self.shared.known().clone() {
-            return Ok(known);
-        }
+    pub(super) async fn learn(&self, limit: Duration) -> Result<KnownQuorum, Failure> {
         let (members, enough) = (self.members.len(), majority(self.members.len()));
         let asked = self
             .members

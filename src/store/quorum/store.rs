@@ -23,7 +23,7 @@ use crate::name::Name;
 use crate::store::backend::Backend;
 use crate::store::budget::Budget;
 use crate::store::{
-    Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, HeldState, Member, Notices, Outcome,
+    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, HeldState, Member, Notices, Outcome,
     Purpose, Release, Renewal, Renewed,
 };
 use crate::telemetry::StoreCounts;
@@ -315,26 +315,18 @@ impl Backend for Quorum {
         self.see_members(limit).await
     }
 
-    /// A majority of the connections has to be made.
+    /// A majority of the connections has to be made. They bring what the members tell of their quorum, so that the first
+    /// claim of a client is one round.
     async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
         if self.members.is_closed() {
             return Err(Failure::new(ErrorKind::Closed, "store is closed"));
         }
-        let members = self.members.beside(purpose);
-        let enough = majority(members.len());
-        let asked = members.ask(
-            members.all(),
-            self.shared.connect_timeout,
-            |_, member| async move { member.server.connect().await.map_err(Failed::never) },
-        );
-        let (made, failures) = asked.gather(|made| made.len() >= enough).await;
-        if made.len() < enough {
-            return Err(self.too_few(made.len(), &failures));
-        }
-        Ok(Self {
-            members,
+        let connected = Self {
+            members: self.members.beside(purpose),
             shared: self.shared.clone(),
-        })
+        };
+        connected.learn(self.shared.connect_timeout).await?;
+        Ok(connected)
     }
 
     async fn end(&self) {

@@ -58,12 +58,6 @@ impl RemoteServer {
         }
     }
 
-    /// Makes the connection of the calling runtime now.
-    pub(in crate::store) async fn connect(&self) -> Result<(), Error> {
-        let connected = self.redis.fleet.connect(self.redis.connect_timeout).await;
-        connected.map_err(|failure| self.redis.error_of_all(failure, "connect"))
-    }
-
     pub(in crate::store) fn is_closed(&self) -> bool {
         self.redis.fleet.is_closed()
     }
