@@ -358,7 +358,7 @@ impl Bearer for LeaseHandle {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.is_forked() && !self.enrollment.has_ended() {
+        if !self.enrollment.has_ended() && !self.is_forked() {
             let was_held = self.enrollment.leave(self.keep_for());
             let held_for = self.clock().now().since(self.held_since);
             (self.view().reporter()).dropped(self.label(), was_held, held_for);

@@ -221,7 +221,7 @@ impl LeaseView {
 
 impl Drop for Enrollment {
     fn drop(&mut self) {
-        if !self.view.is_forked() {
+        if !self.has_ended() && !self.view.is_forked() {
             self.leave(None);
         }
         self.view.shared.floors.remove_keeper(&self.view.name);

@@ -85,8 +85,8 @@ impl Exchange for Connector {
     ) -> Result<Value, Failure> {
         match (request, self.acknowledged_by) {
             (Request::One(command, Some(is_written)), replicas) if replicas > 0 => {
-                let sent = open.send_written(command, replicas, is_written, budget);
-                sent.await
+                open.send_written(command, replicas, is_written, budget)
+                    .await
             }
             (request, _) => open.send(request, budget).await,
         }

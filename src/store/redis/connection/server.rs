@@ -140,7 +140,8 @@ impl Server {
             connection.request(call, budget).await
         };
         let is_sent_before = missing.is_after_another_try();
-        again
+        // Boxed, because it is rare and would add to the size of every request.
+        Box::pin(again)
             .await
             .map_err(|failure| failure.after_another_try(is_sent_before))
     }

@@ -67,7 +67,8 @@ impl Fleet {
             Some(server) => server.run(call, budget).await,
             None => {
                 let slot = slot_of(name.as_str());
-                self.run_in_slot(slot, call, u32::MAX, budget).await
+                // Boxed, or it would treble the size of each request to a server alone.
+                Box::pin(self.run_in_slot(slot, call, u32::MAX, budget)).await
             }
         }
     }
