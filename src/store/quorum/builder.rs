@@ -105,8 +105,8 @@ impl Builder {
                 .connect_timeout(self.connect_timeout)
                 .tls(self.tls.clone());
             let member = QuorumMember::new(server)?;
-            let place = member.server.place();
-            if members.iter().any(|other| other.server.place() == place) {
+            let place = &member.server.place;
+            if members.iter().any(|other| other.server.place == *place) {
                 return Err(Error::invalid(format!(
                     "quorum refused: expected different members member={place}"
                 )));

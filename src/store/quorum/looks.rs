@@ -15,7 +15,9 @@ use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::store::backend::Failing as _;
 use crate::store::budget::Budget;
-use crate::store::{Failed, Hazard, Held, HeldState, Member, MemberState, Purpose, Severity};
+use crate::store::{
+    Failed, Hazard, Held, HeldState, Member, MemberState, Purpose, Severity, Store as _,
+};
 
 /// Hazards of a server alone that are none of a member, because a member that may have lost data keeps out.
 const OF_A_SERVER_ALONE: [&str; 4] = [
@@ -70,18 +72,20 @@ impl Quorum {
         let known = self.known(limit / 2).await;
         let seen = self.members.iter().enumerate();
         let seen = seen.map(async |(index, member)| {
-            let mut seen = member.server.see(limit).await?;
-            if let (MemberState::Up, Ok(known)) = (seen.state, &known) {
-                match member.look(limit).await {
-                    Ok(place) => seen.state = self.state(index, &place, known),
-                    Err(failed) if failed.error.is_transient() => seen.state = MemberState::Down,
-                    Err(failed) => return Err(failed.error),
+            let mut servers = member.server.members(limit).await?;
+            for seen in &mut servers {
+                if let (MemberState::Up, Ok(known)) = (seen.state, &known) {
+                    seen.state = match member.look(limit).await {
+                        Ok(place) => self.state(index, &place, known),
+                        Err(failed) if failed.error.is_transient() => MemberState::Down,
+                        Err(failed) => return Err(failed.error),
+                    };
                 }
             }
-            Ok(seen)
+            Ok(servers)
         });
         let seen = try_join_all(seen).await;
-        let seen = seen.map_err(|error: Error| Failure::of(error))?;
+        let seen = seen.map_err(|error: Error| Failure::of(error))?.concat();
         let is_standby = |member: &Member| member.state == MemberState::Standby;
         match known {
             // A replica at a member's address is shown as one, and refuses to be asked.
@@ -117,7 +121,7 @@ impl Quorum {
             found.retain(|hazard| !OF_A_SERVER_ALONE.contains(&hazard.id));
             found.extend(balancer(&member, limit).await?);
             for hazard in &mut found {
-                hazard.what = format!("{}: {}", member.server.place(), hazard.what).into();
+                hazard.what = format!("{}: {}", member.server.place, hazard.what).into();
             }
             Ok(found)
         });

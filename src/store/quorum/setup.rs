@@ -14,6 +14,7 @@ use super::{MAX_TTL, micros};
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::error::{Error, ErrorKind};
 use crate::store::backend::{Backend as _, Failing as _};
+use crate::store::budget::Budget;
 use crate::store::{Failed, Store, TableSettings};
 
 /// What a run of `init` is to make of the servers.
@@ -220,9 +221,12 @@ impl Quorum {
         }
         for (index, (place, member)) in places.iter().zip(self.members.iter()).enumerate() {
             self.check_reservation(index, place.reserved_by, run)?;
-            if place.membership.is_none()
-                && let Some(key) = member.server.any_key(change.limit).await?
-            {
+            if place.membership.is_some() {
+                continue;
+            }
+            let found = member.server.any_key(Budget::new(change.limit)).await;
+            let found = found.map_err(|failure| member.server.failed(failure, "init"))?;
+            if let Some(key) = found {
                 return Err(self.refused_at(index, &format!(
                     "the server is not new, it has leases or marks: remove them, or use another prefix key={key:?}"
                 )));
@@ -336,7 +340,7 @@ impl Quorum {
                 Ok(Some(_)) => {}
                 // The others are written all the same: a majority is a quorum, and the rest come in by adoption.
                 Err(failed) if written + (of - index - 1) >= majority(of) => {
-                    let member = member.server.place();
+                    let member = &*member.server.place;
                     tracing::warn!(member, error = %failed.error, "a member was not written, it comes in later");
                 }
                 Err(failed) => return Err(self.unanswered(index, failed)),

@@ -24,7 +24,7 @@ use crate::store::backend::Backend;
 use crate::store::budget::Budget;
 use crate::store::{
     Answer, Ask, Claim, Eviction, Facts, Hazard, Held, HeldState, Member, Notices, Outcome,
-    Purpose, Release, Renewal, Renewed,
+    Purpose, Release, Renewal, Renewed, Store as _,
 };
 use crate::telemetry::StoreCounts;
 use crate::token::Token;

@@ -104,7 +104,7 @@ impl Builder {
 
     /// Makes this the server of a store of another kind.
     #[cfg(feature = "_remote")]
-    pub(super) fn program(mut self, program: Program) -> Self {
+    pub(in crate::store) fn program(mut self, program: Program) -> Self {
         self.program = program;
         self
     }

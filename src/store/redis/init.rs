@@ -37,12 +37,12 @@ impl Redis {
     /// Returns why the server is not new, if it is not.
     async fn try_init(&self, max_ttl: Duration, budget: Budget) -> Result<Option<String>, Failure> {
         let servers = self.fleet.servers(budget).await?;
+        if let Some(key) = self.any_key(budget).await? {
+            return Ok(Some(format!(
+                "the server is not new, it has leases or marks key={key:?}"
+            )));
+        }
         for server in &servers {
-            if let Some(key) = self.any_key(server, budget).await? {
-                return Ok(Some(format!(
-                    "the server is not new, it has leases or marks key={key:?}"
-                )));
-            }
             let mut call = SCRIPTS.init.call([self.keys.node()]);
             call.arg(millis(max_ttl));
             let request = Request::One(&call, Some(|_| true));

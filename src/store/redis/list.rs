@@ -43,7 +43,11 @@ impl Redis {
     }
 
     /// Returns the names with this prefix that have a lease, in order.
-    pub(super) async fn names(&self, prefix: &str, budget: Budget) -> Result<Vec<Name>, Failure> {
+    pub(in crate::store) async fn names(
+        &self,
+        prefix: &str,
+        budget: Budget,
+    ) -> Result<Vec<Name>, Failure> {
         let pattern = self.keys.pattern(prefix);
         // SCAN may return a key twice.
         let mut names = BTreeSet::new();
@@ -61,17 +65,18 @@ impl Redis {
         Ok(names.into_iter().collect())
     }
 
-    /// Returns a key that belongs to a name or a slot, if the server has any.
-    pub(super) async fn any_key(
+    /// Returns a key that belongs to a name or a slot, if a server has any.
+    pub(in crate::store) async fn any_key(
         &self,
-        server: &Server,
         budget: Budget,
     ) -> Result<Option<String>, Failure> {
         let pattern = self.keys.of_any_name();
-        let mut scan = Scan::new(&pattern);
-        while let Some(page) = scan.next(server, false, budget).await? {
-            if let Some(key) = page.into_iter().next() {
-                return Ok(Some(key));
+        for server in self.fleet.servers(budget).await? {
+            let mut scan = Scan::new(&pattern);
+            while let Some(page) = scan.next(&server, false, budget).await? {
+                if let Some(key) = page.into_iter().next() {
+                    return Ok(Some(key));
+                }
             }
         }
         Ok(None)

@@ -74,8 +74,7 @@ pub(super) use self::init::{init_redis, redis_script};
 #[cfg(feature = "_remote")]
 pub(super) use self::{
     builder::MAX_TTLS, protocol::reply::number, protocol::reply::tagged, protocol::reply::text,
-    protocol::scripts::Program, protocol::scripts::Script, remote::RemoteServer,
-    target::each_server,
+    protocol::scripts::Program, protocol::scripts::Script, target::each_server,
 };
 use crate::holder::ClientId;
 
@@ -92,7 +91,7 @@ use super::{
     Answer, Ask, Claim, Error, Eviction, Facts, Hazard, Held, Holder, Member, Name, Notices,
     Purpose, Queued, Release, Renewal, Renewed, Store, Token,
 };
-use crate::telemetry::{LaneUse, StoreCounts};
+use crate::telemetry::LaneUse;
 
 /// The label of this kind of store in metrics.
 const KIND: &str = "redis";
@@ -109,11 +108,11 @@ const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Redis {
     fleet: Arc<Fleet>,
-    keys: Keys,
+    pub(super) keys: Keys,
     max_ttl: Option<Duration>,
     connect_timeout: Duration,
     /// Where the servers are, without secrets.
-    place: Arc<str>,
+    pub(super) place: Arc<str>,
 }
 
 impl Redis {
@@ -155,7 +154,7 @@ impl Redis {
     }
 
     /// Returns the same store on a connection of its own, outside a pool and not connected yet.
-    fn beside(&self, purpose: Purpose) -> Self {
+    pub(super) fn beside(&self, purpose: Purpose) -> Self {
         let purpose = (purpose == Purpose::Watchdog).then_some(LaneUse::Watchdog);
         Self {
             fleet: Arc::new(self.fleet.beside(purpose)),
@@ -262,8 +261,8 @@ impl Backend for Redis {
         if self.fleet.is_closed() {
             return Err(FailureCause::Closed.into());
         }
-        let listener = Listener::new(self, StoreCounts::of(KIND));
-        Ok(Some(Box::new(listener.subscribe(false).await?)))
+        let subscription = Listener::new(self).subscribe(false).await?;
+        Ok(Some(Box::new(subscription)))
     }
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {

@@ -50,7 +50,8 @@ struct ListeningConnection {
 }
 
 impl Listener {
-    pub(super) fn new(redis: &Redis, counts: &'static StoreCounts) -> Self {
+    pub(super) fn new(redis: &Redis) -> Self {
+        let counts = StoreCounts::of(redis.fleet.settings.program.kind);
         Self {
             fleet: redis.fleet.clone(),
             keys: redis.keys.clone(),

@@ -12,8 +12,8 @@ use super::reply::{MemberPlace, SeenLease, foreign, placed, told};
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::store::budget::millis;
-use crate::store::redis::{Builder, Program, RemoteServer, Script};
+use crate::store::budget::{Budget, millis};
+use crate::store::redis::{Builder, Program, Redis, Script};
 use crate::store::{Failed, Info, Purpose};
 use crate::token::Token;
 
@@ -45,7 +45,7 @@ const PROGRAM: Program = Program {
 /// A server as a member of a quorum.
 #[derive(Debug)]
 pub(crate) struct QuorumMember {
-    pub(crate) server: RemoteServer,
+    pub(crate) server: Redis,
 }
 
 /// A request for a name.
@@ -102,7 +102,7 @@ impl QuorumMember {
     /// # Errors
     /// `Invalid`, with the setting that is refused.
     pub(crate) fn new(server: Builder) -> Result<Self, Error> {
-        let server = RemoteServer::new(server, PROGRAM)?;
+        let server = server.program(PROGRAM).build()?;
         Ok(Self { server })
     }
 
@@ -157,8 +157,8 @@ impl QuorumMember {
         let names = match names {
             SoughtNames::One(name) => vec![name.clone()],
             SoughtNames::WithPrefix(prefix) => {
-                let names = self.server.names(prefix, limit).await;
-                names.map_err(Failed::perhaps)?
+                let names = self.server.names(prefix, Budget::new(limit)).await;
+                names.map_err(|failure| self.server.failed(failure, "list"))?
             }
         };
         let mut leases = Vec::new();
@@ -180,7 +180,7 @@ impl QuorumMember {
 
     fn call_of(&self, names: &[&Name], word: &str, id: MemberId, publish: &str) -> Cmd {
         let mut keys = Vec::with_capacity(1 + 2 * names.len());
-        keys.push(self.server.node_key());
+        keys.push(self.server.keys.node());
         keys.extend(names.iter().flat_map(|name| self.server.keys_of(name)));
         let mut call = NAMES.call(keys);
         call.arg(word).arg(&words(id)).arg(publish);
@@ -216,7 +216,7 @@ impl QuorumMember {
         arguments: &[String],
         limit: Duration,
     ) -> Result<MemberPlace, Failed> {
-        let mut call = PLACE.call([self.server.node_key()]);
+        let mut call = PLACE.call([self.server.keys.node()]);
         call.arg(word).arg(arguments);
         self.call(&call, word, limit, limit, placed).await
     }
@@ -235,7 +235,7 @@ impl QuorumMember {
         };
         let told = self.server.call(call, word, limit, ttl, read).await?;
         told.map_err(|why| {
-            let message = format!("{why} member={}", self.server.place());
+            let message = format!("{why} member={}", self.server.place);
             Failed::answered(Error::new(ErrorKind::Misconfigured, message))
         })
     }

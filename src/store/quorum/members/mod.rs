@@ -88,12 +88,12 @@ impl Members {
     }
 
     pub(super) fn place(&self, member: usize) -> &str {
-        self[member].server.place()
+        &self[member].server.place
     }
 
     /// Returns where all members are, as `init` notes them.
     pub(super) fn places(&self) -> String {
-        let places: Vec<_> = self.iter().map(|member| member.server.place()).collect();
+        let places: Vec<_> = self.iter().map(|member| &*member.server.place).collect();
         places.join(", ")
     }
 

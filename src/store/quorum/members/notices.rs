@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::future::BoxFuture;
 use crate::name::Name;
 use crate::store::quorum::protocol::majority;
-use crate::store::{Notice, Notices, Topic};
+use crate::store::{Failed, Notice, Notices, Topic};
 
 /// The time after the first hint at which a name is hinted at the latest.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -52,8 +52,8 @@ impl MergedNotices {
     /// # Errors
     /// Those of one member, if it is not for now that it cannot be subscribed to.
     pub(crate) async fn of(members: &Members) -> Result<Self, Error> {
-        let each = join_all(members.iter().map(|member| member.server.notices())).await;
-        let each: Result<Vec<_>, Error> = each.into_iter().collect();
+        let each = join_all(members.iter().map(|member| member.server.listen())).await;
+        let each: Result<Vec<_>, Failed> = each.into_iter().collect();
         Ok(Self {
             each: each?,
             counted: Mutex::new(Counted {

@@ -23,6 +23,7 @@ use crate::error::ErrorKind;
 use crate::store::backend::Failing;
 use crate::store::budget::Budget;
 use crate::store::check::{Check, Weakness, found, judge};
+use crate::store::connection::is_transient;
 use crate::store::{Hazard, Member, MemberState, Severity};
 
 /// The lines of INFO, or the settings of CONFIG, by their names.
@@ -132,21 +133,12 @@ fn slow_failover(begins_after: Duration, by: impl Display) -> Weakness {
     Weakness(what.into(), Some(least_ttl))
 }
 
-/// Returns whether each server takes part, and its version if it shows it.
+/// Returns whether each server answers and takes part, and its version if it shows it.
 pub(super) async fn see(redis: &Redis, budget: Budget) -> Result<Vec<Member>, Failure> {
     let servers = redis.fleet.servers(budget).await?;
     let node = redis.keys.node();
-    try_join_all(servers.iter().map(async |server| {
-        let mut member = see_one(server, budget).await?;
-        if member.state == MemberState::Up
-            && let Some(remaining) = quiet(server, &node, budget).await?
-            && !remaining.is_zero()
-        {
-            member.state = MemberState::Away { remaining };
-        }
-        Ok(member)
-    }))
-    .await
+    let seen = servers.iter().map(|server| see_one(server, &node, budget));
+    try_join_all(seen).await
 }
 
 /// Returns for how long the server grants nothing, as it noted at its last claim. `None` where keep-out is off.
@@ -165,24 +157,26 @@ async fn clock_us(server: &Server, budget: Budget) -> Result<u64, Failure> {
     Ok(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// Returns whether a server answers, and its version if it shows it.
-pub(super) async fn see_one(server: &Server, budget: Budget) -> Result<Member, Failure> {
-    let place = server.connector.address.to_string();
-    if let Err(failure) = server.ask(&["PING"], budget).await {
-        return match failure.kind() {
-            ErrorKind::Unavailable | ErrorKind::TimedOut => {
-                Ok(Member::new(place, MemberState::Down))
-            }
-            _ => Err(failure),
+async fn see_one(server: &Server, node: &str, budget: Budget) -> Result<Member, Failure> {
+    let look = async {
+        server.ask(&["PING"], budget).await?;
+        let told = server.ask(&["INFO"], budget).await;
+        let info = told.map(|reply| lines(&reply)).unwrap_or_default();
+        let state = match info.get("role").map(String::as_str) {
+            Some("slave") => MemberState::Standby,
+            _ => match quiet(server, node, budget).await? {
+                Some(remaining) if !remaining.is_zero() => MemberState::Away { remaining },
+                _ => MemberState::Up,
+            },
         };
-    }
-    let told = server.ask(&["INFO"], budget).await;
-    let info = told.map(|reply| lines(&reply)).unwrap_or_default();
-    let state = match info.get("role").map(String::as_str) {
-        Some("slave") => MemberState::Standby,
-        _ => MemberState::Up,
+        Ok::<_, Failure>((state, version(&info)))
     };
-    Ok(Member::new(place, state).with_version(version(&info)))
+    let (state, version) = match look.await {
+        Err(failure) if is_transient(&failure) => (MemberState::Down, None),
+        looked => looked?,
+    };
+    let place = server.connector.address.to_string();
+    Ok(Member::new(place, state).with_version(version))
 }
 
 /// Returns the server's name and version. Valkey shows the version of Redis beside its own.

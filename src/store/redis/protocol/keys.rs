@@ -10,7 +10,7 @@ use crate::name::{self, Name};
 
 /// The keys of all names under one prefix.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Keys {
+pub(in crate::store) struct Keys {
     prefix: Box<str>,
 }
 
@@ -56,7 +56,7 @@ impl Keys {
 
     /// Returns the key in which a server keeps whether it still has its data. It is there only where keep-out is on,
     /// and on servers of a store of another kind.
-    pub(in super::super) fn node(&self) -> String {
+    pub(in crate::store) fn node(&self) -> String {
         format!("{}:node", self.prefix)
     }
 
