@@ -4,6 +4,8 @@
 //! half of a password.
 
 use std::borrow::Cow;
+#[cfg(feature = "redis")]
+use std::{fmt, sync::Arc};
 
 use crate::percent;
 
@@ -18,6 +20,14 @@ pub(super) struct ServerUrl {
     /// The text between the slash after the hosts and the parameters.
     pub(super) path: String,
     parameters: Vec<(String, String)>,
+}
+
+/// The place at which a server is reached.
+#[cfg(feature = "redis")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct HostPort {
+    pub(super) host: Arc<str>,
+    pub(super) port: u16,
 }
 
 /// The reason for which a URL is refused.
@@ -66,6 +76,29 @@ impl ServerUrl {
         parameters.find_map(|(known, value)| (known == name).then_some(value.as_str()))
     }
 
+    /// Returns where the servers are, with this port for those that have none of their own.
+    #[cfg(feature = "redis")]
+    pub(super) fn places(&self, default_port: u16) -> Vec<HostPort> {
+        let hosts = self.hosts.iter();
+        hosts
+            .map(|(host, port)| HostPort::new(host, port.unwrap_or(default_port)))
+            .collect()
+    }
+
+    /// Returns the URLs of each of the servers alone, of this scheme and without these parameters.
+    #[cfg(feature = "quorum")]
+    pub(super) fn each_server(&self, scheme: &str, without: &[&str]) -> Vec<Self> {
+        let mut parameters = self.parameters.clone();
+        parameters.retain(|(name, _)| !without.contains(&name.as_str()));
+        let server = |host: &(String, _)| Self {
+            scheme: scheme.into(),
+            hosts: vec![host.clone()],
+            parameters: parameters.clone(),
+            ..self.clone()
+        };
+        self.hosts.iter().map(server).collect()
+    }
+
     /// Refuses a parameter other than these.
     ///
     /// # Errors
@@ -83,6 +116,24 @@ impl ServerUrl {
         };
         let known = known.join(", ");
         Err(format!("it has an unknown parameter{named}; known are {known}").into())
+    }
+}
+
+#[cfg(feature = "redis")]
+impl HostPort {
+    pub(super) fn new(host: &str, port: u16) -> Self {
+        let host = host.into();
+        Self { host, port }
+    }
+}
+
+#[cfg(feature = "redis")]
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
     }
 }
 

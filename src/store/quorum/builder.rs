@@ -1,6 +1,5 @@
 //! The settings of a quorum, checked all at once.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::KIND;
@@ -8,33 +7,22 @@ use super::members::{Members, QuorumMember};
 use super::store::Quorum;
 use crate::error::Error;
 use crate::store::Tls;
-use crate::store::redis::{MAX_TTLS, Redis, each_server};
-
-/// The prefix of keys, if none is set.
-const PREFIX: &str = "leasehold";
-/// The longest time that a handshake may take, as with one server.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::store::redis::{self, check_max_ttl};
 
 /// Builds a [`Quorum`]. [`Quorum::builder`] makes one.
+#[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
-    /// They contain the passwords.
-    urls: Vec<String>,
-    prefix: String,
+    members: Vec<redis::Builder>,
     max_ttl: Option<Duration>,
-    connect_timeout: Duration,
-    tls: Tls,
 }
 
 impl Builder {
-    pub(super) fn of_members(urls: Vec<String>) -> Self {
-        Self {
-            urls,
-            prefix: PREFIX.into(),
-            max_ttl: None,
-            connect_timeout: CONNECT_TIMEOUT,
-            tls: Tls::new(),
-        }
+    pub(super) const fn of_members(
+        members: Vec<redis::Builder>,
+        max_ttl: Option<Duration>,
+    ) -> Self {
+        Self { members, max_ttl }
     }
 
     /// Returns a builder for the servers of one URL, `redis+quorum://HOST,HOST,HOST[?max_ttl=60s]`.
@@ -42,20 +30,18 @@ impl Builder {
     /// # Errors
     /// `Invalid` for a URL that cannot be used. The message contains no secrets.
     pub fn from_url(url: &str) -> Result<Self, Error> {
-        let (urls, settings) =
-            each_server(url, KIND).map_err(|error| refused(&error.to_string()))?;
-        if settings.acknowledged_by.is_some() {
-            return Err(refused("acknowledged_by is of no use in a quorum"));
+        let each = redis::Builder::each_of(url, KIND);
+        let (members, settings) = each.map_err(|error| refused(&error.to_string()))?;
+        match settings.acknowledged_by {
+            Some(_) => Err(refused("acknowledged_by is of no use in a quorum")),
+            None => Ok(Self::of_members(members, settings.max_ttl)),
         }
-        let mut builder = Self::of_members(urls);
-        builder.max_ttl = settings.max_ttl;
-        Ok(builder)
     }
 
     /// Sets what all keys begin with (default: `leasehold`). The rules for names hold.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        let prefix = prefix.into();
+        self.each(|member| member.prefix(&*prefix))
     }
 
     /// Sets the longest ttl of a lease. [`Quorum::init`] writes it on the members (default: 60 s); a client that sets
@@ -69,14 +55,17 @@ impl Builder {
     }
 
     /// Sets how long making a connection may take (default: 2 s, at most 20 s).
-    pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
-        self.connect_timeout = connect_timeout;
-        self
+    pub fn connect_timeout(self, connect_timeout: Duration) -> Self {
+        self.each(|member| member.connect_timeout(connect_timeout))
     }
 
     /// Sets how TLS is done, where the URLs do not say it. They must use TLS.
-    pub fn tls(mut self, tls: Tls) -> Self {
-        self.tls = tls;
+    pub fn tls(self, tls: Tls) -> Self {
+        self.each(|member| member.tls(tls.clone()))
+    }
+
+    fn each(mut self, set: impl FnMut(redis::Builder) -> redis::Builder) -> Self {
+        self.members = self.members.into_iter().map(set).collect();
         self
     }
 
@@ -85,25 +74,15 @@ impl Builder {
     /// # Errors
     /// `Invalid`, with the setting that is refused.
     pub fn build(self) -> Result<Quorum, Error> {
-        let count = self.urls.len();
+        let count = self.members.len();
         if count < 3 || count.is_multiple_of(2) {
             return Err(Error::invalid(format!(
                 "quorum refused: expected an odd number of members, at least 3 members={count}"
             )));
         }
-        if let Some(refused) = self.max_ttl.filter(|max_ttl| !MAX_TTLS.contains(max_ttl)) {
-            return Err(Error::invalid(format!(
-                "max_ttl refused: expected {:?} to {:?} max_ttl={refused:?}",
-                MAX_TTLS.start(),
-                MAX_TTLS.end()
-            )));
-        }
+        check_max_ttl(self.max_ttl)?;
         let mut members: Vec<QuorumMember> = Vec::new();
-        for url in &self.urls {
-            let server = Redis::builder(url)
-                .prefix(&*self.prefix)
-                .connect_timeout(self.connect_timeout)
-                .tls(self.tls.clone());
+        for server in self.members {
             let member = QuorumMember::new(server)?;
             let place = &member.server.place;
             if members.iter().any(|other| other.server.place == *place) {
@@ -113,8 +92,12 @@ impl Builder {
             }
             members.push(member);
         }
-        let members = Members::new(members);
-        Ok(Quorum::of(members, self.max_ttl, self.connect_timeout))
+        let connect_timeout = members[0].server.connect_timeout;
+        Ok(Quorum::of(
+            Members::new(members),
+            self.max_ttl,
+            connect_timeout,
+        ))
     }
 }
 
@@ -126,15 +109,4 @@ fn refused(why: &str) -> Error {
         "store URL refused: {why}; expected redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?max_ttl=60s], \
          rediss+quorum:// with TLS, with special characters as %XX"
     ))
-}
-
-impl fmt::Debug for Builder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("members", &self.urls.len())
-            .field("prefix", &self.prefix)
-            .field("max_ttl", &self.max_ttl)
-            .field("connect_timeout", &self.connect_timeout)
-            .finish_non_exhaustive()
-    }
 }

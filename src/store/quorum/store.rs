@@ -22,6 +22,7 @@ use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::backend::Backend;
 use crate::store::budget::Budget;
+use crate::store::redis::Redis;
 use crate::store::{
     Answer, Ask, Claim, Eviction, Facts, Hazard, Held, HeldState, Member, Notices, Outcome,
     Purpose, Release, Renewal, Renewed, Store as _,
@@ -63,7 +64,8 @@ impl Quorum {
 
     /// Returns a builder for the store on the servers at these URLs, each of which is that of a Redis server alone.
     pub fn builder<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Builder {
-        Builder::of_members(urls.into_iter().map(Into::into).collect())
+        let members = urls.into_iter().map(|url| Redis::builder(&url.into()));
+        Builder::of_members(members.collect(), None)
     }
 
     pub(super) fn of(

@@ -9,7 +9,7 @@ use rustls::ClientConfig;
 
 use super::failure::Failure;
 use crate::error::ErrorKind;
-use crate::store::redis::host_port::HostPort;
+use crate::store::server_url::HostPort;
 use crate::store::server_url::{Reason, ServerUrl};
 use crate::store::{Sent, Tls};
 
@@ -66,7 +66,7 @@ impl Address {
                 )
             }
             false => {
-                let place = HostPort::of(&url.hosts[0], PORT);
+                let place = url.places(PORT).swap_remove(0);
                 (
                     ServerPlace::Port(place),
                     url.user.as_deref(),

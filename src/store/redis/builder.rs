@@ -14,8 +14,9 @@ use super::connection::server::Server;
 use super::fleet::{Discovery, Fleet, Sentinels};
 use super::protocol::keys::Keys;
 use super::protocol::scripts::{PROGRAM, Program};
-use super::target::{Target, UrlServers};
+use super::target::{self, Target, UrlServers, UrlSettings};
 use crate::error::Error;
+use crate::store::server_url::ServerUrl;
 use crate::store::{Tls, connect_timeout};
 use crate::telemetry::LaneUse;
 use crate::term::Timing;
@@ -25,14 +26,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The greatest number of replicas that can be asked for.
 const MOST_REPLICAS: u8 = 8;
 /// The longest ttls that can be set.
-pub(in crate::store) const MAX_TTLS: RangeInclusive<Duration> =
-    Timing::MIN_TTL_WITH_MARGIN..=Timing::MAX_TTL;
+const MAX_TTLS: RangeInclusive<Duration> = Timing::MIN_TTL_WITH_MARGIN..=Timing::MAX_TTL;
 
 /// Builds a [`Redis`] store. [`Redis::builder`] and [`Redis::from_pool`] make one.
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     /// It contains the password.
-    url: String,
+    url: Result<ServerUrl, Error>,
     pool: Option<Pool>,
     prefix: String,
     connect_timeout: Duration,
@@ -44,9 +44,9 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub(super) fn new(url: &str, pool: Option<Pool>) -> Self {
+    pub(super) fn new(url: Result<ServerUrl, Error>, pool: Option<Pool>) -> Self {
         Self {
-            url: url.into(),
+            url,
             pool,
             prefix: Keys::DEFAULT_PREFIX.into(),
             connect_timeout: CONNECT_TIMEOUT,
@@ -102,6 +102,21 @@ impl Builder {
         self
     }
 
+    /// Returns a builder for each of the servers that a URL names as a store of another kind, and the settings of that
+    /// store.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that cannot be used. The message contains no secrets.
+    #[cfg(feature = "_remote")]
+    pub(in crate::store) fn each_of(
+        url: &str,
+        kind: &str,
+    ) -> Result<(Vec<Self>, UrlSettings), Error> {
+        let (servers, settings) = target::each_server(url, kind)?;
+        let servers = servers.into_iter().map(|url| Self::new(Ok(url), None));
+        Ok((servers.collect(), settings))
+    }
+
     /// Makes this the server of a store of another kind.
     #[cfg(feature = "_remote")]
     pub(in crate::store) fn program(mut self, program: Program) -> Self {
@@ -147,7 +162,7 @@ impl Builder {
     pub fn build(self) -> Result<Redis, Error> {
         let keys = Keys::new(&self.prefix)?;
         connect_timeout::check(self.connect_timeout)?;
-        let target = Target::parse(&self.url, &self.tls)?;
+        let target = Target::new(&self.url.clone()?, &self.tls)?;
         let place = target.shown();
         let acknowledged_by = target.settings.acknowledged_by;
         let acknowledged_by = acknowledged_by.unwrap_or(self.acknowledged_by);
@@ -240,7 +255,7 @@ fn check_replicas(acknowledged_by: u8) -> Result<(), Error> {
     }
 }
 
-fn check_max_ttl(max_ttl: Option<Duration>) -> Result<(), Error> {
+pub(in crate::store) fn check_max_ttl(max_ttl: Option<Duration>) -> Result<(), Error> {
     let Some(refused) = max_ttl.filter(|max_ttl| !MAX_TTLS.contains(max_ttl)) else {
         return Ok(());
     };

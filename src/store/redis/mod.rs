@@ -52,7 +52,6 @@ mod connection;
 mod failure;
 mod fleet;
 mod hazards;
-mod host_port;
 mod init;
 mod list;
 mod notices;
@@ -73,8 +72,8 @@ pub use self::builder::Builder;
 pub(super) use self::init::{init_redis, redis_script};
 #[cfg(feature = "_remote")]
 pub(super) use self::{
-    builder::MAX_TTLS, protocol::reply::number, protocol::reply::tagged, protocol::reply::text,
-    protocol::scripts::Program, protocol::scripts::Script, target::each_server,
+    builder::check_max_ttl, protocol::reply::number, protocol::reply::tagged,
+    protocol::reply::text, protocol::scripts::Program, protocol::scripts::Script,
 };
 use crate::holder::ClientId;
 
@@ -110,7 +109,7 @@ pub struct Redis {
     fleet: Arc<Fleet>,
     pub(super) keys: Keys,
     max_ttl: Option<Duration>,
-    connect_timeout: Duration,
+    pub(super) connect_timeout: Duration,
     /// Where the servers are, without secrets.
     pub(super) place: Arc<str>,
 }
@@ -126,7 +125,7 @@ impl Redis {
 
     /// Returns a builder for the store at this URL.
     pub fn builder(url: &str) -> Builder {
-        Builder::new(url, None)
+        Builder::new(target::read(url), None)
     }
 
     /// Returns a builder for a store behind a pool of the caller's, whose one server is at this URL.
@@ -136,7 +135,7 @@ impl Redis {
     /// had already made is driven by the runtime on which it was made. The pool's settings for connections apply to it:
     /// turn the pool's response time-out off or keep it well above the requests' limits, and set TCP_NODELAY.
     pub fn from_pool(pool: Pool, url: &str) -> Builder {
-        Builder::new(url, Some(pool))
+        Builder::new(target::read(url), Some(pool))
     }
 
     /// Returns the keys of the scripts that free a name.

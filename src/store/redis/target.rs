@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::address::{Address, is_of_socket};
 use crate::error::Error;
 use crate::store::Tls;
-use crate::store::redis::host_port::HostPort;
-use crate::store::server_url::{Reason, ServerUrl};
+use crate::store::server_url::{HostPort, Reason, ServerUrl};
 use crate::store::url::several_servers;
 
 /// The port of a Sentinel, if the URL has none.
@@ -66,15 +65,13 @@ impl UrlSettings {
 }
 
 impl Target {
-    /// Parses a URL, and reads the certificate files, so that a file that cannot be used is found here. What the URL
-    /// does not say about TLS is taken from the builder's settings, and then from the environment.
+    /// Makes the target of a URL, and reads the certificate files, so that a file that cannot be used is found here.
+    /// What the URL does not say about TLS is taken from the builder's settings, and then from the environment.
     ///
     /// # Errors
     /// `Invalid`; the message contains no part of the URL that could be a secret.
-    pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, Error> {
-        let several = several_servers(url.split(':').next().unwrap_or_default());
-        let url = read(url, several).map_err(refused)?;
-        let scheme = several.map_or(&*url.scheme, |(of_one, _)| of_one);
+    pub(super) fn new(url: &ServerUrl, tls: &Tls) -> Result<Self, Error> {
+        let (scheme, kind) = several_servers(&url.scheme).unwrap_or((&url.scheme, ""));
         let tls = match matches!(scheme, "rediss" | "valkeys") {
             true => {
                 let own = Tls::of_url(|name| url.parameter(name).map(Into::into))?;
@@ -88,15 +85,10 @@ impl Target {
                 return Err(refused(why.into()));
             }
         };
-        let kind = several.map_or("", |(_, kind)| kind);
-        Self::of(scheme, kind, &url, tls).map_err(refused)
+        Self::of(scheme, kind, url, tls).map_err(refused)
     }
 
     fn of(scheme: &str, kind: &str, url: &ServerUrl, tls: Option<Tls>) -> Result<Self, Reason> {
-        let places = |port| {
-            let hosts = url.hosts.iter();
-            hosts.map(|host| HostPort::of(host, port)).collect()
-        };
         let address = |db| Address::new(scheme, url, db, tls);
         let (servers, address) = match kind {
             "sentinel" => {
@@ -108,7 +100,7 @@ impl Target {
                 let [user, password] = SENTINEL_PARAMETERS.map(|name| url.parameter(name));
                 let sentinels = UrlServers::Sentinels {
                     first: Box::new(address.with_login(user, password)),
-                    places: places(SENTINEL_PORT),
+                    places: url.places(SENTINEL_PORT),
                     name: name.into(),
                 };
                 (sentinels, address)
@@ -116,7 +108,7 @@ impl Target {
             "cluster" if !matches!(&*url.path, "" | "0") => {
                 return Err("a cluster has only the database 0".into());
             }
-            "cluster" => (UrlServers::Cluster(places(NODE_PORT)), address("")?),
+            "cluster" => (UrlServers::Cluster(url.places(NODE_PORT)), address("")?),
             "" if is_of_socket(scheme) => (
                 UrlServers::One,
                 address(url.parameter("db").unwrap_or_default())?,
@@ -150,14 +142,20 @@ impl Target {
 }
 
 /// Reads a URL, whose scheme may name several servers, and checks what can stand in it.
-fn read(url: &str, several: Option<(&str, &str)>) -> Result<ServerUrl, Reason> {
+///
+/// # Errors
+/// `Invalid`, as for [`Target::new`].
+pub(super) fn read(url: &str) -> Result<ServerUrl, Error> {
     // The path of a socket is often written without the empty host before it.
     let url = match url.split_once("+unix:/") {
         Some((scheme, path)) if !path.starts_with('/') => &format!("{scheme}+unix:///{path}"),
         _ => url,
     };
-    let url = ServerUrl::read(url)?;
-    let (scheme, kind) = several.unwrap_or((&url.scheme, ""));
+    ServerUrl::read(url).and_then(checked).map_err(refused)
+}
+
+fn checked(url: ServerUrl) -> Result<ServerUrl, Reason> {
+    let (scheme, kind) = several_servers(&url.scheme).unwrap_or((&url.scheme, ""));
     let known: &[&str] = match scheme {
         "redis" | "valkey" => &[],
         "rediss" | "valkeys" => &Tls::PARAMETERS,
@@ -170,11 +168,8 @@ fn read(url: &str, several: Option<(&str, &str)>) -> Result<ServerUrl, Reason> {
     };
     url.expect_only(&[&STORE_PARAMETERS, of_sentinels, known].concat())?;
     let is_socket = is_of_socket(scheme);
-    match url
-        .hosts
-        .iter()
-        .all(|(host, _)| host.is_empty() == is_socket)
-    {
+    let mut hosts = url.hosts.iter();
+    match hosts.all(|(host, _)| host.is_empty() == is_socket) {
         true => Ok(url),
         false => Err("a host is missing, or a socket has one".into()),
     }
@@ -188,35 +183,20 @@ fn is_group(name: &str) -> bool {
     !name.is_empty() && name.chars().all(is_known)
 }
 
-/// Returns a URL for each of the servers that this URL names as a store of another kind, and its settings.
+/// Returns the URLs of the servers that this URL names as a store of another kind, and the settings of that store.
 ///
 /// # Errors
-/// `Invalid`; the message contains no part of the URL that could be a secret.
+/// `Invalid`, as for [`Target::new`].
 #[cfg(feature = "_remote")]
-pub(in crate::store) fn each_server(
-    url: &str,
-    kind: &str,
-) -> Result<(Vec<String>, UrlSettings), Error> {
-    let several = several_servers(url.split(':').next().unwrap_or_default());
-    let Some((of_one, _)) = several.filter(|(_, several)| *several == kind) else {
-        return Err(refused(format!("it is not the URL of a {kind}").into()));
-    };
-    let settings = read(url, several).and_then(|url| UrlSettings::of(&url));
-    // As it is written: each of them is parsed again.
-    let (_, rest) = url.split_once("://").unwrap_or_default();
-    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, db) = place.split_once('/').unwrap_or((place, ""));
-    let hosts_at = authority.rfind('@').map_or(0, |at| at + 1);
-    let (user, hosts) = authority.split_at(hosts_at);
-    let is_of_server = |pair: &&str| {
-        let name = pair.split('=').next().unwrap_or_default();
-        !STORE_PARAMETERS.contains(&name)
-    };
-    let query: Vec<_> = query.split('&').filter(is_of_server).collect();
-    let query = query.join("&");
-    let server = |host| format!("{of_one}://{user}{host}/{db}?{query}");
-    let servers = hosts.split(',').map(server).collect();
-    Ok((servers, settings.map_err(refused)?))
+pub(super) fn each_server(url: &str, kind: &str) -> Result<(Vec<ServerUrl>, UrlSettings), Error> {
+    let url = read(url)?;
+    match several_servers(&url.scheme) {
+        Some((of_one, several)) if several == kind => {
+            let settings = UrlSettings::of(&url).map_err(refused)?;
+            Ok((url.each_server(of_one, &STORE_PARAMETERS), settings))
+        }
+        _ => Err(refused(format!("it is not the URL of a {kind}").into())),
+    }
 }
 
 fn refused(why: Reason) -> Error {
@@ -234,7 +214,7 @@ mod tests {
     use super::*;
 
     fn parse(url: &str) -> Result<Target, Error> {
-        Target::parse(url, &Tls::default())
+        Target::new(&read(url)?, &Tls::default())
     }
 
     fn shown(url: &str) -> String {

@@ -19,7 +19,7 @@ use super::super::address::{Address, ServerPlace};
 use super::super::failure::{Failure, FailureCause};
 use crate::future::BoxFuture;
 use crate::store::connection::{best, first_of, is_transient};
-use crate::store::redis::host_port::HostPort;
+use crate::store::server_url::HostPort;
 
 /// How many requests may wait for their turn on the connection. Further callers wait within their limits.
 const WAITING: usize = 512;

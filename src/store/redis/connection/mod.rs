@@ -33,7 +33,7 @@ use crate::clock::{Boottime, Clock, Instant};
 use crate::future::shielded;
 use crate::store::budget::Budget;
 use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
-use crate::store::redis::host_port::HostPort;
+use crate::store::server_url::HostPort;
 
 /// How long requests must have waited without an answer before the connection is held responsible, and not a limit that
 /// is shorter than the round trip. A tenth of the ttl if that is less, so that a renewal gets another connection in

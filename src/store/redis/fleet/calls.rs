@@ -26,7 +26,7 @@ use crate::clock::{Boottime, Clock, Instant};
 use crate::name::Name;
 use crate::store::ServerTime;
 use crate::store::budget::Budget;
-use crate::store::redis::host_port::HostPort;
+use crate::store::server_url::HostPort;
 
 /// After how long without an answer a call looks whether another server has taken over.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -40,7 +40,7 @@ use crate::error::ErrorKind;
 use crate::name::Name;
 use crate::store::Sent;
 use crate::store::budget::Budget;
-use crate::store::redis::host_port::HostPort;
+use crate::store::server_url::HostPort;
 use crate::telemetry::LaneUse;
 
 /// The pause before a call that no server takes at the moment is tried again.

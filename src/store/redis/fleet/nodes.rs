@@ -11,7 +11,7 @@ use super::look::most_telling;
 use super::map::{self, Range};
 use super::{Fleet, unserved};
 use crate::store::budget::Budget;
-use crate::store::redis::host_port::HostPort;
+use crate::store::server_url::HostPort;
 
 /// Says how many of the known nodes are asked.
 const NODES: usize = 4;

@@ -19,7 +19,7 @@ use super::map::Map;
 use crate::error::ErrorKind;
 use crate::store::Sent;
 use crate::store::budget::Budget;
-use crate::store::redis::host_port::HostPort;
+use crate::store::server_url::HostPort;
 
 /// How much longer the others are awaited after the first answer. They may know of a newer master.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);

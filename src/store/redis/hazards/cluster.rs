@@ -16,7 +16,7 @@ use crate::store::Hazard;
 use crate::store::Severity::{Unknown, Warning};
 use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
-use crate::store::redis::host_port::HostPort;
+use crate::store::server_url::HostPort;
 
 /// Says how many slots are named at most.
 const NAMED: usize = 8;

@@ -13,7 +13,7 @@ use crate::store::Hazard;
 use crate::store::Severity::{Unknown, Warning};
 use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
-use crate::store::redis::host_port::HostPort;
+use crate::store::server_url::HostPort;
 
 /// The facts that one Sentinel reports. `None` is what it refuses to report.
 #[derive(Debug, Default)]
