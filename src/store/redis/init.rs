@@ -46,7 +46,7 @@ impl Redis {
             let mut call = SCRIPTS.init.call([self.keys.node()]);
             call.arg(millis(max_ttl));
             let request = Request::One(&call, Some(|_| true));
-            let reply = server.run(request, budget).await?;
+            let reply = server.request(request, budget).await?;
             match reply::tagged(&reply)? {
                 ("ready", []) => {}
                 ("known", [theirs]) => {

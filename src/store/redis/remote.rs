@@ -41,7 +41,7 @@ impl Redis {
         let ask = async {
             let server = self.fleet.only().expect("it was built at one server");
             let budget = of_ttl(Budget::new(limit), ttl);
-            let reply = server.run(Request::One(call, None), budget).await?;
+            let reply = server.request(Request::One(call, None), budget).await?;
             // A replica refuses all scripts.
             self.fleet.note_write();
             read(&reply).ok_or_else(|| reply::refusal(&reply))

@@ -4,6 +4,9 @@
 //! replaced too, because after a planned failover the same address leads to another server while connections to the old
 //! one stay open. A replica has carried nothing out, so the request is sent once more on the new connection. So is one
 //! whose connection was found closed: it may be sent twice.
+//!
+//! The scripts are never sent with EVAL: newer servers drop scripts that came with it after 500 others. A call that
+//! finds them missing loads them all, once for all callers of its connection, and is sent again.
 
 pub(super) mod acks;
 mod dial;
@@ -20,6 +23,7 @@ use std::time::Duration;
 use deadpool_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
 use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use deadpool_redis::{Connection, Pool, PoolError, TimeoutType, Timeouts};
+use futures_util::future::try_join_all;
 use futures_util::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
@@ -32,6 +36,7 @@ use super::protocol::scripts::Program;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::shielded;
 use crate::store::budget::Budget;
+use crate::store::connection::shared_task::{self, SharedTask};
 use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
 use crate::store::server_url::HostPort;
 
@@ -83,12 +88,22 @@ impl Exchange for Connector {
         request: Request<'a>,
         budget: Budget,
     ) -> Result<Value, Failure> {
-        match (request, self.acknowledged_by) {
-            (Request::One(command, Some(is_written)), replicas) if replicas > 0 => {
-                open.send_written(command, replicas, is_written, budget)
-                    .await
+        let loads = open.loading.lock().loads;
+        match self.send(open, request, budget).await {
+            // The call was refused as a whole, so this does not count as a second attempt.
+            Err(failure) if failure.is_no_script() => {
+                // Boxed, because it is rare and would add to the size of every request.
+                let again = async {
+                    self.load(open, loads, budget).await?;
+                    self.send(open, request, budget).await
+                };
+                Box::pin(again).await
             }
-            (request, _) => open.send(request, budget).await,
+            Ok(Value::Array(answers)) if answers.iter().any(is_no_script) => {
+                Box::pin(self.load(open, loads, budget)).await?;
+                Ok(Value::Array(answers))
+            }
+            outcome => outcome,
         }
     }
 
@@ -122,6 +137,45 @@ impl Connector {
             has_written: Arc::new(AtomicBool::new(true)),
             ..self.clone()
         }
+    }
+
+    async fn send(
+        &self,
+        open: &Arc<OpenConnection>,
+        request: Request<'_>,
+        budget: Budget,
+    ) -> Result<Value, Failure> {
+        match (request, self.acknowledged_by) {
+            (Request::One(command, Some(is_written)), replicas) if replicas > 0 => {
+                open.send_written(command, replicas, is_written, budget)
+                    .await
+            }
+            (request, _) => open.send(request, budget).await,
+        }
+    }
+
+    /// Loads the scripts, unless that was done after they had been loaded `seen` times.
+    ///
+    /// # Errors
+    /// Those of a step before the request that needs them.
+    async fn load(
+        &self,
+        open: &Arc<OpenConnection>,
+        seen: u64,
+        budget: Budget,
+    ) -> Result<(), Failure> {
+        let load = {
+            let mut loading = open.loading.lock();
+            if loading.loads != seen {
+                return Ok(());
+            }
+            // Not the limit of the caller that came first: others may have more time.
+            let limit = Budget::new(self.connect_timeout);
+            let begin = || shared_task::start(open.clone().load(self.program, limit));
+            loading.under_way.get_or_insert_with(begin).clone()
+        };
+        let loaded = shared_task::outcome(&load, budget).await;
+        loaded.map_err(Failure::before_the_request)
     }
 
     async fn make(&self) -> Result<OpenConnection, Failure> {
@@ -160,6 +214,11 @@ impl fmt::Debug for Connector {
     }
 }
 
+/// Returns whether one of several answers says that the server lacks our scripts.
+fn is_no_script(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}
+
 /// A request as it is sent at a time.
 #[derive(Clone, Copy)]
 pub(super) enum Request<'a> {
@@ -175,10 +234,19 @@ pub(super) struct OpenConnection {
     /// When the first request was sent that is still unanswered, if none was answered since.
     silent_since: Mutex<Option<Instant>>,
     pub(super) acks: Acks,
+    loading: Mutex<Loading>,
     /// The connection's place in the pool, if it is counted by one.
     place: Option<Connection>,
     /// The task that drives it, if that is ours.
     driver: Option<AbortHandle>,
+}
+
+/// The loads of the scripts over a connection.
+#[derive(Default)]
+struct Loading {
+    /// The number of those that succeeded.
+    loads: u64,
+    under_way: Option<SharedTask<(), Failure>>,
 }
 
 impl OpenConnection {
@@ -188,6 +256,7 @@ impl OpenConnection {
             connection,
             silent_since: Mutex::default(),
             acks: Acks::default(),
+            loading: Mutex::default(),
             place: None,
             driver: Some(driver),
         }
@@ -199,6 +268,7 @@ impl OpenConnection {
             connection: MultiplexedConnection::clone(&place),
             silent_since: Mutex::default(),
             acks: Acks::default(),
+            loading: Mutex::default(),
             place: Some(place),
             driver: None,
         }
@@ -238,6 +308,18 @@ impl OpenConnection {
             Value::ServerError(error) => Err(error.into()),
             value => Ok(value),
         }
+    }
+
+    async fn load(self: Arc<Self>, program: Program, limit: Budget) -> Result<(), Failure> {
+        let loads = (program.scripts)().into_iter().map(|script| {
+            let open = self.clone();
+            async move { open.send(Request::One(&script.load(), None), limit).await }
+        });
+        let loaded = try_join_all(loads).await.map(drop);
+        let mut loading = self.loading.lock();
+        loading.under_way = None;
+        loading.loads += u64::from(loaded.is_ok());
+        loaded
     }
 
     /// Notes that a request sent at this moment is unanswered.

@@ -1,29 +1,23 @@
-//! A server: one connection for each runtime whose tasks send requests to it, and the scripts on it.
+//! A server: one connection for each runtime whose tasks send requests to it.
 //!
 //! A connection is a task of the runtime on which it was made: while that runtime is blocked, or once it has ended, no
 //! task reads the server's answers. But a client can be used from several runtimes, one after the other or at the same
 //! time. So the callers of each runtime share a connection of their own. A thread that drives one connection for all of
 //! them would wake twice for each request, which doubles the time of a hand-off to a task of a runtime with several
 //! threads.
-//!
-//! The scripts are never sent with EVAL: newer servers drop scripts that came with it after 500 others. A call that
-//! finds them missing loads them all, once for all callers of its runtime.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use deadpool_redis::redis::{Cmd, Pipeline, Value};
-use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
 use super::super::failure::{Failure, FailureCause};
 use super::super::protocol::reply;
-use super::Connector;
-use super::Request;
+use super::{Connector, Request};
 use crate::store::budget::Budget;
-use crate::store::connection::shared_task::{self, SharedTask};
 use crate::store::connection::{Connection, HomeRuntime};
 use crate::telemetry::{LaneUse, StoreCounts};
 
@@ -44,24 +38,9 @@ struct Open {
 /// The connection of a runtime.
 #[derive(Debug)]
 struct OfRuntime {
-    connection: Arc<RuntimeConnection>,
+    connection: Arc<Connection<Connector>>,
     /// The task that waits for the end of the runtime ends when this is dropped.
     _stop: oneshot::Sender<()>,
-}
-
-/// A connection shared by all requests of one runtime, and the scripts that were loaded over it.
-#[derive(Debug)]
-struct RuntimeConnection {
-    connection: Connection<Connector>,
-    loading: Mutex<Loading>,
-}
-
-/// The scripts that were loaded over a connection.
-#[derive(Debug, Default)]
-struct Loading {
-    /// The number of times that the scripts were loaded.
-    loads: u64,
-    under_way: Option<SharedTask<(), Failure>>,
 }
 
 impl Server {
@@ -84,10 +63,10 @@ impl Server {
     pub(in super::super) async fn connect(&self) -> Result<(), Failure> {
         let connection = self.of_this_runtime()?;
         let budget = Budget::new(self.connector.connect_timeout);
-        connection.connection.open(budget).await.map(drop)
+        connection.open(budget).await.map(drop)
     }
 
-    /// Sends a request and awaits its answer.
+    /// Sends a request and awaits its answer. Scripts that the server does not have are loaded.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
@@ -96,7 +75,13 @@ impl Server {
         request: Request<'_>,
         budget: Budget,
     ) -> Result<Value, Failure> {
-        self.of_this_runtime()?.request(request, budget).await
+        let connection = self.of_this_runtime()?;
+        let every = budget.replace_every();
+        let outcome = connection.request(request, budget, every).await;
+        match self.connector.has_written() {
+            true => outcome.map_err(Failure::after_a_write),
+            false => outcome,
+        }
     }
 
     /// Sends these words as a command.
@@ -122,43 +107,6 @@ impl Server {
         reply::into_items(self.request(Request::All(commands), budget).await?)
     }
 
-    /// Calls a script. If the server does not have it, loads all of them and calls it again: the first call was refused
-    /// as a whole, so this does not count as a second attempt.
-    pub(in super::super) async fn run(
-        &self,
-        call: Request<'_>,
-        budget: Budget,
-    ) -> Result<Value, Failure> {
-        let connection = self.of_this_runtime()?;
-        let loads = connection.loading.lock().loads;
-        let missing = match connection.request(call, budget).await {
-            Err(failure) if failure.is_no_script() => failure,
-            outcome => return outcome,
-        };
-        let again = async {
-            connection.load(loads, budget).await?;
-            connection.request(call, budget).await
-        };
-        let is_sent_before = missing.is_after_another_try();
-        // Boxed, because it is rare and would add to the size of every request.
-        Box::pin(again)
-            .await
-            .map_err(|failure| failure.after_another_try(is_sent_before))
-    }
-
-    /// Returns how often the scripts were loaded by the calling runtime, for [`load`](Self::load).
-    pub(in super::super) fn loads(&self) -> Result<u64, Failure> {
-        Ok(self.of_this_runtime()?.loading.lock().loads)
-    }
-
-    /// Loads the scripts, unless that was done after they had been loaded `seen` times.
-    ///
-    /// # Errors
-    /// Those of a step before the request that needs them.
-    pub(in super::super) async fn load(&self, seen: u64, budget: Budget) -> Result<(), Failure> {
-        self.of_this_runtime()?.load(seen, budget).await
-    }
-
     /// Closes all connections; requests fail from then on.
     pub(in super::super) fn close(&self) {
         let open = {
@@ -167,7 +115,7 @@ impl Server {
             std::mem::take(&mut open.by_runtime)
         };
         for of_runtime in open.values() {
-            of_runtime.connection.connection.close();
+            of_runtime.connection.close();
         }
     }
 
@@ -176,7 +124,7 @@ impl Server {
     }
 
     /// Returns the connection of the calling runtime.
-    fn of_this_runtime(&self) -> Result<Arc<RuntimeConnection>, Failure> {
+    fn of_this_runtime(&self) -> Result<Arc<Connection<Connector>>, Failure> {
         let runtime = Handle::current();
         let mut open = self.open.lock();
         if open.is_closed {
@@ -194,10 +142,8 @@ impl Server {
             self.connector.clone(),
             HomeRuntime::Runtime(runtime.clone()),
         );
-        let connection = Arc::new(RuntimeConnection {
-            connection: Connection::new(connector, home, counts.connection(self.purpose)),
-            loading: Mutex::default(),
-        });
+        let gauge = counts.connection(self.purpose);
+        let connection = Arc::new(Connection::new(connector, home, gauge));
         let (stop, stopped) = oneshot::channel::<()>();
         let end = RuntimeEnd {
             id: runtime.id(),
@@ -216,49 +162,6 @@ impl Server {
             let _ = stopped.await;
         });
         Ok(connection)
-    }
-}
-
-impl RuntimeConnection {
-    async fn request(&self, request: Request<'_>, budget: Budget) -> Result<Value, Failure> {
-        let every = budget.replace_every();
-        let outcome = self.connection.request(request, budget, every).await;
-        match self.connection.connector().has_written() {
-            true => outcome.map_err(Failure::after_a_write),
-            false => outcome,
-        }
-    }
-
-    async fn load(self: &Arc<Self>, seen: u64, budget: Budget) -> Result<(), Failure> {
-        let load = {
-            let mut loading = self.loading.lock();
-            if loading.loads != seen {
-                return Ok(());
-            }
-            let begin = || shared_task::start(self.clone().load_all(budget));
-            loading.under_way.get_or_insert_with(begin).clone()
-        };
-        let loaded = shared_task::outcome(&load, budget).await;
-        loaded.map_err(Failure::before_the_request)
-    }
-
-    async fn load_all(self: Arc<Self>, budget: Budget) -> Result<(), Failure> {
-        let connector = self.connection.connector();
-        // Not the limit of the caller that came first: others may have more time.
-        let budget = Budget::new(connector.connect_timeout).replacing_every(budget.replace_every());
-        let loads = (connector.program.scripts)().into_iter().map(|script| {
-            let connection = self.clone();
-            async move {
-                connection
-                    .request(Request::One(&script.load(), None), budget)
-                    .await
-            }
-        });
-        let loaded = try_join_all(loads).await.map(drop);
-        let mut loading = self.loading.lock();
-        loading.under_way = None;
-        loading.loads += u64::from(loaded.is_ok());
-        loaded
     }
 }
 

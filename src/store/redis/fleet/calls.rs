@@ -64,7 +64,7 @@ impl Fleet {
         budget: Budget,
     ) -> Result<Value, Failure> {
         match self.only() {
-            Some(server) => server.run(call, budget).await,
+            Some(server) => server.request(call, budget).await,
             None => {
                 let slot = slot_of(name.as_str());
                 // Boxed, or it would treble the size of each request to a server alone.
@@ -93,7 +93,7 @@ impl Fleet {
             let outcome = match asked {
                 Some(_) => self.ask(&place, call, budget).await,
                 None => {
-                    let answer = async { self.server(&place)?.run(call, budget).await };
+                    let answer = async { self.server(&place)?.request(call, budget).await };
                     let is_right = |map: &Map| map.owner(slot) == Some(&place);
                     self.watched(&place, is_right, budget, answer).await
                 }
@@ -362,7 +362,6 @@ async fn answers(
     others: usize,
     budget: Budget,
 ) -> Result<Answers, Failure> {
-    let loads = server.loads()?;
     let replicas = match are_written.iter().any(Option::is_some) {
         true => server.connector.acknowledged_by,
         false => 0,
@@ -376,13 +375,6 @@ async fn answers(
     let answers = replies.by_ref().take(are_written.len());
     let mut answers: Vec<_> = answers.map(reply::no_error).collect();
     let mut next = || replies.next().ok_or_else(|| Failure::odd("too short"));
-    let lacks_scripts = |answer: &Result<_, Failure>| {
-        let failure = answer.as_ref().err();
-        failure.is_some_and(Failure::is_no_script)
-    };
-    if answers.iter().any(lacks_scripts) {
-        server.load(loads, budget).await?;
-    }
     if replicas > 0
         && let Err(failure) = acks::enough(acks::replicas_in(&next()?)?, replicas)
     {
