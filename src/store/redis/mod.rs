@@ -260,7 +260,7 @@ impl Backend for Redis {
         if self.fleet.is_closed() {
             return Err(FailureCause::Closed.into());
         }
-        let subscription = Listener::new(self).subscribe(false).await?;
+        let subscription = Listener::subscribe(self, false).await?;
         Ok(Some(Box::new(subscription)))
     }
 

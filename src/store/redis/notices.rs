@@ -26,18 +26,13 @@ const AT_ONCE: usize = 256;
 /// The time for which the connection may be silent before it is probed.
 const PULSE: Duration = Duration::from_secs(10);
 
-/// The source of notices.
+/// The task that listens.
 pub(super) struct Listener {
     fleet: Arc<Fleet>,
     keys: Keys,
     /// The limit of each single request to the server.
     limit: Duration,
     gauge: Arc<ConnectionGauge>,
-}
-
-/// The task that listens.
-struct SubscriptionTask {
-    source: Listener,
     wanted: Wanted,
 }
 
@@ -50,37 +45,32 @@ struct ListeningConnection {
 }
 
 impl Listener {
-    pub(super) fn new(redis: &Redis) -> Self {
-        let counts = StoreCounts::of(redis.fleet.settings.program.kind);
-        Self {
-            fleet: redis.fleet.clone(),
-            keys: redis.keys.clone(),
-            limit: redis.connect_timeout,
-            gauge: counts.connection(Some(LaneUse::Notices)),
-        }
-    }
-
     /// Connects and begins to listen, on the calling runtime. If the server `may_be_down`, it begins once it can.
     ///
     /// # Errors
     /// `Denied` if this user may not subscribe: then a client can wait without notices.
-    pub(super) async fn subscribe(self, may_be_down: bool) -> Result<Subscription, Failure> {
+    pub(super) async fn subscribe(
+        redis: &Redis,
+        may_be_down: bool,
+    ) -> Result<Subscription, Failure> {
         Subscription::start(async |wanted| {
-            let task = SubscriptionTask {
-                source: self,
+            let counts = StoreCounts::of(redis.fleet.settings.program.kind);
+            let listener = Self {
+                fleet: redis.fleet.clone(),
+                keys: redis.keys.clone(),
+                limit: redis.connect_timeout,
+                gauge: counts.connection(Some(LaneUse::Notices)),
                 wanted,
             };
-            let connection = match task.connect().await {
+            let connection = match listener.connect().await {
                 Err(failure) if may_be_down && is_transient(&failure) => None,
                 connection => Some(connection?),
             };
-            Ok(tokio::spawn(task.run(connection)).abort_handle())
+            Ok(tokio::spawn(listener.run(connection)).abort_handle())
         })
         .await
     }
-}
 
-impl SubscriptionTask {
     async fn run(mut self, mut connection: Option<ListeningConnection>) {
         loop {
             let mut listening = match connection.take() {
@@ -91,9 +81,9 @@ impl SubscriptionTask {
                     again
                 }
             };
-            self.source.gauge.made();
+            self.gauge.made();
             self.listen(&mut listening).await;
-            self.source.gauge.lost();
+            self.gauge.lost();
         }
     }
 
@@ -111,9 +101,9 @@ impl SubscriptionTask {
                     None => false,
                 },
                 () = self.wanted.changed() => self.adjust(&mut connection.sink).await.is_ok(),
-                () = self.source.fleet.left(&connection.address) => false,
+                () = self.fleet.left(&connection.address) => false,
                 () = sleep(PULSE) => {
-                    let pulse = timeout(self.source.limit, connection.sink.ping::<()>()).await;
+                    let pulse = timeout(self.limit, connection.sink.ping::<()>()).await;
                     // An answer other than a pong is a sign of life too.
                     pulse.is_ok_and(|pong| !pong.is_err_and(|error| error.is_unrecoverable_error()))
                 }
@@ -164,17 +154,17 @@ impl SubscriptionTask {
 
     fn channel(&self, topic: &Topic) -> String {
         match topic {
-            Topic::Freed(name) => self.source.keys.channel(name),
-            Topic::Turn(name, client) => self.source.keys.turn_channel(name, *client),
+            Topic::Freed(name) => self.keys.channel(name),
+            Topic::Turn(name, client) => self.keys.turn_channel(name, *client),
         }
     }
 
     fn read(&self, message: &Msg) -> Option<Notice> {
         let channel = message.get_channel_name();
-        if let Some(name) = self.source.keys.name_of_channel(channel) {
+        if let Some(name) = self.keys.name_of_channel(channel) {
             return Some(Notice::Freed(name));
         }
-        let name = self.source.keys.name_of_turn_channel(channel)?;
+        let name = self.keys.name_of_turn_channel(channel)?;
         let payload: String = message.get_payload().ok()?;
         match payload.strip_prefix("next ") {
             None => Some(Notice::Turn(name)),
@@ -184,10 +174,10 @@ impl SubscriptionTask {
 
     /// Connects, and subscribes to a channel that no client uses, to find out now whether this user may subscribe.
     async fn connect(&self) -> Result<ListeningConnection, Failure> {
-        let budget = Budget::new(self.source.limit);
-        let address = self.source.fleet.listening_address(budget).await?;
+        let budget = Budget::new(self.limit);
+        let address = self.fleet.listening_address(budget).await?;
         let (mut sink, stream) = self.within_limit(address.open::<PubSub>()).await?.split();
-        let channel = self.source.keys.probe_channel();
+        let channel = self.keys.probe_channel();
         self.within_limit(sink.subscribe(channel)).await?;
         Ok(ListeningConnection {
             address,
@@ -214,7 +204,7 @@ impl SubscriptionTask {
         &self,
         request: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Failure> {
-        match timeout(self.source.limit, request).await {
+        match timeout(self.limit, request).await {
             Ok(outcome) => outcome.map_err(Into::into),
             Err(_) => Err(FailureCause::Silent.into()),
         }

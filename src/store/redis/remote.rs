@@ -54,7 +54,7 @@ impl Redis {
     /// # Errors
     /// `Denied` if this user may not subscribe, and the other errors that last.
     pub(in crate::store) async fn listen(&self) -> Result<Box<dyn Notices>, Failed> {
-        match Listener::new(self).subscribe(true).await {
+        match Listener::subscribe(self, true).await {
             Ok(subscription) => Ok(Box::new(subscription)),
             Err(failure) => Err(self.failed(failure, "subscribe")),
         }
