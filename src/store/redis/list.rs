@@ -56,11 +56,8 @@ impl Redis {
         // scanned again.
         let again = &servers[..servers.len().saturating_sub(1)];
         for server in servers.iter().chain(again) {
-            let mut scan = Scan::new(&pattern);
-            while let Some(page) = scan.next(server, true, budget).await? {
-                let keys = page.iter().filter_map(|key| self.keys.name_of_lease(key));
-                names.extend(keys);
-            }
+            let keys = keys(server, &pattern, usize::MAX, budget).await?;
+            names.extend(keys.iter().filter_map(|key| self.keys.name_of_lease(key)));
         }
         Ok(names.into_iter().collect())
     }
@@ -72,11 +69,9 @@ impl Redis {
     ) -> Result<Option<String>, Failure> {
         let pattern = self.keys.of_any_name();
         for server in self.fleet.servers(budget).await? {
-            let mut scan = Scan::new(&pattern);
-            while let Some(page) = scan.next(&server, false, budget).await? {
-                if let Some(key) = page.into_iter().next() {
-                    return Ok(Some(key));
-                }
+            let found = keys(&server, &pattern, 1, budget).await?;
+            if let Some(key) = found.into_iter().next() {
+                return Ok(Some(key));
             }
         }
         Ok(None)
@@ -155,38 +150,24 @@ impl Redis {
     }
 }
 
-/// A walk over the keys of a server that have this pattern, page by page.
-struct Scan<'a> {
-    pattern: &'a str,
-    /// `None` after the last page.
-    cursor: Option<u64>,
-}
-
-impl<'a> Scan<'a> {
-    const fn new(pattern: &'a str) -> Self {
-        let cursor = Some(0);
-        Self { pattern, cursor }
-    }
-
-    /// Returns the next page, of leases alone if asked for.
-    async fn next(
-        &mut self,
-        server: &Server,
-        leases_alone: bool,
-        budget: Budget,
-    ) -> Result<Option<Vec<String>>, Failure> {
-        let Some(cursor) = self.cursor else {
-            return Ok(None);
-        };
+/// Returns the keys of a server that have this pattern: all, or no more pages of them once there are `enough`.
+async fn keys(
+    server: &Server,
+    pattern: &str,
+    enough: usize,
+    budget: Budget,
+) -> Result<Vec<String>, Failure> {
+    let (mut keys, mut cursor) = (Vec::new(), 0);
+    loop {
         let mut scan = Cmd::new();
-        scan.arg("SCAN").arg(cursor).arg("MATCH").arg(self.pattern);
+        scan.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern);
         scan.arg("COUNT").arg(PAGE);
-        if leases_alone {
-            scan.arg("TYPE").arg("string");
-        }
         let page = server.request(Request::One(&scan, None), budget).await?;
-        let (next, keys) = reply::scanned(&page)?;
-        self.cursor = Some(next).filter(|next| *next > 0);
-        Ok(Some(keys.into_iter().map(Into::into).collect()))
+        let (next, found) = reply::scanned(&page)?;
+        keys.extend(found.into_iter().map(str::to_owned));
+        if next == 0 || keys.len() >= enough {
+            return Ok(keys);
+        }
+        cursor = next;
     }
 }
