@@ -150,13 +150,10 @@ impl Failure {
         }
     }
 
-    /// Makes the failure of a claim at a mark that an operator has to correct.
-    pub(super) fn broken_mark(mark: &str) -> Self {
-        let words = format!(
-            "the mark of the highest token is not a number, or no tokens are left below 2^53 mark={mark:?}"
-        );
+    /// Makes the failure of a request that no later time makes right, in words for the caller.
+    pub(super) fn never(kind: ErrorKind, words: String) -> Self {
         Self {
-            kind: ErrorKind::Misconfigured,
+            kind,
             ..FailureCause::Never(words).into()
         }
     }
@@ -170,11 +167,6 @@ impl Failure {
     pub(super) fn abandoned() -> Self {
         let words = "the runtime that was connecting ended";
         Self::other(ErrorKind::Unavailable, Sent::Never, words)
-    }
-
-    /// Makes the failure of a connection that could not be made.
-    pub(super) fn unmade(error: io::Error) -> Self {
-        RedisError::from(error).into()
     }
 
     /// Makes this the failure of a step before the request: it was never sent.
@@ -372,6 +364,12 @@ impl From<RedisError> for Failure {
             _ => FailureCause::Broken(error),
         };
         cause.into()
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        RedisError::from(error).into()
     }
 }
 

@@ -75,14 +75,12 @@ impl Address {
             let HostPort { host, port } = match &self.place {
                 ServerPlace::Port(place) => place,
                 ServerPlace::Socket(path) => {
-                    let stream = UnixStream::connect(path).await.map_err(Failure::unmade)?;
+                    let stream = UnixStream::connect(path).await?;
                     return T::over(Box::new(stream), &self.login).await;
                 }
             };
             let encryption = self.encryption().await?;
-            let found = lookup_host((&**host, *port))
-                .await
-                .map_err(Failure::unmade)?;
+            let found = lookup_host((&**host, *port)).await?;
             let attempts = found.map(|at| self.open_at(host, at, encryption.clone()));
             // What a server says counts for more than that nothing answers at its other address.
             first_of(attempts).await.map_err(|failures| {
@@ -98,8 +96,8 @@ impl Address {
         at: SocketAddr,
         encryption: Option<Arc<ClientConfig>>,
     ) -> Result<T, Failure> {
-        let stream = self.stream(host, at, encryption).await;
-        T::over(stream.map_err(Failure::unmade)?, &self.login).await
+        let stream = self.stream(host, at, encryption).await?;
+        T::over(stream, &self.login).await
     }
 
     async fn stream(

@@ -177,9 +177,15 @@ fn read_refusal(reply: &Value) -> Result<Failure, Failure> {
                     "the {argument} is more than a day ahead of the store's clock {argument}={value} clock_us={clock}"
                 ),
             };
-            FailureCause::Never(words).into()
+            Failure::never(ErrorKind::Invalid, words)
         }
-        ("broken", [what, value]) if text(what)? == "mark" => Failure::broken_mark(text(value)?),
+        ("broken", [what, value]) if text(what)? == "mark" => {
+            let words = format!(
+                "the mark of the highest token is not a number, or no tokens are left below 2^53 mark={:?}",
+                text(value)?
+            );
+            Failure::never(ErrorKind::Misconfigured, words)
+        }
         ("broken", [needed, error]) => {
             let (needed, why) = (text(needed)?, inner_error(error)?);
             answered(why.kind(), format!("keep-out needs {needed}: {why}"))
@@ -200,7 +206,7 @@ fn read_refusal(reply: &Value) -> Result<Failure, Failure> {
             let words = format!(
                 "the ttl is longer than the longest that this server was set up with ttl={ttl:?} max_ttl={longest:?}"
             );
-            FailureCause::Never(words).into()
+            Failure::never(ErrorKind::Invalid, words)
         }
         _ => odd(reply),
     })
