@@ -119,10 +119,6 @@ impl Server {
         }
     }
 
-    pub(in super::super) fn is_closed(&self) -> bool {
-        self.open.lock().is_closed
-    }
-
     /// Returns the connection of the calling runtime.
     fn of_this_runtime(&self) -> Result<Arc<Connection<Connector>>, Failure> {
         let runtime = Handle::current();

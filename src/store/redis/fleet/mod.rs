@@ -214,10 +214,7 @@ impl Fleet {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        match self.only() {
-            Some(server) => server.is_closed(),
-            None => self.servers.lock().is_closed,
-        }
+        self.servers.lock().is_closed
     }
 
     /// Returns the server at this place, and makes its connections if there are none.
