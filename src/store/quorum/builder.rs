@@ -18,10 +18,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub(super) const fn of_members(
-        members: Vec<redis::Builder>,
-        max_ttl: Option<Duration>,
-    ) -> Self {
+    const fn of_members(members: Vec<redis::Builder>, max_ttl: Option<Duration>) -> Self {
         Self { members, max_ttl }
     }
 
@@ -98,6 +95,24 @@ impl Builder {
             self.max_ttl,
             connect_timeout,
         ))
+    }
+}
+
+impl Quorum {
+    /// Makes the store at this URL, `redis+quorum://HOST,HOST,HOST`, with the default settings.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that cannot be used. The message contains no secrets.
+    pub fn open(url: &str) -> Result<Self, Error> {
+        Builder::from_url(url)?.build()
+    }
+
+    /// Returns a builder for the store on the servers at these URLs, each of which is that of a Redis server alone.
+    pub fn builder<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Builder {
+        let members = urls
+            .into_iter()
+            .map(|url| redis::Redis::builder(&url.into()));
+        Builder::of_members(members.collect(), None)
     }
 }
 

@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
 use super::known::KnownQuorum;
 use super::members::{Act, MemberPlace, NameRequest, PAUSE};
 use super::protocol::{Absence, Membership, adoption, majority};
@@ -13,26 +11,8 @@ use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::store::Failed;
 
-/// How many releases wait for one member. What is left behind beyond that ends with its ttl.
-const MOST_OWED: usize = 1_024;
 /// The longest random delay before an adoption, so that of many clients one comes first.
 const SPREAD: Duration = Duration::from_millis(100);
-
-/// What may be under way for one member: one adoption, and some releases. A permit ends with its task or the runtime.
-#[derive(Debug)]
-pub(super) struct Care {
-    adopting: Arc<Semaphore>,
-    releasing: Arc<Semaphore>,
-}
-
-impl Default for Care {
-    fn default() -> Self {
-        Self {
-            adopting: Arc::new(Semaphore::new(1)),
-            releasing: Arc::new(Semaphore::new(MOST_OWED)),
-        }
-    }
-}
 
 async fn nap(time: Duration) {
     Boottime.nap_until(Boottime.now().after(time)).await;
@@ -90,7 +70,7 @@ impl Quorum {
             return Ok(false);
         };
         let by = &found.incarnation;
-        let place = target.write("adopt", by, known, id, highest, limit).await?;
+        let place = known.write(target, "adopt", by, id, highest, limit).await?;
         Ok(place.absence(id).is_none())
     }
 

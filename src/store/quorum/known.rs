@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::failure::Failure;
-use super::members::MemberPlace;
+use super::members::{MemberPlace, QuorumMember, words};
 use super::micros;
 use super::protocol::{Absence, MemberId, keep_out_us, majority};
 use super::store::Quorum;
 use crate::error::ErrorKind;
-use crate::store::Sent;
+use crate::store::budget::millis;
+use crate::store::{Failed, Sent};
 
 /// What a closed quorum tells its clients.
 const CLOSED: &str =
@@ -143,5 +144,22 @@ impl KnownQuorum {
     /// Returns for how long a member still keeps out that has been out for `out_us`.
     pub(super) fn left(&self, out_us: u64) -> Duration {
         Duration::from_micros(keep_out_us(micros(self.max_ttl)).saturating_sub(out_us))
+    }
+
+    /// Makes a server a member that is in: by `adopt`, one whose incarnation is `by` and that was out for the keep-out; by
+    /// `open`, a server that the run `by` has reserved. No grant has a token above `highest`.
+    pub(super) async fn write(
+        &self,
+        member: &QuorumMember,
+        word: &str,
+        by: &str,
+        id: MemberId,
+        highest: u64,
+        limit: Duration,
+    ) -> Result<MemberPlace, Failed> {
+        let (max_ttl, highest) = (millis(self.max_ttl).to_string(), highest.to_string());
+        let rest = [&max_ttl, by, &highest, &self.members].map(str::to_owned);
+        let arguments = [&words(id)[..], &rest].concat();
+        member.place(word, &arguments, limit).await
     }
 }

@@ -82,6 +82,8 @@
 #[cfg(feature = "quorum")]
 mod builder;
 #[cfg(feature = "quorum")]
+mod calls;
+#[cfg(feature = "quorum")]
 mod care;
 #[cfg(feature = "quorum")]
 mod claims;

@@ -334,7 +334,7 @@ impl Quorum {
         let made = self.made(quorum);
         for (index, member) in self.members.iter().enumerate() {
             let (id, by) = (made.id(index), (run + index as u64).to_string());
-            let opened = member.write("open", &by, &made, id, highest, limit).await;
+            let opened = made.write(member, "open", &by, id, highest, limit).await;
             match opened.map(|place| place.absence(id)) {
                 Ok(None) => written += 1,
                 Ok(Some(_)) => {}

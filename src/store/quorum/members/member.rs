@@ -6,7 +6,6 @@ use std::time::Duration;
 use deadpool_redis::redis::{Cmd, Value};
 
 use super::super::KIND;
-use super::super::known::KnownQuorum;
 use super::super::protocol::{Absence, MemberAnswer, MemberId};
 use super::reply::{MemberPlace, SeenLease, foreign, placed, told};
 use crate::error::{Error, ErrorKind};
@@ -190,23 +189,6 @@ impl QuorumMember {
     /// Asks what the member keeps of itself.
     pub(crate) async fn look(&self, limit: Duration) -> Result<MemberPlace, Failed> {
         self.place("look", &[], limit).await
-    }
-
-    /// Makes it a member that is in: by `adopt`, one whose incarnation is `by` and that was out for the keep-out; by
-    /// `open`, a server that the run `by` has reserved. No grant has a token above `highest`.
-    pub(crate) async fn write(
-        &self,
-        word: &str,
-        by: &str,
-        known: &KnownQuorum,
-        id: MemberId,
-        highest: u64,
-        limit: Duration,
-    ) -> Result<MemberPlace, Failed> {
-        let (max_ttl, highest) = (millis(known.max_ttl).to_string(), highest.to_string());
-        let rest = [&max_ttl, by, &highest, &known.members].map(str::to_owned);
-        let arguments = [&words(id)[..], &rest].concat();
-        self.place(word, &arguments, limit).await
     }
 
     /// Calls `place.lua`, which lists the arguments of each word. Returns what the member keeps of itself then.
