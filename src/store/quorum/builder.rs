@@ -27,11 +27,14 @@ impl Builder {
     /// # Errors
     /// `Invalid` for a URL that cannot be used. The message contains no secrets.
     pub fn from_url(url: &str) -> Result<Self, Error> {
-        let each = redis::Builder::each_of(url, KIND);
-        let (members, settings) = each.map_err(|error| refused(&error.to_string()))?;
+        let each = redis::each_server(url, KIND);
+        let (urls, settings) = each.map_err(|error| refused(&error.to_string()))?;
+        let members = urls
+            .into_iter()
+            .map(|url| redis::Builder::new(Ok(url), None));
         match settings.acknowledged_by {
             Some(_) => Err(refused("acknowledged_by is of no use in a quorum")),
-            None => Ok(Self::of_members(members, settings.max_ttl)),
+            None => Ok(Self::of_members(members.collect(), settings.max_ttl)),
         }
     }
 

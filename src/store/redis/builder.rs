@@ -14,7 +14,7 @@ use super::connection::server::Server;
 use super::fleet::{Discovery, Fleet, Sentinels};
 use super::protocol::keys::Keys;
 use super::protocol::scripts::{PROGRAM, Program};
-use super::target::{self, Target, UrlServers, UrlSettings};
+use super::target::{Target, UrlServers};
 use crate::error::Error;
 use crate::store::server_url::ServerUrl;
 use crate::store::{Tls, connect_timeout};
@@ -44,7 +44,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub(super) fn new(url: Result<ServerUrl, Error>, pool: Option<Pool>) -> Self {
+    pub(in crate::store) fn new(url: Result<ServerUrl, Error>, pool: Option<Pool>) -> Self {
         Self {
             url,
             pool,
@@ -100,21 +100,6 @@ impl Builder {
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = Some(max_ttl);
         self
-    }
-
-    /// Returns a builder for each of the servers that a URL names as a store of another kind, and the settings of that
-    /// store.
-    ///
-    /// # Errors
-    /// `Invalid` for a URL that cannot be used. The message contains no secrets.
-    #[cfg(feature = "_remote")]
-    pub(in crate::store) fn each_of(
-        url: &str,
-        kind: &str,
-    ) -> Result<(Vec<Self>, UrlSettings), Error> {
-        let (servers, settings) = target::each_server(url, kind)?;
-        let servers = servers.into_iter().map(|url| Self::new(Ok(url), None));
-        Ok((servers.collect(), settings))
     }
 
     /// Makes this the server of a store of another kind.

@@ -10,17 +10,11 @@ use super::failure::Failure;
 use super::notices::Listener;
 use super::protocol::reply;
 use super::{Redis, of_ttl};
-use crate::name::Name;
 use crate::store::backend::{Backend as _, Failing as _};
 use crate::store::budget::Budget;
 use crate::store::{Failed, Notices};
 
 impl Redis {
-    /// Returns the keys of the lease of this name, and of the mark of its slot.
-    pub(in crate::store) fn keys_of(&self, name: &Name) -> [String; 2] {
-        [self.keys.lease(name), self.keys.mark(name)]
-    }
-
     pub(in crate::store) fn is_closed(&self) -> bool {
         self.fleet.is_closed()
     }

@@ -188,7 +188,10 @@ fn is_group(name: &str) -> bool {
 /// # Errors
 /// `Invalid`, as for [`Target::new`].
 #[cfg(feature = "_remote")]
-pub(super) fn each_server(url: &str, kind: &str) -> Result<(Vec<ServerUrl>, UrlSettings), Error> {
+pub(in crate::store) fn each_server(
+    url: &str,
+    kind: &str,
+) -> Result<(Vec<ServerUrl>, UrlSettings), Error> {
     let url = read(url)?;
     match several_servers(&url.scheme) {
         Some((of_one, several)) if several == kind => {

@@ -1,5 +1,6 @@
 //! A server as a member: each request of the protocol is one call of one of the two scripts.
 
+use std::iter;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -178,10 +179,10 @@ impl QuorumMember {
     }
 
     fn call_of(&self, names: &[&Name], word: &str, id: MemberId, publish: &str) -> Cmd {
-        let mut keys = Vec::with_capacity(1 + 2 * names.len());
-        keys.push(self.server.keys.node());
-        keys.extend(names.iter().flat_map(|name| self.server.keys_of(name)));
-        let mut call = NAMES.call(keys);
+        let keys = &self.server.keys;
+        let of_name = |name: &&Name| [keys.lease(name), keys.mark(name)];
+        let all = iter::once(keys.node()).chain(names.iter().flat_map(of_name));
+        let mut call = NAMES.call(all.collect::<Vec<_>>());
         call.arg(word).arg(&words(id)).arg(publish);
         call
     }

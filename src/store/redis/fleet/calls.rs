@@ -45,13 +45,6 @@ pub(in super::super) struct Call {
     pub(in super::super) command: Cmd,
 }
 
-/// The step after a refusal.
-struct Redirected {
-    asks: Option<HostPort>,
-    /// No server takes the call now.
-    is_late: bool,
-}
-
 /// The answers of one server to a group of calls, in their order, and its time.
 type Answers = (Vec<Result<Value, Failure>>, Option<Duration>);
 
@@ -103,13 +96,15 @@ impl Fleet {
             };
             let failure = failure.after_another_try(is_sent_before);
             is_sent_before = failure.is_after_another_try();
-            let Some(next) = self.follow(slot, &failure, &place) else {
+            let Some(redirect) = self.follow(slot, &failure, &place) else {
                 self.note_failure(&failure);
                 return Err(failure);
             };
-            asks = next.asks;
+            if let Redirect::Asked(address) = &redirect {
+                asks = self.address_map.redirected(address, &place);
+            }
             redirections += 1;
-            if next.is_late || redirections > AT_ONCE {
+            if redirect == Redirect::Later || redirections > AT_ONCE {
                 sleep(PAUSE.min(budget.left())).await;
             }
             if redirections > most || budget.left() <= PAUSE {
@@ -312,37 +307,28 @@ impl Fleet {
         self.looks.confirmed_since(since, budget.left()).await;
     }
 
-    /// Corrects the map by what a server said that did not carry a call out, and looks for the rest of it. Returns how
-    /// the call goes on, or `None` after every other failure.
+    /// Corrects the map by what a server said that did not carry a call out, and looks for the rest of it. Returns what
+    /// it said, or `None` after every other failure.
     fn follow(
         self: &Arc<Self>,
         slot: u16,
         failure: &Failure,
         answered: &HostPort,
-    ) -> Option<Redirected> {
-        let mut next = Redirected {
-            asks: None,
-            is_late: false,
-        };
-        match failure.redirect()? {
+    ) -> Option<Redirect> {
+        let redirect = failure.redirect()?;
+        match &redirect {
             Redirect::Moved(address) => {
-                if let Some(place) = self.address_map.redirected(&address, answered)
+                if let Some(place) = self.address_map.redirected(address, answered)
                     && self.change(|map| map.set_owner(slot, place, Boottime.now()))
                 {
                     self.look_later();
                 }
                 self.look(LOOK_EVERY);
             }
-            Redirect::Asked(address) => {
-                next.asks = self.address_map.redirected(&address, answered);
-            }
-            Redirect::Later => {
-                self.look(AT_MOST_EVERY);
-                next.is_late = true;
-            }
-            Redirect::Again => {}
+            Redirect::Later => self.look(AT_MOST_EVERY),
+            Redirect::Asked(_) | Redirect::Again => {}
         }
-        Some(next)
+        Some(redirect)
     }
 
     /// Looks if this failure is one that another server would not have.

@@ -25,12 +25,12 @@ impl Keys {
     }
 
     /// Returns the key of the lease, a string.
-    pub(in super::super) fn lease(&self, name: &Name) -> String {
+    pub(in crate::store) fn lease(&self, name: &Name) -> String {
         self.join(name.as_str(), "}")
     }
 
     /// Returns the key of the highest token of all names in the slot of this one, a string.
-    pub(in super::super) fn mark(&self, name: &Name) -> String {
+    pub(in crate::store) fn mark(&self, name: &Name) -> String {
         self.mark_of(slot::slot_of(name.as_str()))
     }
 
