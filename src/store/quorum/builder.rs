@@ -92,7 +92,7 @@ impl Builder {
             }
             members.push(member);
         }
-        let connect_timeout = members[0].server.connect_timeout;
+        let connect_timeout = members[0].server.connect_timeout();
         Ok(Quorum::of(
             Members::new(members),
             self.max_ttl,

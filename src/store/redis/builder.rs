@@ -167,7 +167,6 @@ impl Builder {
             fleet: Arc::new(fleet(target.servers, connector, self.address_map)),
             keys,
             max_ttl,
-            connect_timeout: self.connect_timeout,
             place: place.into(),
         })
     }

@@ -110,7 +110,6 @@ pub struct Redis {
     fleet: Arc<Fleet>,
     pub(super) keys: Keys,
     max_ttl: Option<Duration>,
-    pub(super) connect_timeout: Duration,
     /// Where the servers are, without secrets.
     pub(super) place: Arc<str>,
 }
@@ -160,7 +159,6 @@ impl Redis {
             fleet: Arc::new(self.fleet.beside(purpose)),
             keys: self.keys.clone(),
             max_ttl: self.max_ttl,
-            connect_timeout: self.connect_timeout,
             place: self.place.clone(),
         }
     }
@@ -287,7 +285,7 @@ impl Backend for Redis {
             return Err(FailureCause::Closed.into());
         }
         let beside = self.beside(purpose);
-        beside.fleet.connect(self.connect_timeout).await?;
+        beside.fleet.connect().await?;
         Ok(beside)
     }
 

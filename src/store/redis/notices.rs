@@ -54,11 +54,12 @@ impl Listener {
         may_be_down: bool,
     ) -> Result<Subscription, Failure> {
         Subscription::start(async |wanted| {
-            let counts = StoreCounts::of(redis.fleet.settings.program.kind);
+            let settings = &redis.fleet.settings;
+            let counts = StoreCounts::of(settings.program.kind);
             let listener = Self {
                 fleet: redis.fleet.clone(),
                 keys: redis.keys.clone(),
-                limit: redis.connect_timeout,
+                limit: settings.connect_timeout,
                 gauge: counts.connection(Some(LaneUse::Notices)),
                 wanted,
             };

@@ -15,6 +15,11 @@ use crate::store::budget::Budget;
 use crate::store::{Failed, Notices};
 
 impl Redis {
+    /// Returns how long making a connection may take.
+    pub(in crate::store) fn connect_timeout(&self) -> Duration {
+        self.fleet.settings.connect_timeout
+    }
+
     pub(in crate::store) fn is_closed(&self) -> bool {
         self.fleet.is_closed()
     }

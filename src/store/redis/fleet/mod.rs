@@ -136,8 +136,9 @@ impl Fleet {
 
     /// Makes the connections of the calling runtime now. Returns with the first one that is made: the others go on, and
     /// a server that hangs delays only its own names.
-    pub(super) async fn connect(self: &Arc<Self>, limit: Duration) -> Result<(), Failure> {
-        let servers = self.servers(Budget::new(limit)).await?;
+    pub(super) async fn connect(self: &Arc<Self>) -> Result<(), Failure> {
+        let budget = Budget::new(self.settings.connect_timeout);
+        let servers = self.servers(budget).await?;
         let made = servers.iter().map(|server| server.connect().boxed());
         match servers.is_empty() {
             // The claims say which slots nobody serves.

@@ -189,13 +189,7 @@ fn version(info: &HashMap<String, String>) -> Option<String> {
 /// Returns the settings of a server. `None` if it refuses to tell them.
 async fn settings(server: &Server, budget: Budget) -> Result<Option<Settings>, Failure> {
     let reply = allowed(server.ask(&["CONFIG", "GET", "*"], budget).await)?;
-    let settings = reply.map(|reply| {
-        let fields = reply::fields(&reply)?.into_iter();
-        Ok(fields
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect())
-    });
-    settings.transpose()
+    reply.map(|reply| reply::fields(&reply)).transpose()
 }
 
 /// A server that refuses one command, or does not know it, still answers the others.

@@ -92,7 +92,7 @@ fn replicas_in(reply: &Value) -> Result<Vec<HostPort>, Failure> {
     let mut replicas = Vec::new();
     for replica in reply::items(reply)? {
         let fields = reply::fields(replica)?;
-        let field = |name| fields.get(name).copied().unwrap_or_default();
+        let field = |name| fields.get(name).map_or("", String::as_str);
         if let Ok(port) = field("port").parse()
             && !field("flags").contains("down")
         {

@@ -258,9 +258,9 @@ pub(in super::super) fn items(value: &Value) -> Result<&[Value], Failure> {
 }
 
 /// Returns the fields of a reply that lists names and values.
-pub(in super::super) fn fields(value: &Value) -> Result<HashMap<&str, &str>, Failure> {
+pub(in super::super) fn fields(value: &Value) -> Result<HashMap<String, String>, Failure> {
     let pairs = items(value)?.chunks_exact(2);
-    let pairs = pairs.map(|pair| Ok((text(&pair[0])?, text(&pair[1])?)));
+    let pairs = pairs.map(|pair| Ok((text(&pair[0])?.into(), text(&pair[1])?.into())));
     pairs.collect()
 }
 
