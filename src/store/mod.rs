@@ -94,6 +94,7 @@ mod hints;
 mod notice;
 mod release;
 mod renewal;
+mod scheme;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod server_url;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]

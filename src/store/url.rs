@@ -20,6 +20,7 @@ use super::postgres::{init_postgres, open_url as open_postgres, postgres_sql};
 use super::quorum::{init_quorum, open_url as open_quorum, quorum_plan, replace_quorum};
 #[cfg(feature = "redis")]
 use super::redis::{init_redis, open_url as open_redis, redis_script};
+use super::scheme::{is_of_redis, several_servers};
 #[cfg(feature = "sqlite")]
 use super::sqlite::open_url as open_sqlite;
 #[cfg(feature = "zookeeper")]
@@ -80,15 +81,6 @@ pub fn replace_script(url: &str, old: &str) -> Result<String, Error> {
     quorum_plan(url, Some(old), TableSettings::default())
 }
 
-/// Returns the scheme of one server and the kind of several, `sentinel`, `cluster` or `quorum`, where a scheme of Redis
-/// names several.
-pub(super) fn several_servers(scheme: &str) -> Option<(&str, &str)> {
-    let (of_one, several) = scheme.split_once('+')?;
-    let is_known = ["redis", "rediss", "valkey", "valkeys"].contains(&of_one)
-        && ["sentinel", "cluster", "quorum"].contains(&several);
-    is_known.then_some((of_one, several))
-}
-
 /// A kind of store that needs a set-up.
 enum NeedsInit {
     Postgres,
@@ -109,20 +101,6 @@ fn kind_to_init(url: &str) -> Result<NeedsInit, Error> {
              redis://, redis+sentinel:// or redis+quorum://",
         ),
     }
-}
-
-/// Returns whether a scheme is that of a store on Redis or Valkey: on one server, or on several that are no quorum.
-fn is_of_redis(scheme: &str) -> bool {
-    let of_one = [
-        "redis",
-        "rediss",
-        "redis+unix",
-        "valkey",
-        "valkeys",
-        "valkey+unix",
-    ];
-    let of_several = several_servers(scheme).is_some_and(|(_, kind)| kind != "quorum");
-    of_one.contains(&scheme) || of_several
 }
 
 /// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `redis+sentinel://`, `redis+cluster://`,

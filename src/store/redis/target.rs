@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::address::{Address, is_of_socket};
 use crate::error::Error;
 use crate::store::Tls;
+use crate::store::scheme::several_servers;
 use crate::store::server_url::{HostPort, Reason, ServerUrl};
-use crate::store::url::several_servers;
 
 /// The port of a Sentinel, if the URL has none.
 const SENTINEL_PORT: u16 = 26_379;
@@ -27,7 +27,7 @@ pub(super) struct Target {
 }
 
 /// The servers at the hosts of a URL.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum UrlServers {
     One,
     Sentinels {
