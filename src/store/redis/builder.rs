@@ -10,8 +10,7 @@ use deadpool_redis::Pool;
 use super::Redis;
 use super::address::AddressMap;
 use super::connection::Connector;
-use super::connection::server::Server;
-use super::fleet::{Discovery, Fleet, Sentinels};
+use super::fleet::Fleet;
 use super::protocol::keys::Keys;
 use super::protocol::scripts::{PROGRAM, Program};
 use super::target::{Target, UrlServers};
@@ -163,8 +162,10 @@ impl Builder {
             acknowledged_by,
             has_written: Arc::default(),
         };
+        let purpose = Some(LaneUse::Requests);
+        let fleet = Fleet::new(target.servers, connector, self.address_map, purpose);
         Ok(Redis {
-            fleet: Arc::new(fleet(target.servers, connector, self.address_map)),
+            fleet: Arc::new(fleet),
             keys,
             max_ttl,
             place: place.into(),
@@ -210,24 +211,6 @@ impl fmt::Debug for Builder {
             .field("max_ttl", &self.max_ttl)
             .finish_non_exhaustive()
     }
-}
-
-fn fleet(servers: UrlServers, connector: Connector, address_map: AddressMap) -> Fleet {
-    let purpose = Some(LaneUse::Requests);
-    let discovery = match servers {
-        UrlServers::One => Discovery::One(Arc::new(Server::new(connector.clone(), purpose))),
-        UrlServers::Cluster(places) => Discovery::Nodes(places),
-        UrlServers::Sentinels {
-            first,
-            places,
-            name,
-        } => {
-            let mut settings = connector.clone();
-            settings.address = *first;
-            Discovery::Sentinels(Sentinels::new(name, places, &settings))
-        }
-    };
-    Fleet::new(discovery, connector, address_map, purpose)
 }
 
 fn check_replicas(acknowledged_by: u8) -> Result<(), Error> {

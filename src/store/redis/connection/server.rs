@@ -52,13 +52,6 @@ impl Server {
         }
     }
 
-    /// Returns the same server on connections of their own, so that no other user of a pool can take them all.
-    pub(in super::super) fn beside(&self, purpose: Option<LaneUse>) -> Self {
-        let mut connector = self.connector.clone();
-        connector.pool = None;
-        Self::new(connector, purpose)
-    }
-
     /// Makes the connection of the calling runtime now.
     pub(in super::super) async fn connect(&self) -> Result<(), Failure> {
         let connection = self.of_this_runtime()?;

@@ -35,6 +35,7 @@ use super::connection::Connector;
 use super::connection::server::Server;
 use super::failure::{Failure, FailureCause};
 use super::protocol::slot::slot_of;
+use super::target::UrlServers;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::error::ErrorKind;
 use crate::name::Name;
@@ -49,6 +50,8 @@ const PAUSE: Duration = Duration::from_millis(25);
 /// The servers of a store.
 #[derive(Debug)]
 pub(super) struct Fleet {
+    /// As the URL names them.
+    named: UrlServers,
     pub(super) discovery: Discovery,
     /// The settings of the connections to any server that others name.
     pub(super) settings: Connector,
@@ -69,6 +72,27 @@ pub(super) enum Discovery {
     Nodes(Vec<HostPort>),
 }
 
+impl Discovery {
+    fn of(named: &UrlServers, settings: &Connector, purpose: Option<LaneUse>) -> Self {
+        match named {
+            UrlServers::One => Self::One(Arc::new(Server::new(settings.clone(), purpose))),
+            UrlServers::Cluster(places) => Self::Nodes(places.clone()),
+            UrlServers::Sentinels {
+                first,
+                places,
+                name,
+            } => {
+                let address = (**first).clone();
+                let settings = Connector {
+                    address,
+                    ..settings.clone()
+                };
+                Self::Sentinels(Sentinels::new(name, places, &settings))
+            }
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Servers {
     by_place: HashMap<HostPort, Arc<Server>>,
@@ -77,13 +101,14 @@ struct Servers {
 
 impl Fleet {
     pub(super) fn new(
-        discovery: Discovery,
+        named: UrlServers,
         settings: Connector,
         address_map: AddressMap,
         purpose: Option<LaneUse>,
     ) -> Self {
         Self {
-            discovery,
+            discovery: Discovery::of(&named, &settings, purpose),
+            named,
             settings,
             address_map,
             purpose,
@@ -93,17 +118,17 @@ impl Fleet {
         }
     }
 
-    /// Returns the same servers on connections of their own, with the same map.
+    /// Returns the same servers on connections of their own, with the same map. No other user of a pool can take those
+    /// connections.
     pub(super) fn beside(&self, purpose: Option<LaneUse>) -> Self {
-        let discovery = match &self.discovery {
-            Discovery::One(server) => Discovery::One(Arc::new(server.beside(purpose))),
-            Discovery::Sentinels(sentinels) => Discovery::Sentinels(sentinels.beside()),
-            Discovery::Nodes(seeds) => Discovery::Nodes(seeds.clone()),
+        let settings = Connector {
+            pool: None,
+            ..self.settings.clone()
         };
-        let (settings, address_map) = (self.settings.clone(), self.address_map.clone());
+        let (named, address_map) = (self.named.clone(), self.address_map.clone());
         Self {
             map: self.map.clone(),
-            ..Self::new(discovery, settings, address_map, purpose)
+            ..Self::new(named, settings, address_map, purpose)
         }
     }
 

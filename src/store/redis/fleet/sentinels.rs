@@ -51,25 +51,19 @@ struct Opinion {
 
 impl Sentinels {
     /// Makes connections to each of these Sentinels. A place that is named twice counts once.
-    pub(in super::super) fn new(name: String, places: Vec<HostPort>, settings: &Connector) -> Self {
+    pub(super) fn new(name: &str, places: &[HostPort], settings: &Connector) -> Self {
         let mut all: Vec<Sentinel> = Vec::new();
         for place in places {
-            if !all.iter().any(|known| known.place == place) {
-                let server = Server::new(settings.at(&place), None);
-                all.push(Sentinel::new(place, server));
+            if !all.iter().any(|known| known.place == *place) {
+                all.push(Sentinel {
+                    place: place.clone(),
+                    server: Server::new(settings.at(place), None),
+                    was_silent: AtomicBool::new(false),
+                });
             }
         }
+        let name = name.into();
         Self { name, all }
-    }
-
-    /// Returns the same Sentinels on connections of their own.
-    pub(super) fn beside(&self) -> Self {
-        let all = self.all.iter();
-        let all = all.map(|one| Sentinel::new(one.place.clone(), one.server.beside(None)));
-        Self {
-            name: self.name.clone(),
-            all: all.collect(),
-        }
     }
 
     /// Asks all Sentinels who the master is.
@@ -131,14 +125,6 @@ impl Sentinels {
 }
 
 impl Sentinel {
-    fn new(place: HostPort, server: Server) -> Self {
-        Self {
-            place,
-            server,
-            was_silent: AtomicBool::new(false),
-        }
-    }
-
     fn was_silent(&self) -> bool {
         self.was_silent.load(Ordering::Relaxed)
     }
