@@ -16,7 +16,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ impl Exchange for Connector {
         request: Request<'a>,
         budget: Budget,
     ) -> Result<Value, Failure> {
-        let loads = open.loading.lock().loads;
+        let loads = open.loads.load(Ordering::Acquire);
         match self.send(open, request, budget).await {
             // The call was refused as a whole, so this does not count as a second attempt.
             Err(failure) if failure.is_no_script() => {
@@ -166,13 +166,13 @@ impl Connector {
     ) -> Result<(), Failure> {
         let load = {
             let mut loading = open.loading.lock();
-            if loading.loads != seen {
+            if open.loads.load(Ordering::Acquire) != seen {
                 return Ok(());
             }
             // Not the limit of the caller that came first: others may have more time.
             let limit = Budget::new(self.connect_timeout);
             let begin = || shared_task::start(open.clone().load(self.program, limit));
-            loading.under_way.get_or_insert_with(begin).clone()
+            loading.get_or_insert_with(begin).clone()
         };
         let loaded = shared_task::outcome(&load, budget).await;
         loaded.map_err(Failure::before_the_request)
@@ -185,13 +185,16 @@ impl Connector {
                 ..pool.timeouts()
             };
             match pool.timeout_get(&at_once).await {
-                Ok(connection) => return Ok(OpenConnection::of_pool(connection)),
+                Ok(place) => {
+                    let connection = MultiplexedConnection::clone(&place);
+                    return Ok(OpenConnection::new(connection, Some(place), None));
+                }
                 Err(PoolError::Timeout(TimeoutType::Wait)) => {}
                 Err(failure) => return Err(failure.into()),
             }
         }
         let (connection, driver) = self.address.open().await?;
-        Ok(OpenConnection::new(connection, driver))
+        Ok(OpenConnection::new(connection, None, Some(driver)))
     }
 
     /// Notes that the server at this address has carried out a write, so the address normally leads to a master.
@@ -234,43 +237,29 @@ pub(super) struct OpenConnection {
     /// When the first request was sent that is still unanswered, if none was answered since.
     silent_since: Mutex<Option<Instant>>,
     pub(super) acks: Acks,
-    loading: Mutex<Loading>,
+    /// The number of times that the scripts were loaded.
+    loads: AtomicU64,
+    loading: Mutex<Option<SharedTask<(), Failure>>>,
     /// The connection's place in the pool, if it is counted by one.
     place: Option<Connection>,
     /// The task that drives it, if that is ours.
     driver: Option<AbortHandle>,
 }
 
-/// The loads of the scripts over a connection.
-#[derive(Default)]
-struct Loading {
-    /// The number of those that succeeded.
-    loads: u64,
-    under_way: Option<SharedTask<(), Failure>>,
-}
-
 impl OpenConnection {
-    /// One that this task drives.
-    fn new(connection: MultiplexedConnection, driver: AbortHandle) -> Self {
+    fn new(
+        connection: MultiplexedConnection,
+        place: Option<Connection>,
+        driver: Option<AbortHandle>,
+    ) -> Self {
         Self {
             connection,
             silent_since: Mutex::default(),
             acks: Acks::default(),
+            loads: AtomicU64::default(),
             loading: Mutex::default(),
-            place: None,
-            driver: Some(driver),
-        }
-    }
-
-    /// One of a pool, whose place is freed when this is dropped.
-    fn of_pool(place: Connection) -> Self {
-        Self {
-            connection: MultiplexedConnection::clone(&place),
-            silent_since: Mutex::default(),
-            acks: Acks::default(),
-            loading: Mutex::default(),
-            place: Some(place),
-            driver: None,
+            place,
+            driver,
         }
     }
 
@@ -317,8 +306,9 @@ impl OpenConnection {
         });
         let loaded = try_join_all(loads).await.map(drop);
         let mut loading = self.loading.lock();
-        loading.under_way = None;
-        loading.loads += u64::from(loaded.is_ok());
+        *loading = None;
+        let more = u64::from(loaded.is_ok());
+        self.loads.fetch_add(more, Ordering::Release);
         loaded
     }
 
