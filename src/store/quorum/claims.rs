@@ -302,11 +302,7 @@ impl<'a> Rounds<'a> {
 
     /// Returns what is known of the lease that keeps the claim out.
     fn held_by(&self, lease: &MemberLease, votes: &Votes) -> Answer {
-        let alike = votes
-            .answers()
-            .taken()
-            .filter(|seen| seen.lease.is_same(lease));
-        let held = merged(alike.map(|seen| &seen.held), self.quorum.members.len());
+        let held = merged(votes.answers(), lease, self.quorum.members.len());
         Answer::Held(Box::new(
             held.unwrap_or_else(|| Held::new(self.claim.name.clone())),
         ))

@@ -9,8 +9,9 @@ use futures_util::future::try_join_all;
 use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::members::{MemberPlace, QuorumMember, SeenLease, SoughtNames};
-use super::protocol::{Absence, majority};
+use super::protocol::{Absence, Answers, MemberAnswer, MemberLease, majority};
 use super::store::Quorum;
+use crate::clock::Instant;
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::store::backend::Failing as _;
@@ -27,6 +28,9 @@ const OF_A_SERVER_ALONE: [&str; 4] = [
     "redis-tokens-ahead",
 ];
 
+/// The leases of one name at the members.
+type ToldLeases = Answers<Box<SeenLease>>;
+
 impl Quorum {
     /// Returns the leases of these names that a majority has, or may have, in the order of names.
     pub(super) async fn seen(
@@ -42,13 +46,15 @@ impl Quorum {
         });
         let told = asked.await?;
         let mut silent = members - told.len();
-        let (mut of_name, mut misfits) = (BTreeMap::<Name, Vec<SeenLease>>::new(), Vec::new());
+        let (mut of_name, mut misfits) = (BTreeMap::<Name, ToldLeases>::new(), Vec::new());
+        let none = || ToldLeases::new(members, Instant::FAR_FUTURE);
         for (member, told) in told {
             match told {
                 Ok(leases) => {
                     for seen in leases {
                         let name = seen.held.name.clone();
-                        of_name.entry(name).or_default().push(seen);
+                        let told = of_name.entry(name).or_insert_with(none);
+                        told.count(member, MemberAnswer::Taken(Box::new(seen)), Instant::ZERO);
                     }
                 }
                 Err(absence) => {
@@ -61,9 +67,9 @@ impl Quorum {
         if misfits.len() >= majority(members) {
             return Err(self.misfit(misfits[0]));
         }
-        let each = of_name.into_values();
+        let each = of_name.values();
         Ok(each
-            .filter_map(|seen| agreed(seen, silent, members))
+            .filter_map(|told| agreed(told, silent, members))
             .collect())
     }
 
@@ -199,26 +205,20 @@ async fn balancer(member: &QuorumMember, limit: Duration) -> Result<Option<Hazar
 
 /// Returns the lease of a name that a majority has, or may have together with the members that did not answer. What
 /// only fewer have is no lease: a claim that is under way, or that its client left behind.
-fn agreed(seen: Vec<SeenLease>, silent: usize, members: usize) -> Option<SeenLease> {
-    let votes = |one: &SeenLease| {
-        let alike = seen.iter().filter(|other| one.lease.is_same(&other.lease));
-        alike.count()
-    };
-    let leading = seen
-        .iter()
-        .max_by_key(|seen| (votes(seen), seen.lease.token))?;
-    if votes(leading) + silent < majority(members) {
+fn agreed(told: &ToldLeases, silent: usize, members: usize) -> Option<SeenLease> {
+    let (leading, votes) = told.leading()?;
+    if votes + silent < majority(members) {
         return None;
     }
     let lease = leading.lease;
-    let alike = seen.iter().filter(|seen| seen.lease.is_same(&lease));
-    let held = merged(alike.map(|seen| &seen.held), members)?;
+    let held = merged(told, &lease, members)?;
     Some(SeenLease { lease, held })
 }
 
 /// Returns what several members report of one lease.
-pub(super) fn merged<'a>(alike: impl Iterator<Item = &'a Held>, members: usize) -> Option<Held> {
-    let alike: Vec<&Held> = alike.collect();
+pub(super) fn merged(told: &ToldLeases, lease: &MemberLease, members: usize) -> Option<Held> {
+    let alike = told.taken().filter(|seen| seen.lease.is_same(lease));
+    let alike: Vec<&Held> = alike.map(|seen| &seen.held).collect();
     // One that took the lease by a renewal alone knows less of its holder.
     let most = alike.iter().max_by_key(|held| !held.info.host.is_empty())?;
     let mut held = (*most).clone();
@@ -235,7 +235,7 @@ pub(super) fn merged<'a>(alike: impl Iterator<Item = &'a Held>, members: usize) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::protocol::{MemberLease, Standing};
+    use super::super::protocol::Standing;
     use super::*;
     use crate::holder::{ClientId, Holder};
     use crate::token::Token;
@@ -252,6 +252,14 @@ mod tests {
         held.by = Some(lease.holder);
         held.remaining = Some(Duration::from_secs(seconds));
         SeenLease { lease, held }
+    }
+
+    fn agreed(leases: Vec<SeenLease>, silent: usize, members: usize) -> Option<SeenLease> {
+        let mut told = ToldLeases::new(members, Instant::FAR_FUTURE);
+        for (member, seen) in leases.into_iter().enumerate() {
+            told.count(member, MemberAnswer::Taken(Box::new(seen)), Instant::ZERO);
+        }
+        super::agreed(&told, silent, members)
     }
 
     fn left(seen: Option<SeenLease>) -> Option<u64> {
