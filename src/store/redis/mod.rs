@@ -74,7 +74,7 @@ pub(super) use self::init::{init_redis, redis_script};
 pub(super) use self::{
     builder::check_max_ttl, protocol::reply::number, protocol::reply::tagged,
     protocol::reply::text, protocol::scripts::Program, protocol::scripts::Script,
-    target::each_server,
+    protocol::value::read_info, target::each_server,
 };
 use crate::holder::ClientId;
 

@@ -1,16 +1,15 @@
 //! What the scripts of a member reply.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use deadpool_redis::redis::Value;
-use serde::Deserialize;
 
 use super::super::protocol::{Absence, MemberAnswer, MemberId, MemberLease, Membership, Standing};
 use super::member::NameAnswer;
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
-use crate::store::redis::{number, tagged, text};
-use crate::store::{Held, HeldState, Info};
+use crate::store::redis::{number, read_info, tagged, text};
+use crate::store::{Held, HeldState};
 
 /// A lease that a member tells of.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,14 +30,6 @@ pub(crate) struct MemberPlace {
     pub(crate) reserved_by: Option<u64>,
     /// The places of all members, as `init` was given them.
     pub(crate) members: String,
-}
-
-/// The facts about the holder in the value of a lease.
-#[derive(Deserialize, Default)]
-struct LeaseInfo {
-    since: Option<u64>,
-    #[serde(flatten)]
-    info: Info,
 }
 
 impl AsRef<MemberLease> for Box<SeenLease> {
@@ -125,15 +116,13 @@ fn lease_in(value: &str, name: &Name, left_ms: u64, clock_us: u64) -> Option<See
         ends_at_us: clock_us + left_ms * 1_000,
         standing,
     };
-    let told: LeaseInfo = serde_json::from_str(next()?).unwrap_or_default();
-    let since = told.since.map(Duration::from_micros);
+    let told = next()?;
     let mut held = Held::new(name.clone());
     held.state = state;
     held.by = (standing != Standing::Kept).then_some(lease.holder);
     held.token = Some(lease.token);
-    held.since = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
     held.remaining = Some(Duration::from_millis(left_ms));
-    held.info = told.info;
+    read_info(told, &mut held);
     Some(SeenLease { lease, held })
 }
 

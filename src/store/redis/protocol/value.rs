@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::holder::Holder;
 use crate::store::{Held, HeldState, Info};
+use crate::token::Token;
 
 /// The facts about the holder, and what the script added.
 #[derive(Deserialize, Default)]
@@ -33,8 +34,13 @@ pub(in super::super) fn read(value: &str, held: &mut Held) {
     };
     let (token, told) = lease.split_once(' ').unwrap_or((lease, ""));
     held.token = token.parse().ok();
+    read_info(told, held);
+}
+
+/// Fills in the facts about the holder, and since when it has the lease: the token says it, unless the facts do.
+pub(in crate::store) fn read_info(told: &str, held: &mut Held) {
     let told: StoredInfo = serde_json::from_str(told).unwrap_or_default();
-    let since = told.since.or(held.token.map(crate::token::Token::get));
+    let since = told.since.or(held.token.map(Token::get));
     held.since = since.and_then(|us| SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(us)));
     held.info = told.info;
 }
@@ -50,7 +56,6 @@ fn read_holder<'a>(lease: &'a str, held: &mut Held) -> &'a str {
 mod tests {
     use super::*;
     use crate::name::Name;
-    use crate::token::Token;
 
     const HOLDER: &str = "00000000000000000000000000000007-0000000000000001";
 
