@@ -137,11 +137,24 @@ impl Fleet {
         calls: &[Call],
         budget: Budget,
     ) -> (Vec<Result<Value, Failure>>, Option<ServerTime>) {
-        let mut outcomes: Vec<_> = calls
-            .iter()
-            .map(|_| Err(FailureCause::Silent.into()))
-            .collect();
-        let groups = self.group(calls, &mut outcomes, budget).await;
+        if let Err(failure) = self.find(budget).await {
+            return (vec![Err(failure); calls.len()], None);
+        }
+        let (mut outcomes, mut groups) = (Vec::new(), HashMap::<_, Vec<_>>::new());
+        for (index, call) in calls.iter().enumerate() {
+            let owner = self.map.borrow().owner(call.slot).cloned();
+            outcomes.push(Err(match owner {
+                Some(place) => {
+                    groups.entry(place).or_default().push(index);
+                    FailureCause::Silent.into()
+                }
+                // A slot that nobody serves must not keep the other calls from their servers.
+                None => {
+                    self.look(LOOK_EVERY);
+                    unserved(call.slot)
+                }
+            }));
+        }
         let sent = groups.into_iter().map(async |(place, group)| {
             (self.send(&place, &group, calls, budget).await, place, group)
         });
@@ -159,9 +172,13 @@ impl Fleet {
                 outcomes[index] = outcome;
             }
         }
-        let time = match redirected.is_empty() {
-            true => self.only_time(&times),
-            false => None,
+        let shard = |place| self.map.borrow().place(place);
+        let time = match &*times {
+            [(place, time)] if redirected.is_empty() => shard(place).map(|shard| ServerTime {
+                shard: shard.into(),
+                time: *time,
+            }),
+            _ => None,
         };
         let again = redirected.into_iter().map(async |index| {
             let (slot, call) = (calls[index].slot, calls[index].request());
@@ -171,53 +188,6 @@ impl Fleet {
             outcomes[index] = outcome;
         }
         (outcomes, time)
-    }
-
-    /// Groups calls by the servers that they go to.
-    async fn group(
-        self: &Arc<Self>,
-        calls: &[Call],
-        outcomes: &mut [Result<Value, Failure>],
-        budget: Budget,
-    ) -> HashMap<HostPort, Vec<usize>> {
-        let mut groups: HashMap<_, Vec<_>> = HashMap::new();
-        for (index, call) in calls.iter().enumerate() {
-            match self.owner_at_once(call.slot, budget).await {
-                Ok(place) => groups.entry(place).or_default().push(index),
-                Err(failure) => outcomes[index] = Err(failure),
-            }
-        }
-        groups
-    }
-
-    /// Returns the time of the server that answered, if there was one alone.
-    fn only_time(&self, times: &[(HostPort, Duration)]) -> Option<ServerTime> {
-        let [(place, time)] = times else {
-            return None;
-        };
-        let shard = self.map.borrow().place(place)?.into();
-        Some(ServerTime { shard, time: *time })
-    }
-
-    /// Returns who serves this slot. Waits only while nothing at all is known: a slot that nobody serves must not keep
-    /// the other calls from their servers.
-    async fn owner_at_once(
-        self: &Arc<Self>,
-        slot: u16,
-        budget: Budget,
-    ) -> Result<HostPort, Failure> {
-        let known = {
-            let map = self.map.borrow();
-            map.is_known().then(|| map.owner(slot).cloned())
-        };
-        match known {
-            Some(Some(place)) => Ok(place),
-            Some(None) => {
-                self.look(LOOK_EVERY);
-                Err(unserved(slot))
-            }
-            None => self.owner(slot, budget).await,
-        }
     }
 
     /// Sends a group of calls to one server, as one pipeline.

@@ -185,6 +185,12 @@ impl Fleet {
     }
 
     async fn places(self: &Arc<Self>, budget: Budget) -> Result<Vec<HostPort>, Failure> {
+        self.find(budget).await?;
+        Ok(self.map.borrow().owners())
+    }
+
+    /// Looks for the servers, while nothing at all is known.
+    async fn find(self: &Arc<Self>, budget: Budget) -> Result<(), Failure> {
         if !self.map.borrow().is_known() {
             // Which slot does not matter: any answer fills the map, even if nobody serves this one.
             let found = self.owner(0, budget).await;
@@ -192,7 +198,7 @@ impl Fleet {
                 found?;
             }
         }
-        Ok(self.map.borrow().owners())
+        Ok(())
     }
 
     /// Returns the address of a server that passes notices on: of a cluster any, since a node passes what is published
