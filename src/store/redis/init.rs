@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::connection::Request;
 use super::failure::Failure;
 use super::protocol::scripts::SCRIPTS;
 use super::{Redis, reply};
@@ -45,8 +44,7 @@ impl Redis {
         for server in &servers {
             let mut call = SCRIPTS.init.call([self.keys.node()]);
             call.arg(millis(max_ttl));
-            let request = Request::One(&call, Some(|_| true));
-            let reply = server.request(request, budget).await?;
+            let reply = server.request(&call, Some(|_| true), budget).await?;
             match reply::tagged(&reply)? {
                 ("ready", []) => {}
                 ("known", [theirs]) => {

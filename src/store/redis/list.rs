@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use deadpool_redis::redis::Cmd;
 
-use super::connection::Request;
 use super::connection::server::Server;
 use super::failure::Failure;
 use super::fleet::Call;
@@ -91,10 +90,7 @@ impl Redis {
         }
         let keys = names.iter().flat_map(|name| self.lease_and_queue(name));
         let call = SCRIPTS.inspect.call(keys.collect::<Vec<_>>());
-        let reply = self
-            .fleet
-            .run(first, Request::One(&call, None), budget)
-            .await?;
+        let reply = self.fleet.run(first, &call, None, budget).await?;
         reply::inspected(&reply, names)
     }
 
@@ -162,7 +158,7 @@ async fn keys(
         let mut scan = Cmd::new();
         scan.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern);
         scan.arg("COUNT").arg(PAGE);
-        let page = server.request(Request::One(&scan, None), budget).await?;
+        let page = server.request(&scan, None, budget).await?;
         let (next, found) = reply::scanned(&page)?;
         keys.extend(found.into_iter().map(str::to_owned));
         if next == 0 || keys.len() >= enough {

@@ -78,7 +78,6 @@ pub(super) use self::{
 };
 use crate::holder::ClientId;
 
-use self::connection::Request;
 use self::failure::{Failure, FailureCause};
 use self::fleet::Fleet;
 use self::notices::Listener;
@@ -147,9 +146,7 @@ impl Redis {
     /// Calls a script that may free a name, whose last arguments say how its waiting clients hear of it.
     async fn free(&self, name: &Name, mut call: Cmd, budget: Budget) -> Result<Value, Failure> {
         call.arg(PUBLISH).arg(millis(Queued::OFFER));
-        self.fleet
-            .run(name, Request::One(&call, None), budget)
-            .await
+        self.fleet.run(name, &call, None, budget).await
     }
 
     /// Returns the same store on a connection of its own, outside a pool and not connected yet.
@@ -204,9 +201,9 @@ impl Backend for Redis {
                 .arg(PUBLISH);
         }
         call.arg(self.max_ttl.map(millis));
-        let request = Request::One(&call, Some(reply::is_grant));
-        let budget = of_ttl(budget, claim.ttl);
-        let reply = self.fleet.run(&claim.name, request, budget).await?;
+        let (name, budget) = (&claim.name, of_ttl(budget, claim.ttl));
+        let asked = self.fleet.run(name, &call, Some(reply::is_grant), budget);
+        let reply = asked.await?;
         let answer = reply::acquired(&reply, &claim.name)?;
         // Joining the queue is a write too.
         let is_written = match &answer {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use deadpool_redis::redis::{Cmd, Value};
 
-use super::connection::Request;
 use super::failure::Failure;
 use super::notices::Listener;
 use super::protocol::reply;
@@ -40,7 +39,7 @@ impl Redis {
         let ask = async {
             let server = self.fleet.only().expect("it was built at one server");
             let budget = of_ttl(Budget::new(limit), ttl);
-            let reply = server.request(Request::One(call, None), budget).await?;
+            let reply = server.request(call, None, budget).await?;
             // A replica refuses all scripts.
             self.fleet.note_write();
             read(&reply).ok_or_else(|| reply::refusal(&reply))

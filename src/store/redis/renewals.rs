@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use deadpool_redis::redis::RedisWrite as _;
 
-use super::connection::Request;
 use super::failure::Failure;
 use super::fleet::Call;
 use super::protocol::reply::{self, RenewReply};
@@ -86,8 +85,9 @@ impl Redis {
             call.arg(millis(ttl));
         });
         let budget = of_ttl(budget, least_ttl.unwrap_or_default());
-        let request = Request::One(&call, Some(reply::has_renewals));
-        let reply = self.fleet.run(&renewals[0].name, request, budget).await?;
+        let (first, is_written) = (&renewals[0].name, reply::has_renewals);
+        let asked = self.fleet.run(first, &call, Some(is_written), budget);
+        let reply = asked.await?;
         let batch = reply::renewed(&reply, count)?;
         let is_renewed = |outcome: &Result<_, _>| matches!(outcome, Ok(Outcome::Renewed));
         if batch.outcomes.iter().any(is_renewed) {

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use super::super::failure::{Failure, FailureCause};
 use super::super::protocol::reply;
+use super::acks::IsWritten;
 use super::{Connector, Request};
 use crate::store::budget::Budget;
 use crate::store::connection::{Connection, HomeRuntime};
@@ -59,22 +60,18 @@ impl Server {
         connection.open(budget).await.map(drop)
     }
 
-    /// Sends a request and awaits its answer. Scripts that the server does not have are loaded.
+    /// Sends a command and awaits its answer. If it `is_written` by its answer, that counts only once replicas have it.
+    /// Scripts that the server does not have are loaded.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
     pub(in super::super) async fn request(
         &self,
-        request: Request<'_>,
+        command: &Cmd,
+        is_written: Option<IsWritten>,
         budget: Budget,
     ) -> Result<Value, Failure> {
-        let connection = self.of_this_runtime()?;
-        let every = budget.replace_every();
-        let outcome = connection.request(request, budget, every).await;
-        match self.connector.has_written() {
-            true => outcome.map_err(Failure::after_a_write),
-            false => outcome,
-        }
+        self.send(Request::One(command, is_written), budget).await
     }
 
     /// Sends these words as a command.
@@ -87,7 +84,7 @@ impl Server {
         words.iter().for_each(|word| {
             command.arg(*word);
         });
-        self.request(Request::One(&command, None), budget).await
+        self.request(&command, None, budget).await
     }
 
     /// Sends these commands one right after the other, and awaits their answers. A command that is refused has an error
@@ -97,7 +94,17 @@ impl Server {
         commands: &Pipeline,
         budget: Budget,
     ) -> Result<Vec<Value>, Failure> {
-        reply::into_items(self.request(Request::All(commands), budget).await?)
+        reply::into_items(self.send(Request::All(commands), budget).await?)
+    }
+
+    async fn send(&self, request: Request<'_>, budget: Budget) -> Result<Value, Failure> {
+        let connection = self.of_this_runtime()?;
+        let every = budget.replace_every();
+        let outcome = connection.request(request, budget, every).await;
+        match self.connector.has_written() {
+            true => outcome.map_err(Failure::after_a_write),
+            false => outcome,
+        }
     }
 
     /// Closes all connections; requests fail from then on.

@@ -13,7 +13,6 @@ use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use super::super::connection::Request;
 use super::super::connection::acks::{self, IsWritten};
 use super::super::connection::server::Server;
 use super::super::failure::{Failure, FailureCause, Redirect};
@@ -53,17 +52,17 @@ impl Fleet {
     pub(in super::super) async fn run(
         self: &Arc<Self>,
         name: &Name,
-        call: Request<'_>,
+        command: &Cmd,
+        is_written: Option<IsWritten>,
         budget: Budget,
     ) -> Result<Value, Failure> {
-        match self.only() {
-            Some(server) => server.request(call, budget).await,
-            None => {
-                let slot = slot_of(name.as_str());
-                // Boxed, or it would treble the size of each request to a server alone.
-                Box::pin(self.run_in_slot(slot, call, u32::MAX, budget)).await
-            }
+        if let Some(server) = self.only() {
+            return server.request(command, is_written, budget).await;
         }
+        let slot = slot_of(name.as_str());
+        let asked = self.run_in_slot(slot, command, is_written, u32::MAX, budget);
+        // Boxed, or it would treble the size of each request to a server alone.
+        Box::pin(asked).await
     }
 
     /// Follows at `most` this many redirections.
@@ -71,7 +70,8 @@ impl Fleet {
     async fn run_in_slot(
         self: &Arc<Self>,
         slot: u16,
-        call: Request<'_>,
+        command: &Cmd,
+        is_written: Option<IsWritten>,
         most: u32,
         budget: Budget,
     ) -> Result<Value, Failure> {
@@ -84,9 +84,13 @@ impl Fleet {
             };
             let place = place.map_err(|failure| failure.after_another_try(is_sent_before))?;
             let outcome = match asked {
-                Some(_) => self.ask(&place, call, budget).await,
+                Some(_) => self.ask(&place, command, is_written, budget).await,
                 None => {
-                    let answer = async { self.server(&place)?.request(call, budget).await };
+                    let answer = async {
+                        self.server(&place)?
+                            .request(command, is_written, budget)
+                            .await
+                    };
                     let is_right = |map: &Map| map.owner(slot) == Some(&place);
                     self.watched(&place, is_right, budget, answer).await
                 }
@@ -117,12 +121,10 @@ impl Fleet {
     async fn ask(
         self: &Arc<Self>,
         importing: &HostPort,
-        call: Request<'_>,
+        command: &Cmd,
+        is_written: Option<IsWritten>,
         budget: Budget,
     ) -> Result<Value, Failure> {
-        let Request::One(command, is_written) = call else {
-            return Err(Failure::odd("several commands at once"));
-        };
         let server = self.server(importing)?;
         let mut pipeline = Pipeline::with_capacity(3);
         pipeline.cmd("ASKING").add_command(command.clone());
@@ -181,8 +183,13 @@ impl Fleet {
             _ => None,
         };
         let again = redirected.into_iter().map(async |index| {
-            let (slot, call) = (calls[index].slot, calls[index].request());
-            (index, self.run_in_slot(slot, call, OF_MANY, budget).await)
+            let Call {
+                slot,
+                is_written,
+                command,
+            } = &calls[index];
+            let outcome = self.run_in_slot(*slot, command, *is_written, OF_MANY, budget);
+            (index, outcome.await)
         });
         for (index, outcome) in join_all(again).await {
             outcomes[index] = outcome;
@@ -342,10 +349,4 @@ async fn answers(
         }
     }
     Ok((answers, reply::time(&next()?).ok()))
-}
-
-impl Call {
-    fn request(&self) -> Request<'_> {
-        Request::One(&self.command, self.is_written)
-    }
 }
