@@ -1,4 +1,4 @@
-//! Hints from watches: one task for each followed name.
+//! Hints from watches: one task for each followed topic.
 //!
 //! ```text
 //!   look at the name --> watch the few nodes whose end matters --> tell what is new --> wait for a watch
@@ -9,7 +9,7 @@
 //! the lease, so a release wakes few clients, however many wait. A client without a place watches nothing: the name is
 //! looked at again when the client itself has joined the queue.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -46,18 +46,19 @@ struct Follower {
     session: AtomicI64,
 }
 
-/// A followed name, for as long as its task lives.
+/// A followed name, for as long as the task of its topic lives.
 struct FollowedName {
     shared: Arc<Shared>,
     name: Name,
-    /// Has the name looked at again, because the client has joined its queue.
-    joined: Arc<Notify>,
+    /// The latest change that was seen. It is marked as changed once the client has joined the queue.
+    seen: watch::Receiver<i64>,
 }
 
 /// The state of a name for one topic.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 enum Stage {
     /// There is no hint to give.
+    #[default]
     Quiet,
     /// The name is free, and this is its last token: if the token changes, the name was taken and freed in between.
     Freed(Option<Token>),
@@ -69,17 +70,17 @@ enum Stage {
     Next(String),
 }
 
-/// Says which hints to give, and which nodes to watch.
+/// Says which state a name is in for a topic, and which nodes to watch.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
-    stages: Vec<(Topic, Stage)>,
-    nodes: BTreeSet<String>,
+    stage: Stage,
+    nodes: Vec<String>,
     /// Says whether to watch the name itself, for new children.
     watches_name: bool,
 }
 
-/// Makes the session and begins to follow names. The tasks are on the thread that has the session, so that no look at a
-/// name wakes another one.
+/// Makes the session and begins to follow topics. The tasks are on the thread that has the session, so that no look at
+/// a name wakes another one.
 pub(super) async fn subscribe(shared: &Arc<Shared>) -> Result<Subscription, Failure> {
     let runtime = shared.driver.handle().map_err(|_| Failure::NoThread)?;
     shared.waiting.session(Budget::new(LIMIT)).await?;
@@ -96,81 +97,65 @@ pub(super) async fn subscribe(shared: &Arc<Shared>) -> Result<Subscription, Fail
     started.await
 }
 
-/// Keeps a task for each name that is followed. They end with this one.
+/// Keeps a task for each topic that is followed. They end with this one.
 async fn listen(follower: Arc<Follower>, mut wanted: Wanted) {
     let mut tasks = JoinSet::new();
-    let mut names: HashMap<Name, watch::Sender<BTreeSet<Topic>>> = HashMap::new();
+    let mut followed = HashMap::new();
     loop {
-        tokio::select! {
-            () = wanted.changed() => {}
-            Some(_) = tasks.join_next() => continue,
-        }
+        wanted.changed().await;
         let changed = wanted.take_changes();
         for topic in changed.new {
-            let name = topic.name().clone();
-            let topics = names.entry(name).or_insert_with_key(|name| {
-                let topics = watch::Sender::new(BTreeSet::new());
-                tasks.spawn(follow(follower.clone(), name.clone(), topics.subscribe()));
-                topics
-            });
-            topics.send_modify(|topics| {
-                topics.insert(topic);
-            });
+            let task = tasks.spawn(follow(follower.clone(), topic.clone()));
+            followed.insert(topic, task);
         }
         for topic in changed.old {
-            let Some(topics) = names.get(topic.name()) else {
-                continue;
-            };
-            topics.send_modify(|topics| {
-                topics.remove(&topic);
-            });
-            if topics.borrow().is_empty() {
-                names.remove(topic.name());
+            if let Some(task) = followed.remove(&topic) {
+                task.abort();
             }
         }
+        // Forgets the tasks that have ended.
+        while tasks.try_join_next().is_some() {}
     }
 }
 
 impl FollowedName {
     fn new(shared: &Arc<Shared>, name: &Name) -> Self {
-        let joined = Arc::<Notify>::default();
-        shared.remembered().follow(name, joined.clone());
         Self {
+            seen: shared.remembered().follow(name),
             shared: shared.clone(),
             name: name.clone(),
-            joined,
         }
     }
 }
 
 impl Drop for FollowedName {
     fn drop(&mut self) {
-        self.shared.remembered().unfollow(&self.name, &self.joined);
+        self.shared.remembered().unfollow(&self.name);
     }
 }
 
 type Watch = Pin<Box<dyn Future<Output = String> + Send>>;
 
-/// The state that one task keeps of its name.
+/// The state that one task keeps of its topic.
 #[derive(Default)]
 struct Watching {
-    stages: BTreeMap<Topic, Stage>,
+    /// The state of the name at the last look.
+    stage: Option<Stage>,
     watches: FuturesUnordered<Watch>,
     watched: HashSet<String>,
 }
 
-/// Follows one name for as long as it has topics.
-async fn follow(follower: Arc<Follower>, name: Name, mut topics: watch::Receiver<BTreeSet<Topic>>) {
-    let followed = FollowedName::new(&follower.shared, &name);
+/// Follows one topic until the task is aborted.
+async fn follow(follower: Arc<Follower>, topic: Topic) {
+    let mut name = FollowedName::new(&follower.shared, topic.name());
     let mut watching = Watching::default();
-    while topics.has_changed().is_ok() {
-        let now = topics.borrow_and_update().clone();
-        match follower.look(&name, &now, &mut watching).await {
+    loop {
+        match follower.look(&topic, &mut watching).await {
             Ok(true) => {}
             // The name changed between the look and the watch.
             Ok(false) => continue,
             Err(failure) => {
-                tracing::debug!(%name, %failure, "name not watched");
+                tracing::debug!(name = %name.name, %failure, "name not watched");
                 sleep(PAUSE).await;
                 continue;
             }
@@ -183,32 +168,26 @@ async fn follow(follower: Arc<Follower>, name: Name, mut topics: watch::Receiver
                     watching.watched.remove(&path);
                 }
             }
-            _ = topics.changed() => {}
-            () = followed.joined.notified() => {}
+            _ = name.seen.changed() => {}
         }
     }
 }
 
 impl Follower {
-    /// Looks at the name, watches it and gives the new hints. Returns whether nothing changed in between.
-    async fn look(
-        &self,
-        name: &Name,
-        topics: &BTreeSet<Topic>,
-        watching: &mut Watching,
-    ) -> Result<bool, Failure> {
+    /// Looks at the name, watches it and gives the hint for what is new. Returns whether nothing changed in between.
+    async fn look(&self, topic: &Topic, watching: &mut Watching) -> Result<bool, Failure> {
         let session = self.shared.waiting.session(Budget::new(LIMIT)).await?;
         self.adopt(&session);
-        let path = self.shared.tree.name(name);
-        let at_least = self.shared.remembered().seen(name);
-        let plan = match session.children_since(&path, at_least).await? {
+        let path = self.shared.tree.name(topic.name());
+        let at_least = self.shared.remembered().seen(topic.name());
+        let stage = match session.children_since(&path, at_least).await? {
             Some((nodes, stat)) => {
-                self.shared.remembered().saw(name, stat.zxid);
-                let plan = plan(&Children::read(&nodes), topics);
+                self.shared.remembered().saw(topic.name(), stat.zxid);
+                let plan = plan(&Children::read(&nodes), topic);
                 if !watching.watch(&session, &path, &plan, stat.zxid).await? {
                     return Ok(false);
                 }
-                plan
+                plan.stage
             }
             // It waits for its first grant.
             None => {
@@ -219,12 +198,11 @@ impl Follower {
                         return Ok(false);
                     }
                 }
-                Plan::quiet(topics)
+                Stage::Quiet
             }
         };
-        for (topic, stage) in plan.stages {
-            self.tell(&session, &path, topic, stage, watching).await;
-        }
+        let before = watching.stage.replace(stage.clone());
+        self.tell(&session, &path, topic, stage, before).await;
         Ok(true)
     }
 
@@ -242,11 +220,10 @@ impl Follower {
         &self,
         session: &Session,
         path: &str,
-        topic: Topic,
+        topic: &Topic,
         stage: Stage,
-        watching: &mut Watching,
+        before: Option<Stage>,
     ) {
-        let before = watching.stages.insert(topic.clone(), stage.clone());
         let Some(before) = before else {
             // The server listens from now on, and the name may have been freed before.
             return self.teller.tell(topic.first_hint());
@@ -255,7 +232,7 @@ impl Follower {
             return;
         }
         let name = topic.name().clone();
-        match (stage, &topic) {
+        match (stage, topic) {
             (Stage::Quiet, _) => {}
             (Stage::Turn(_), _) => self.teller.tell(Notice::Turn(name)),
             (Stage::Next(_), _) => self.teller.tell(Notice::Next(name, Queued::OFFER)),
@@ -268,17 +245,6 @@ impl Follower {
                     self.teller.tell(Notice::Next(name, rest));
                 }
             }
-        }
-    }
-}
-
-impl Plan {
-    /// Plans for a name that was never granted.
-    fn quiet(topics: &BTreeSet<Topic>) -> Self {
-        let stages = topics.iter().map(|topic| (topic.clone(), Stage::Quiet));
-        Self {
-            stages: stages.collect(),
-            ..Self::default()
         }
     }
 }
@@ -320,63 +286,43 @@ impl Watching {
     }
 }
 
-/// Returns the state of a name for these topics, and the nodes whose change would change it.
-fn plan(children: &Children, topics: &BTreeSet<Topic>) -> Plan {
-    let mut plan = Plan::default();
-    let taken = children
-        .taken
-        .map(|(kind, holder)| (kind, kind.node(holder)));
-    for topic in topics {
-        let stage = match topic {
-            Topic::Freed(_) => {
-                match &taken {
-                    Some((_, node)) => drop(plan.nodes.insert(node.clone())),
-                    None => plan.watches_name = true,
-                }
-                match &taken {
-                    None => Stage::Freed(children.token),
-                    Some((Kind::Kept, node)) => Stage::Kept(node.clone()),
-                    Some(_) => Stage::Quiet,
-                }
-            }
-            Topic::Turn(_, client) => match children.place(*client) {
-                // The client has no place yet. Its join is followed by another look.
-                None => Stage::Quiet,
-                Some(place) => {
-                    watch_before(&mut plan, children, place, taken.as_ref());
-                    let node = |place: usize| children.queue[place].nodes[0].clone();
-                    match (&taken, place) {
-                        (None, 0) => Stage::Turn(node(0)),
-                        (None, 1) => Stage::Next(node(0)),
-                        (Some((Kind::Kept, kept)), 0) => Stage::Kept(kept.clone()),
-                        _ => Stage::Quiet,
-                    }
-                }
+/// Returns the state of a name for this topic, and the nodes whose change would change it.
+///
+/// A client in the queue watches the two places before it and, if it is among the first two, the node that keeps the
+/// name taken.
+fn plan(children: &Children, topic: &Topic) -> Plan {
+    let taken = children.taken;
+    let taken = taken.map(|(kind, holder)| (kind, kind.node(holder)));
+    match topic {
+        Topic::Freed(_) => Plan {
+            stage: match &taken {
+                None => Stage::Freed(children.token),
+                Some((Kind::Kept, node)) => Stage::Kept(node.clone()),
+                Some(_) => Stage::Quiet,
             },
-        };
-        plan.stages.push((topic.clone(), stage));
-    }
-    // The client whose turn it is gets its hint before the client behind it.
-    plan.stages
-        .sort_by_key(|(_, stage)| matches!(stage, Stage::Next(_)));
-    plan
-}
-
-/// Returns what a client in this place watches: the two places before it and, if it is among the first two, the node
-/// that keeps the name taken.
-fn watch_before(
-    plan: &mut Plan,
-    children: &Children,
-    place: usize,
-    taken: Option<&(Kind, String)>,
-) {
-    for before in place.saturating_sub(2)..place {
-        plan.nodes.insert(children.queue[before].nodes[0].clone());
-    }
-    if place <= 1
-        && let Some((_, node)) = taken
-    {
-        plan.nodes.insert(node.clone());
+            watches_name: taken.is_none(),
+            nodes: taken.into_iter().map(|(_, node)| node).collect(),
+        },
+        Topic::Turn(_, client) => {
+            // A client without a place has its name looked at again once it has joined.
+            let Some(place) = children.place(*client) else {
+                return Plan::default();
+            };
+            let node = |place: usize| children.queue[place].nodes[0].clone();
+            let before = place.saturating_sub(2)..place;
+            let stage = match (&taken, place) {
+                (None, 0) => Stage::Turn(node(0)),
+                (None, 1) => Stage::Next(node(0)),
+                (Some((Kind::Kept, kept)), 0) => Stage::Kept(kept.clone()),
+                _ => Stage::Quiet,
+            };
+            let taken = taken.filter(|_| place <= 1).map(|(_, node)| node);
+            Plan {
+                stage,
+                nodes: before.map(node).chain(taken).collect(),
+                watches_name: false,
+            }
+        }
     }
 }
 
@@ -397,10 +343,9 @@ mod tests {
         format!("h-{}", Holder::new(client(99), 1))
     }
 
-    fn of(nodes: &[String], topic: &Topic) -> (Stage, BTreeSet<String>, bool) {
-        let plan = plan(&Children::read(nodes), &BTreeSet::from([topic.clone()]));
-        let (_, stage) = plan.stages[0].clone();
-        (stage, plan.nodes, plan.watches_name)
+    fn of(nodes: &[String], topic: &Topic) -> (Stage, Vec<String>, bool) {
+        let plan = plan(&Children::read(nodes), topic);
+        (plan.stage, plan.nodes, plan.watches_name)
     }
 
     fn name() -> Name {
@@ -412,13 +357,9 @@ mod tests {
         let mut nodes: Vec<_> = (1..=5).map(place).collect();
         nodes.push(lease());
         let watched = |number| of(&nodes, &Topic::Turn(name(), client(number)));
-        let set = |nodes: &[String]| nodes.iter().cloned().collect();
-        assert_eq!(watched(1), (Stage::Quiet, set(&[lease()]), false));
-        assert_eq!(watched(2), (Stage::Quiet, set(&[lease(), place(1)]), false));
-        assert_eq!(
-            watched(4),
-            (Stage::Quiet, set(&[place(2), place(3)]), false)
-        );
+        assert_eq!(watched(1), (Stage::Quiet, vec![lease()], false));
+        assert_eq!(watched(2), (Stage::Quiet, vec![place(1), lease()], false));
+        assert_eq!(watched(4), (Stage::Quiet, vec![place(2), place(3)], false));
     }
 
     #[test]
@@ -428,16 +369,6 @@ mod tests {
         assert_eq!(stage(1), Stage::Turn(place(1)));
         assert_eq!(stage(2), Stage::Next(place(1)));
         assert_eq!(stage(3), Stage::Quiet);
-    }
-
-    #[test]
-    fn the_one_whose_turn_it_is_hears_it_first() {
-        // The first is the one with the greater identity.
-        let nodes = [(2, 0), (1, 1)].map(|(of, count)| format!("q-{}-{count:010}", client(of)));
-        let topics = BTreeSet::from([1, 2].map(|number| Topic::Turn(name(), client(number))));
-        let plan = plan(&Children::read(&nodes), &topics);
-        assert!(matches!(plan.stages[0].1, Stage::Turn(_)), "{plan:?}");
-        assert!(matches!(plan.stages[1].1, Stage::Next(_)), "{plan:?}");
     }
 
     #[test]
@@ -452,8 +383,8 @@ mod tests {
         let lease = lease();
         assert_eq!(
             of(std::slice::from_ref(&lease), &topic),
-            (Stage::Quiet, BTreeSet::from([lease]), false)
+            (Stage::Quiet, vec![lease], false)
         );
-        assert_eq!(of(&[], &topic), (Stage::Freed(None), BTreeSet::new(), true));
+        assert_eq!(of(&[], &topic), (Stage::Freed(None), Vec::new(), true));
     }
 }

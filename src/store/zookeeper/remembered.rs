@@ -2,10 +2,9 @@
 //! finds that out.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use super::protocol::stamp::{LeaderClock, Left, Stamp};
 use crate::clock::Instant;
@@ -23,7 +22,8 @@ pub(super) struct Remembered {
     leases: HashMap<Holder, OwnLease>,
     free: HashMap<Name, Free>,
     watched: HashMap<(Name, Stamp), Watched>,
-    followed: HashMap<Name, SeenName>,
+    /// The latest change of each followed name that a session has seen.
+    followed: HashMap<Name, watch::Sender<i64>>,
     /// The longest ttl that was granted here.
     longest: Duration,
 }
@@ -45,15 +45,6 @@ pub(super) struct OwnLease {
 pub(super) struct Free {
     pub(super) token: Token,
     pub(super) version: i32,
-}
-
-/// A name that the client follows.
-#[derive(Debug)]
-struct SeenName {
-    /// The latest change that a session has seen.
-    seen: i64,
-    /// Has it looked at again.
-    changed: Arc<Notify>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -141,45 +132,52 @@ impl Remembered {
         self.free.remove(name)
     }
 
-    /// Remembers from now on the latest change of this name that a session has seen.
-    pub(super) fn follow(&mut self, name: &Name, changed: Arc<Notify>) {
-        let followed = SeenName { seen: 0, changed };
-        self.followed.insert(name.clone(), followed);
+    /// Remembers the latest change of this name that a session has seen, from now on. The receiver is marked as changed
+    /// when this client joins the queue: what it has to watch from then on depends on its place.
+    pub(super) fn follow(&mut self, name: &Name) -> watch::Receiver<i64> {
+        self.followed.entry(name.clone()).or_default().subscribe()
     }
 
-    /// Forgets a name that was followed with this, unless it is followed anew.
-    pub(super) fn unfollow(&mut self, name: &Name, changed: &Arc<Notify>) {
-        let followed = self.followed.get(name);
-        if followed.is_some_and(|followed| Arc::ptr_eq(&followed.changed, changed)) {
+    /// Forgets a name, if only the caller follows it.
+    pub(super) fn unfollow(&mut self, name: &Name) {
+        let seen = self.followed.get(name);
+        if seen.is_some_and(|seen| seen.receiver_count() <= 1) {
             self.followed.remove(name);
         }
     }
 
     /// Notes that a session has seen this change of the name.
-    pub(super) fn saw(&mut self, name: &Name, zxid: i64) {
-        if let Some(followed) = self.followed.get_mut(name) {
-            followed.seen = zxid.max(followed.seen);
+    pub(super) fn saw(&self, name: &Name, zxid: i64) {
+        self.note_change(name, zxid, false);
+    }
+
+    /// Notes that this client has joined the queue of the name.
+    pub(super) fn joined(&self, name: &Name, zxid: i64) {
+        self.note_change(name, zxid, true);
+    }
+
+    fn note_change(&self, name: &Name, zxid: i64, is_join: bool) {
+        if let Some(seen) = self.followed.get(name) {
+            seen.send_if_modified(|seen| {
+                *seen = zxid.max(*seen);
+                is_join
+            });
         }
     }
 
     /// Forgets which changes were seen: servers that lost their data number them anew.
-    pub(super) fn forget_changes(&mut self) {
-        for followed in self.followed.values_mut() {
-            followed.seen = 0;
-        }
-    }
-
-    /// Notes that this client has joined the queue of the name: what it has to watch from now on depends on its place.
-    pub(super) fn joined(&mut self, name: &Name, zxid: i64) {
-        self.saw(name, zxid);
-        if let Some(followed) = self.followed.get(name) {
-            followed.changed.notify_one();
+    pub(super) fn forget_changes(&self) {
+        for seen in self.followed.values() {
+            seen.send_if_modified(|seen| {
+                *seen = 0;
+                false
+            });
         }
     }
 
     /// Returns the latest change of this name that a session has seen; 0 if the name is not followed.
     pub(super) fn seen(&self, name: &Name) -> i64 {
-        self.followed.get(name).map_or(0, |followed| followed.seen)
+        self.followed.get(name).map_or(0, |seen| *seen.borrow())
     }
 
     /// Returns whether the stamps of all leases that are held come from one leader.
