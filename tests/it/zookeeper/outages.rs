@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::clock::Instant;
 use leasehold::store::{Answer, Eviction, Outcome, Store};
 use leasehold::{ErrorKind, LossReason, Name, OutagePolicy, ReleaseOutcome};
@@ -112,6 +113,42 @@ async fn a_silent_server_ends_no_call_late_and_is_found_again() {
             matches!(&again, Answer::Granted(grant) if grant.token == token),
             "{again:?}"
         );
+    }
+}
+
+/// The third server takes the client at once, though the first one still accepts connections.
+#[tokio::test]
+async fn a_server_that_hung_is_not_tried_before_one_that_was_well() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    // With the wrong order a hung server is tried first in each second round.
+    for _ in 0..4 {
+        let relays = [(); 3].map(|()| Relay::before_port(server.port()));
+        let relays = join_all(relays).await;
+        let ports = relays.iter().map(|it| format!("127.0.0.1:{}", it.port()));
+        let ports: Vec<_> = ports.collect();
+        let store = open(&format!("zookeeper://{}", ports.join(",")));
+        let current = || relays.iter().position(|it| it.connections() > 0);
+        granted(&*store, &claim("a", LONG)).await;
+        let hung = current().expect("it is connected");
+        relays[hung].pass(Passing::Nothing);
+        let next = until("another server", async || {
+            relays
+                .iter()
+                .enumerate()
+                .find(|(index, it)| *index != hung && it.connections() > 0)
+        })
+        .await;
+        free(&*store).await;
+        let cut_at = now();
+        next.1.cut();
+        until("the third server", async || {
+            let rest = relays.iter().enumerate();
+            let mut rest = rest.filter(|(index, _)| ![hung, next.0].contains(index));
+            rest.any(|(_, it)| it.connections() > 0).then_some(())
+        })
+        .await;
+        let moved_after = now().since(cut_at);
+        assert!(moved_after < Duration::from_millis(900), "{moved_after:?}");
     }
 }
 

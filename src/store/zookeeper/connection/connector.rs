@@ -4,6 +4,7 @@
 //! is blocked or has ended. A lost connection is made again at once, to another server if there is one, and the session
 //! goes on over it; one that the servers no longer know is followed by a new one.
 
+use std::collections::VecDeque;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,8 +37,9 @@ pub(in super::super) struct Connector {
     address: Arc<Address>,
     session_timeout: Duration,
     resumed: Option<Granted>,
-    /// The last server, which comes last.
-    server: Option<String>,
+    /// The servers, in the order in which they are tried. One that was left, or that did not answer, goes to the end: a
+    /// server that hangs is tried again only after all others.
+    servers: VecDeque<String>,
     /// For how many ticks the next server may be silent.
     silent: u32,
     pub(super) last_failure: LastFailure,
@@ -59,11 +61,13 @@ impl LastFailure {
 
 impl Connector {
     pub(in super::super) fn new(address: Arc<Address>, session_timeout: Duration) -> Self {
+        let mut servers = address.servers().to_vec();
+        fastrand::shuffle(&mut servers);
         Self {
             address,
             session_timeout,
             resumed: None,
-            server: None,
+            servers: servers.into(),
             silent: SILENT,
             last_failure: LastFailure::default(),
         }
@@ -75,13 +79,13 @@ impl Connector {
         let begun = Boottime.now();
         let mut hello = HELLO;
         loop {
-            for server in self.in_order() {
-                for address in self.addresses(&server, hello).await {
+            for _ in 0..self.servers.len() {
+                for address in self.addresses(&self.servers[0], hello).await {
                     if let Some(made) = self.greet(address, hello).await {
-                        self.server = Some(server);
                         return Some(made);
                     }
                 }
+                self.servers.rotate_left(1);
             }
             let resumed = self.resumed.as_ref();
             let enough = resumed.map_or(CONNECT_TIMEOUT, Granted::timeout);
@@ -126,14 +130,6 @@ impl Connector {
         }
         Vec::new()
     }
-
-    /// Returns the servers in an arbitrary order, with the last one at the end.
-    fn in_order(&self) -> Vec<String> {
-        let mut servers = self.address.servers().to_vec();
-        fastrand::shuffle(&mut servers);
-        servers.sort_by_key(|server| Some(server) == self.server.as_ref());
-        servers
-    }
 }
 
 impl Connect for Connector {
@@ -153,6 +149,7 @@ impl Connect for Connector {
     async fn drive(&mut self, mut connection: ServerConnection, driven: &Driven<Self>) -> AfterEnd {
         let end = connection.serve(self.silent, driven.closing()).await;
         tracing::debug!(store = %self.address, ?end, "connection ended");
+        self.servers.rotate_left(1);
         self.silent = if connection.is_tried() {
             SILENT
         } else {
