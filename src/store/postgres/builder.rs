@@ -97,7 +97,6 @@ impl Builder {
         let has_notices = self.notices && address.has_notices;
         let address = Arc::new(address);
         Ok(Postgres {
-            statements: Arc::new(address.schema.statements()),
             connections: Arc::new(Connections::new(
                 &address,
                 connections,

@@ -95,7 +95,6 @@ use self::address::Address;
 use self::connection::connections::Connections;
 use self::max_ttl::MaxTtl;
 use self::protocol::reply;
-use self::protocol::schema::Statements;
 use super::{Error, Store, budget};
 use crate::telemetry::StoreCounts;
 
@@ -109,7 +108,6 @@ const REPLACE_EVERY: Duration = Duration::from_millis(500);
 /// It is made without I/O: the first request connects.
 pub struct Postgres {
     address: Arc<Address>,
-    statements: Arc<Statements>,
     connections: Arc<Connections>,
     connect_timeout: Duration,
     has_notices: bool,

@@ -16,11 +16,10 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::address::Address;
-use super::connection::Query;
 use super::connection::connect::{self, GivenUp, Opened};
 use super::connection::connections::Connections;
+use super::connection::{Arguments, Query};
 use super::failure::Failure;
-use super::protocol::schema::Statements;
 use super::{REPLACE_EVERY, reply};
 use crate::holder::ClientId;
 use crate::name::Name;
@@ -48,7 +47,6 @@ const UNUSED: Duration = Duration::from_secs(30);
 /// The task that listens.
 struct Listener {
     address: Arc<Address>,
-    statements: Arc<Statements>,
     /// For all requests but listening.
     connections: Arc<Connections>,
     /// The limit of each single request to the server.
@@ -68,7 +66,6 @@ struct ListeningConnection {
 /// Connects and begins to listen, on the calling runtime. `None`: its own notice does not arrive.
 pub(super) async fn subscribe(
     address: &Arc<Address>,
-    statements: &Arc<Statements>,
     connections: &Arc<Connections>,
     limit: Duration,
 ) -> Result<Option<Subscription>, Failure> {
@@ -78,7 +75,6 @@ pub(super) async fn subscribe(
     let started = Subscription::start(async |wanted| {
         let listener = Listener {
             address: address.clone(),
-            statements: statements.clone(),
             connections: connections.clone(),
             limit,
             wanted,
@@ -221,13 +217,15 @@ impl Listener {
         let mut channels = Vec::with_capacity(names.len());
         for part in names.chunks(AT_ONCE) {
             let texts: Vec<_> = part.iter().map(Name::as_str).collect();
-            let query = Query {
-                statement: &self.statements.wait,
-                arguments: &[(&texts, Type::TEXT_ARRAY)],
-            };
+            let arguments: Arguments<'_> = &[(&texts, Type::TEXT_ARRAY)];
             let budget = Budget::new(self.limit);
-            let rows = self.connections.request(query, budget, REPLACE_EVERY).await;
-            match rows.and_then(|rows| reply::channels(&rows, part.len())) {
+            let rows = self
+                .connections
+                .call("await_1", arguments, budget, REPLACE_EVERY);
+            match rows
+                .await
+                .and_then(|rows| reply::channels(&rows, part.len()))
+            {
                 Ok(found) => channels.extend(found),
                 Err(failure) => {
                     tracing::debug!(%failure, "names were not marked for notices");

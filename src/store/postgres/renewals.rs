@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use super::connection::Query;
+use super::connection::Arguments;
 use super::failure::Failure;
 use super::protocol::reply::{self, Letter};
 use super::{Postgres, millis, replace_every};
@@ -62,18 +62,15 @@ impl Postgres {
         let tokens: Vec<_> = part.iter().map(|renewal| token(renewal.token)).collect();
         let ttls: Vec<_> = part.iter().map(|renewal| millis(renewal.ttl)).collect();
         let least = part.iter().map(|renewal| renewal.ttl).min();
-        let query = Query {
-            statement: &self.statements.renew,
-            arguments: &[
-                (&names, Type::TEXT_ARRAY),
-                (&holders, Type::TEXT_ARRAY),
-                (&tokens, Type::INT8_ARRAY),
-                (&ttls, Type::INT8_ARRAY),
-            ],
-        };
+        let arguments: Arguments<'_> = &[
+            (&names, Type::TEXT_ARRAY),
+            (&holders, Type::TEXT_ARRAY),
+            (&tokens, Type::INT8_ARRAY),
+            (&ttls, Type::INT8_ARRAY),
+        ];
         let every = replace_every(least.unwrap_or_default());
-        let rows = self.connections.request(query, budget, every).await?;
-        reply::renewed(&rows, part.len())
+        let rows = self.connections.call("renew_1", arguments, budget, every);
+        reply::renewed(&rows.await?, part.len())
     }
 
     fn outcome(&self, renewal: &Renewal, mark: Letter) -> Outcome {

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
-use super::connection::Query;
+use super::connection::Arguments;
 use super::connection::connections::Connections;
 use super::failure::Failure;
 use super::{KIND, Postgres, REPLACE_EVERY, millis, notices, replace_every, reply};
@@ -23,33 +23,31 @@ use crate::store::{
 use crate::telemetry::LaneUse;
 use crate::token::Token;
 
-/// The arguments of a statement, with their types, so that no statement has to be prepared.
-type Arguments<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
-
 impl Postgres {
     async fn call(
         &self,
-        statement: &str,
+        function: &str,
         arguments: Arguments<'_>,
         budget: Budget,
     ) -> Result<Vec<Row>, Failure> {
-        let query = Query {
-            statement,
-            arguments,
-        };
-        self.connections.request(query, budget, REPLACE_EVERY).await
+        let called = (self.connections).call(function, arguments, budget, REPLACE_EVERY);
+        called.await
     }
 
-    /// Sends the notices of a name that clients wait for: never in the transaction that freed it, whose commit it would
-    /// serialize with all others of the server. If a notice is lost, the waiting client checks again after some time.
-    async fn tell(&self, name: &Name, budget: Budget) {
+    /// Sends the notices of a name, if the reply says that clients wait for it: never in the transaction that freed it,
+    /// whose commit it would serialize with all others of the server. If a notice is lost, the waiting client checks
+    /// again after some time.
+    async fn tell(&self, reply: &[Row], name: &Name, budget: Budget) -> Result<(), Failure> {
+        if !reply::tells(reply)? {
+            return Ok(());
+        }
         let budget = budget.at_most(REPLACE_EVERY);
         let names = vec![name.as_str()];
         let arguments: Arguments<'_> = &[(&names, Type::TEXT_ARRAY)];
-        let told = self.call(&self.statements.tell, arguments, budget).await;
-        if let Err(failure) = told {
+        if let Err(failure) = self.call("tell_1", arguments, budget).await {
             tracing::debug!(%name, %failure, "notice not sent");
         }
+        Ok(())
     }
 }
 
@@ -78,34 +76,27 @@ impl Backend for Postgres {
         let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
         let floor = ask.floor.map_or(0, Token::get);
         let client = ask.queued.map(|_| claim.holder.client().to_string());
-        let query = Query {
-            statement: &self.statements.acquire,
-            arguments: &[
-                (&claim.name.as_str(), Type::TEXT),
-                (&claim.holder.to_string(), Type::TEXT),
-                (&millis(claim.ttl), Type::INT8),
-                (&info, Type::TEXT),
-                (&i64::try_from(floor).unwrap_or(i64::MAX), Type::INT8),
-                (&client, Type::TEXT),
-                (
-                    &ask.queued.map_or(0, |queued| i64::from(queued.more)),
-                    Type::INT8,
-                ),
-                (&millis(Queued::PATIENCE), Type::INT8),
-                (&millis(Queued::OFFER), Type::INT8),
-            ],
-        };
-        let rows = self
-            .connections
-            .request(query, budget, replace_every(claim.ttl));
-        let answered = reply::acquired(&rows.await?, &claim.name);
+        let more = ask.queued.map_or(0, |queued| i64::from(queued.more));
+        let arguments: Arguments<'_> = &[
+            (&claim.name.as_str(), Type::TEXT),
+            (&claim.holder.to_string(), Type::TEXT),
+            (&millis(claim.ttl), Type::INT8),
+            (&info, Type::TEXT),
+            (&i64::try_from(floor).unwrap_or(i64::MAX), Type::INT8),
+            (&client, Type::TEXT),
+            (&more, Type::INT8),
+            (&millis(Queued::PATIENCE), Type::INT8),
+            (&millis(Queued::OFFER), Type::INT8),
+        ];
+        let every = replace_every(claim.ttl);
+        let rows = self.connections.call("acquire_1", arguments, budget, every);
+        let rows = rows.await?;
+        let answered = reply::acquired(&rows, &claim.name);
         if let Err(Failure::TooLong { max_ttl_ms, .. }) = answered {
             self.max_ttl.learn(Duration::from_millis(max_ttl_ms));
         }
-        let (answer, tell) = answered?;
-        if tell {
-            self.tell(&claim.name, budget).await;
-        }
+        let answer = answered?;
+        self.tell(&rows, &claim.name, budget).await?;
         Ok(answer)
     }
 
@@ -122,13 +113,9 @@ impl Backend for Postgres {
             (&keep_for.map_or(0, millis), Type::INT8),
             (&millis(Queued::OFFER), Type::INT8),
         ];
-        let rows = self
-            .call(&self.statements.release, arguments, budget)
-            .await?;
-        let (release, tell) = reply::released(&rows)?;
-        if tell {
-            self.tell(name, budget).await;
-        }
+        let rows = self.call("release_1", arguments, budget).await?;
+        let release = reply::released(&rows)?;
+        self.tell(&rows, name, budget).await?;
         Ok(release)
     }
 
@@ -143,11 +130,8 @@ impl Backend for Postgres {
             (&client.to_string(), Type::TEXT),
             (&millis(Queued::OFFER), Type::INT8),
         ];
-        let rows = self.call(&self.statements.leave, arguments, budget).await?;
-        if reply::left(&rows)? {
-            self.tell(name, budget).await;
-        }
-        Ok(())
+        let rows = self.call("leave_1", arguments, budget).await?;
+        self.tell(&rows, name, budget).await
     }
 
     async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
@@ -160,25 +144,21 @@ impl Backend for Postgres {
             (&how, Type::TEXT),
             (&millis(Queued::OFFER), Type::INT8),
         ];
-        let rows = self.call(&self.statements.evict, arguments, budget).await?;
-        let (was_held, tell) = reply::evicted(&rows)?;
-        if tell {
-            self.tell(name, budget).await;
-        }
+        let rows = self.call("evict_1", arguments, budget).await?;
+        let was_held = reply::evicted(&rows)?;
+        self.tell(&rows, name, budget).await?;
         Ok(was_held)
     }
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
         let arguments: Arguments<'_> = &[(&name.as_str(), Type::TEXT)];
-        let rows = self
-            .call(&self.statements.inspect, arguments, budget)
-            .await?;
+        let rows = self.call("inspect_1", arguments, budget).await?;
         reply::inspected(&rows, name)
     }
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
         let arguments: Arguments<'_> = &[(&prefix, Type::TEXT)];
-        let rows = self.call(&self.statements.list, arguments, budget).await?;
+        let rows = self.call("list_1", arguments, budget).await?;
         reply::listed(&rows)
     }
 
@@ -190,9 +170,8 @@ impl Backend for Postgres {
         if !self.has_notices {
             return Ok(None);
         }
-        let (address, statements) = (&self.address, &self.statements);
         let limit = self.connect_timeout;
-        let subscribed = notices::subscribe(address, statements, &self.connections, limit).await?;
+        let subscribed = notices::subscribe(&self.address, &self.connections, limit).await?;
         if subscribed.is_none() && !self.has_told_of_pooler.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 store = %self.address,
@@ -218,7 +197,6 @@ impl Backend for Postgres {
         let connections = Connections::connected(&self.address, self.connect_timeout, purpose);
         Ok(Self {
             address: self.address.clone(),
-            statements: self.statements.clone(),
             connections: Arc::new(connections.await?),
             connect_timeout: self.connect_timeout,
             has_notices: self.has_notices,

@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use super::super::address::Address;
 use super::super::failure::Failure;
 use super::connect::{self, GivenUp};
-use super::{BUSY, Connector, OpenConnection, Query};
+use super::{Arguments, BUSY, Connector, OpenConnection, Query};
 use crate::store::budget::Budget;
 use crate::store::connection::{Connection, Driver, HomeRuntime};
 use crate::telemetry::LaneUse;
@@ -72,6 +72,25 @@ impl Connections {
         Ok(Self {
             all: vec![connection],
         })
+    }
+
+    /// Calls one of the store's functions.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the outcome unknown.
+    pub(in super::super) async fn call(
+        &self,
+        function: &str,
+        arguments: Arguments<'_>,
+        budget: Budget,
+        replace_every: Duration,
+    ) -> Result<Vec<Row>, Failure> {
+        let schema = &self.all[0].connector().address.schema;
+        let query = Query {
+            statement: &schema.call(function, arguments.len()),
+            arguments,
+        };
+        self.request(query, budget, replace_every).await
     }
 
     /// Sends one statement and awaits its answer. Retries it within the limit if the server reports that it conflicted

@@ -45,11 +45,14 @@ pub(super) struct Connector {
     pub(super) given_up: Arc<GivenUp>,
 }
 
+/// The arguments of a statement, with their types, so that no statement has to be prepared.
+pub(super) type Arguments<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
+
 /// One statement and its arguments.
 #[derive(Clone, Copy)]
 pub(super) struct Query<'a> {
     pub(super) statement: &'a str,
-    pub(super) arguments: &'a [(&'a (dyn ToSql + Sync), Type)],
+    pub(super) arguments: Arguments<'a>,
 }
 
 /// An open connection.

@@ -7,7 +7,6 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 
 use super::super::address::Address;
-use super::super::connection::Query;
 use super::super::connection::connections::Connections;
 use super::super::failure::Failure;
 use super::super::{Postgres, REPLACE_EVERY, reply};
@@ -39,11 +38,8 @@ impl Postgres {
 
     /// Asks a server about itself, and remembers the longest ttl.
     async fn survey(&self, connections: &Connections, budget: Budget) -> Result<Findings, Failure> {
-        let query = Query {
-            statement: &self.statements.survey,
-            arguments: &[],
-        };
-        let rows = connections.request(query, budget, REPLACE_EVERY).await?;
+        let rows = connections.call("survey_1", &[], budget, REPLACE_EVERY);
+        let rows = rows.await?;
         let facts = Findings {
             told: reply::surveyed(&rows)?,
             wall_clock_us: wall_clock_us(),

@@ -30,26 +30,30 @@ pub(in super::super) enum Letter {
     Locked,
 }
 
-/// Parses the reply of `acquire_1`, and whether notices must be sent.
-pub(in super::super) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Failure> {
+/// Returns whether the reply says that notices must be sent.
+pub(in super::super) fn tells(rows: &[Row]) -> Result<bool, Failure> {
+    get(only(rows)?, "tell")
+}
+
+/// Parses the reply of `acquire_1`.
+pub(in super::super) fn acquired(rows: &[Row], name: &Name) -> Result<Answer, Failure> {
     let row = only(rows)?;
     let detail = || Ok::<_, Failure>(get::<Option<String>>(row, "detail")?.unwrap_or_default());
-    let answer = match get(row, "outcome")? {
+    match get(row, "outcome")? {
         "granted" => {
             let token = token(row)?.ok_or_else(|| odd(row))?;
-            Answer::Granted(Grant::new(token))
+            Ok(Answer::Granted(Grant::new(token)))
         }
         "held" => {
             let mut held = held(row, name.clone())?;
             let ahead: Option<i64> = get(row, "ahead")?;
             held.ahead = ahead.and_then(|ahead| usize::try_from(ahead).ok());
-            Answer::Held(Box::new(held))
+            Ok(Answer::Held(Box::new(held)))
         }
-        "invalid" => return Err(invalid(detail()?)),
-        "broken" => return Err(Failure::Exhausted(detail()?)),
-        _ => return Err(odd(row)),
-    };
-    Ok((answer, get(row, "tell")?))
+        "invalid" => Err(invalid(detail()?)),
+        "broken" => Err(Failure::Exhausted(detail()?)),
+        _ => Err(odd(row)),
+    }
 }
 
 /// Tells the one refusal that a store remembers from the others.
@@ -85,31 +89,24 @@ pub(in super::super) fn renewed(rows: &[Row], count: usize) -> Result<RenewedBat
     }
 }
 
-/// Parses the reply of `release_1`, and whether notices must be sent.
-pub(in super::super) fn released(rows: &[Row]) -> Result<(Release, bool), Failure> {
+/// Parses the reply of `release_1`.
+pub(in super::super) fn released(rows: &[Row]) -> Result<Release, Failure> {
     let row = only(rows)?;
-    let release = match get(row, "outcome")? {
-        "released" => Release::Released,
-        "not_held" => Release::NotHeld,
-        _ => return Err(odd(row)),
-    };
-    Ok((release, get(row, "tell")?))
+    match get(row, "outcome")? {
+        "released" => Ok(Release::Released),
+        "not_held" => Ok(Release::NotHeld),
+        _ => Err(odd(row)),
+    }
 }
 
-/// Parses the reply of `leave_1`: whether notices must be sent.
-pub(in super::super) fn left(rows: &[Row]) -> Result<bool, Failure> {
-    get(only(rows)?, "tell")
-}
-
-/// Parses the reply of `evict_1`: whether any holder had the name, and whether notices must be sent.
-pub(in super::super) fn evicted(rows: &[Row]) -> Result<(bool, bool), Failure> {
+/// Parses the reply of `evict_1`: whether any holder had the name.
+pub(in super::super) fn evicted(rows: &[Row]) -> Result<bool, Failure> {
     let row = only(rows)?;
-    let was_held = match get(row, "outcome")? {
-        "evicted" => true,
-        "not_held" => false,
-        _ => return Err(odd(row)),
-    };
-    Ok((was_held, get(row, "tell")?))
+    match get(row, "outcome")? {
+        "evicted" => Ok(true),
+        "not_held" => Ok(false),
+        _ => Err(odd(row)),
+    }
 }
 
 /// Parses the reply of `inspect_1`.

@@ -1,4 +1,4 @@
-//! The schema, a name space of its own for leases, and the statements that call its functions.
+//! The schema, a name space of its own for leases, and the statement that calls one of its functions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,21 +15,6 @@ const MAX_BYTES: usize = 63;
 /// The name of a schema, unquoted.
 #[derive(Clone, PartialEq, Eq)]
 pub(in super::super) struct Schema(Arc<str>);
-
-/// The statement of each operation.
-#[derive(Debug)]
-pub(in super::super) struct Statements {
-    pub(in super::super) acquire: String,
-    pub(in super::super) renew: String,
-    pub(in super::super) release: String,
-    pub(in super::super) leave: String,
-    pub(in super::super) evict: String,
-    pub(in super::super) inspect: String,
-    pub(in super::super) list: String,
-    pub(in super::super) wait: String,
-    pub(in super::super) tell: String,
-    pub(in super::super) survey: String,
-}
 
 impl Schema {
     pub(in super::super) const DEFAULT: &str = "leasehold";
@@ -67,24 +52,11 @@ impl Schema {
             .replace("{max_ttl_ms_again}", &again)
     }
 
-    pub(in super::super) fn statements(&self) -> Statements {
-        let call = |function: &str, arguments: usize| {
-            let places: Vec<_> = (1..=arguments).map(|place| format!("${place}")).collect();
-            let schema = self.quoted();
-            format!("SELECT * FROM {schema}.{function}({})", places.join(", "))
-        };
-        Statements {
-            acquire: call("acquire_1", 9),
-            renew: call("renew_1", 4),
-            release: call("release_1", 4),
-            leave: call("leave_1", 3),
-            evict: call("evict_1", 3),
-            inspect: call("inspect_1", 1),
-            list: call("list_1", 1),
-            wait: call("await_1", 1),
-            tell: call("tell_1", 1),
-            survey: call("survey_1", 0),
-        }
+    /// Returns the statement that calls a function with this many arguments.
+    pub(in super::super) fn call(&self, function: &str, arguments: usize) -> String {
+        let places: Vec<_> = (1..=arguments).map(|place| format!("${place}")).collect();
+        let schema = self.quoted();
+        format!("SELECT * FROM {schema}.{function}({})", places.join(", "))
     }
 }
 
@@ -130,8 +102,8 @@ mod tests {
             !sql.contains("{schema") && !sql.contains("{max"),
             "filled in"
         );
-        let acquire = schema.statements().acquire;
-        assert!(acquire.contains("\"o'd\"\"d\".acquire_1($1"), "{acquire}");
+        let inspect = schema.call("inspect_1", 2);
+        assert_eq!(inspect, "SELECT * FROM \"o'd\"\"d\".inspect_1($1, $2)");
     }
 
     #[test]
