@@ -40,6 +40,9 @@ impl Zookeeper {
                 return Renewed::new(batch.iter().map(unknown).collect());
             }
         };
+        if let Some(ttl) = batch.iter().map(|renewal| renewal.ttl).min() {
+            session.hurry(ttl);
+        }
         let mut batch = RenewalBatch {
             store: self,
             session: &session,

@@ -16,6 +16,8 @@ pub(super) mod sessions;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -31,10 +33,12 @@ use super::protocol::wire::{
 };
 
 /// How often a connection is looked after.
-const TICK: Duration = Duration::from_millis(125);
+pub(super) const TICK: Duration = Duration::from_millis(125);
 /// How many ticks a server may be silent before it is left for another one: a second. Half of them without a word have
 /// the server asked for one.
 pub(super) const SILENT: u32 = 8;
+/// The same if a lease has a ttl of two seconds or less: half a second.
+pub(super) const SILENT_LEAST: u32 = 4;
 /// The same for servers that were slow: their writes may take that long. Four seconds.
 pub(super) const SILENT_MOST: u32 = 32;
 /// After how many ticks a connection has shown that its server is not slow: three seconds.
@@ -89,6 +93,10 @@ pub(super) struct ServerConnection {
     age: u32,
     /// For how many ticks the server has been silent.
     quiet: u32,
+    /// For how many ticks it may be, as was so when the silence began: half of them are left after the question.
+    limit: u32,
+    /// The same for a server that was tried.
+    silent: Arc<AtomicU32>,
 }
 
 /// The caller of a request; none waits for the answer to the end of a session.
@@ -113,11 +121,13 @@ impl ServerConnection {
         }
         let (sender, requests) = mpsc::channel(QUEUE);
         let ended = CancellationToken::new();
+        let silent = Arc::new(AtomicU32::new(SILENT));
         let line = Line {
             id: granted.id,
             timeout: granted.timeout(),
             is_owned: login.is_some(),
             requests: sender,
+            silent: silent.clone(),
             ended: ended.clone(),
         };
         let login = login.map(|login| Frame::login(login).numbered(LOGGED_IN));
@@ -133,6 +143,8 @@ impl ServerConnection {
             watches: HashMap::new(),
             age: 0,
             quiet: 0,
+            limit: SILENT,
+            silent,
         };
         Ok(Some((line, connection)))
     }
@@ -207,13 +219,19 @@ impl ServerConnection {
 
     /// Asks a server that is silent for a word, and gives up one that stays silent.
     fn tick(&mut self, silent: u32) -> Result<(), End> {
+        if self.quiet == 0 {
+            self.limit = if self.is_tried() {
+                self.silent.load(Ordering::Relaxed)
+            } else {
+                silent
+            };
+        }
         self.age += 1;
         self.quiet += 1;
-        let silent = if self.is_tried() { SILENT } else { silent };
-        if self.quiet >= silent {
+        if self.quiet >= self.limit {
             return Err(End::Lost);
         }
-        if self.quiet == silent / 2 {
+        if self.quiet == self.limit / 2 {
             self.outbox
                 .extend(Frame::request(code::PING).numbered(PONG));
         }
