@@ -45,6 +45,8 @@ pub(super) use self::thread::Driver;
 use super::budget::Budget;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use crate::clock::Instant;
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+use crate::error::ErrorKind;
 use crate::future::shielded;
 use crate::telemetry::ConnectionGauge;
 
@@ -71,17 +73,32 @@ pub(super) trait Connect: Clone + Send + Sync + 'static {
 }
 
 /// The reason for which there is no connection, apart from what the servers said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unconnected {
     /// The store was closed by its owner.
+    #[error("closed")]
     Closed,
     /// None was made within the caller's limit.
+    #[error("no connection in time")]
     Late,
     /// The runtime on which it was being made has ended.
+    #[error("the runtime that was connecting ended")]
     Abandoned,
     /// The store's thread could not be started.
     #[cfg(any(feature = "postgres", feature = "zookeeper"))]
+    #[error("the thread that drives the connections did not start")]
     NoThread,
+}
+
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+impl Unconnected {
+    pub(super) const fn kind(self) -> ErrorKind {
+        match self {
+            Self::Closed => ErrorKind::Closed,
+            Self::Late => ErrorKind::TimedOut,
+            Self::Abandoned | Self::NoThread => ErrorKind::Unavailable,
+        }
+    }
 }
 
 /// The step that follows the end of a connection.

@@ -19,6 +19,7 @@ use super::failure::Failure;
 use super::protocol::schema::Schema;
 use crate::error::Error;
 use crate::store::Tls;
+use crate::store::connection::Unconnected;
 use crate::store::server_url::{Reason, ServerUrl, read_host};
 
 /// After how long without traffic the connection is probed, so that no router on the way forgets it.
@@ -159,7 +160,7 @@ impl Address {
                 Ok(Handshake::new(config, tls))
             }
             Ok(Err(error)) => Err(Failure::Certificates(format!("{error:#}"))),
-            Err(_) => Err(Failure::Abandoned),
+            Err(_) => Err(Unconnected::Abandoned.into()),
         }
     }
 }

@@ -18,12 +18,9 @@ use crate::store::connection::Unconnected;
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(in crate::store) enum Failure {
-    /// The store was closed by its owner.
-    #[error("closed")]
-    Closed,
-    /// No connection was made within the limit. Nothing was sent.
-    #[error("no connection in time")]
-    NotReached,
+    /// There was no connection. Nothing was sent.
+    #[error(transparent)]
+    Unconnected(#[from] Unconnected),
     /// No reply arrived within the limit. The request may have been carried out.
     #[error("no answer in time")]
     Silent,
@@ -42,12 +39,6 @@ pub(in crate::store) enum Failure {
     /// A certificate file cannot be used. It could when the store was made, so the file is probably being replaced.
     #[error("{0}")]
     Certificates(String),
-    /// The runtime on which the connection was being made has ended.
-    #[error("the runtime that was connecting ended")]
-    Abandoned,
-    /// The thread that drives connections could not be started. Nothing was sent.
-    #[error("the thread that drives the connections did not start")]
-    NoThread,
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused {
@@ -91,17 +82,6 @@ const READ_ONLY: &str = "does not allow writes";
 const NO_LINEAGE: &str = "LH001";
 /// The command that makes the tables, for messages.
 const INIT: &str = "run `leasehold init --store URL`";
-
-impl From<Unconnected> for Failure {
-    fn from(why: Unconnected) -> Self {
-        match why {
-            Unconnected::Closed => Self::Closed,
-            Unconnected::Late => Self::NotReached,
-            Unconnected::Abandoned => Self::Abandoned,
-            Unconnected::NoThread => Self::NoThread,
-        }
-    }
-}
 
 impl Failure {
     /// Returns whether the connection is unusable.
@@ -186,11 +166,9 @@ impl Failure {
 impl Failing for Failure {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Closed => ErrorKind::Closed,
-            Self::Silent | Self::NotReached => ErrorKind::TimedOut,
-            Self::Abandoned | Self::NoThread | Self::Certificates(_) | Self::Unreplicated => {
-                ErrorKind::Unavailable
-            }
+            Self::Unconnected(why) => why.kind(),
+            Self::Silent => ErrorKind::TimedOut,
+            Self::Certificates(_) | Self::Unreplicated => ErrorKind::Unavailable,
             Self::Ended | Self::GivenUp => ErrorKind::Unavailable,
             Self::Unsent(cause) | Self::Broken(cause) => cause.kind,
             Self::Refused { code, text, .. } => postgres_codes::kind(&code.0, text),
@@ -201,9 +179,8 @@ impl Failing for Failure {
 
     fn sent(&self) -> Sent {
         match self {
-            Self::Closed | Self::NotReached | Self::Unsent(_) => Sent::Never,
+            Self::Unconnected(_) | Self::Unsent(_) | Self::Certificates(_) => Sent::Never,
             Self::Ended | Self::GivenUp => Sent::Never,
-            Self::Abandoned | Self::NoThread | Self::Certificates(_) => Sent::Never,
             Self::Refused {
                 is_unsent: true, ..
             } => Sent::Never,
@@ -412,7 +389,7 @@ mod tests {
             *is_unsent = true;
         }
         assert_eq!(unconnected.sent(), Sent::Never);
-        assert_eq!(Failure::NotReached.sent(), Sent::Never);
+        assert_eq!(Failure::from(Unconnected::Late).sent(), Sent::Never);
         assert_eq!(Failure::Silent.sent(), Sent::Perhaps);
         assert_eq!(Failure::Unreplicated.sent(), Sent::Perhaps);
     }

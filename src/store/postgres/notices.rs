@@ -24,6 +24,7 @@ use super::{REPLACE_EVERY, reply};
 use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::budget::Budget;
+use crate::store::connection::Unconnected;
 use crate::store::subscription::{Pauses, Subscription, Wanted};
 use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse};
@@ -70,7 +71,7 @@ pub(super) async fn subscribe(
     limit: Duration,
 ) -> Result<Option<Subscription>, Failure> {
     if connections.is_closed() {
-        return Err(Failure::Closed);
+        return Err(Unconnected::Closed.into());
     }
     let started = Subscription::start(async |wanted| {
         let listener = Listener {

@@ -16,6 +16,7 @@ use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::backend::Backend;
 use crate::store::budget::Budget;
+use crate::store::connection::Unconnected;
 use crate::store::{
     Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Queued, Release,
     Renewal, Renewed,
@@ -191,7 +192,7 @@ impl Backend for Postgres {
 
     async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
         if self.connections.is_closed() {
-            return Err(Failure::Closed);
+            return Err(Unconnected::Closed.into());
         }
         let purpose = (purpose == Purpose::Watchdog).then_some(LaneUse::Watchdog);
         let connections = Connections::connected(&self.address, self.connect_timeout, purpose);

@@ -9,18 +9,12 @@ use crate::store::connection::Unconnected;
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(in crate::store) enum Failure {
-    /// This store was closed by its owner.
-    #[error("closed")]
-    Closed,
+    /// There was no connection. Nothing was sent.
+    #[error(transparent)]
+    Unconnected(#[from] Unconnected),
     /// No connection to a server within the limit. Nothing was sent. Says why the last one was not made, after a colon.
     #[error("no connection to a server in time{0}")]
     NotReached(String),
-    /// The runtime on which the session was to live has ended. Nothing was sent.
-    #[error("the runtime of the session ended")]
-    Abandoned,
-    /// The thread that drives sessions could not be started. Nothing was sent.
-    #[error("no thread for the session")]
-    NoThread,
     /// Too many requests were before this one. Nothing was sent.
     #[error("too many requests in flight")]
     Busy,
@@ -73,17 +67,6 @@ const OUTAGES: &[(i32, &str)] = &[
     (-127, "the server has too much to do"),
 ];
 
-impl From<Unconnected> for Failure {
-    fn from(why: Unconnected) -> Self {
-        match why {
-            Unconnected::Closed => Self::Closed,
-            Unconnected::Late => Self::NotReached(String::new()),
-            Unconnected::Abandoned => Self::Abandoned,
-            Unconnected::NoThread => Self::NoThread,
-        }
-    }
-}
-
 impl Failure {
     /// Makes the failure of an error of the protocol.
     pub(super) fn of(error: i32) -> Self {
@@ -105,10 +88,8 @@ impl Failure {
     /// Returns the kind of error, and how far the request came.
     fn judged(&self) -> (ErrorKind, Sent) {
         match self {
-            Self::Closed => (ErrorKind::Closed, Sent::Never),
-            Self::NotReached(_) | Self::Abandoned | Self::NoThread => {
-                (ErrorKind::Unavailable, Sent::Never)
-            }
+            Self::Unconnected(why) => (why.kind(), Sent::Never),
+            Self::NotReached(_) => (ErrorKind::Unavailable, Sent::Never),
             Self::Broken(_) => (ErrorKind::Unavailable, Sent::Perhaps),
             Self::Busy => (ErrorKind::TimedOut, Sent::Never),
             Self::Silent => (ErrorKind::TimedOut, Sent::Perhaps),
@@ -169,7 +150,7 @@ mod tests {
     #[test]
     fn each_failure_tells_what_to_do() {
         for (failure, kind, sent) in [
-            (Failure::Closed, ErrorKind::Closed, Sent::Never),
+            (Unconnected::Closed.into(), ErrorKind::Closed, Sent::Never),
             (
                 Failure::NotReached(String::new()),
                 ErrorKind::Unavailable,

@@ -178,10 +178,6 @@ impl Zookeeper {
             role: Role::User,
         })
     }
-
-    fn remembered(&self) -> MutexGuard<'_, Remembered> {
-        self.shared.remembered()
-    }
 }
 
 impl Shared {

@@ -28,6 +28,7 @@ use super::look::read_millis;
 use super::protocol::tree::{Children, Kind};
 use crate::name::Name;
 use crate::store::budget::Budget;
+use crate::store::connection::Unconnected;
 use crate::store::hints::Teller;
 use crate::store::subscription::{Subscription, Wanted};
 use crate::store::{Notice, Queued, Topic};
@@ -82,7 +83,8 @@ struct Plan {
 /// Makes the session and begins to follow topics. The tasks are on the thread that has the session, so that no look at
 /// a name wakes another one.
 pub(super) async fn subscribe(shared: &Arc<Shared>) -> Result<Subscription, Failure> {
-    let runtime = shared.driver.handle().map_err(|_| Failure::NoThread)?;
+    let runtime = shared.driver.handle();
+    let runtime = runtime.map_err(|_| Unconnected::NoThread)?;
     shared.waiting.session(Budget::new(LIMIT)).await?;
     let started = Subscription::start(async |wanted| {
         let follower = Follower {

@@ -56,7 +56,8 @@ impl Zookeeper {
         let outcomes = batch.outcomes.into_iter();
         let outcomes = outcomes.map(|outcome| outcome.unwrap_or(Outcome::Refused));
         // After a change of leaders the two clocks cannot be compared.
-        let time = (batch.server_time).filter(|_| self.remembered().is_settled(Boottime.now()));
+        let time =
+            (batch.server_time).filter(|_| self.shared.remembered().is_settled(Boottime.now()));
         Renewed::new(outcomes.collect()).at(time)
     }
 }
@@ -85,13 +86,13 @@ impl RenewalBatch<'_> {
         let now = Boottime.now();
         let mut strange = Vec::new();
         for (index, renewal) in self.renewals.iter().enumerate() {
-            let lease = self.store.remembered().lease(renewal.holder);
+            let lease = self.store.shared.remembered().lease(renewal.holder);
             match lease {
                 Some(lease) if lease.token != renewal.token => {
                     self.outcomes[index] = Some(Outcome::Refused);
                 }
                 Some(lease) if lease.has_run_out(now) => {
-                    self.store.remembered().forget(renewal.holder);
+                    self.store.shared.remembered().forget(renewal.holder);
                     self.outcomes[index] = Some(Outcome::Refused);
                 }
                 Some(_) => {}
@@ -114,7 +115,7 @@ impl RenewalBatch<'_> {
             Ok((_, false)) => Some(Outcome::Refused),
             Ok(((data, stat), true)) => {
                 let ttl = read_millis(&data).unwrap_or(renewal.ttl);
-                let mut remembered = self.store.remembered();
+                let mut remembered = self.store.shared.remembered();
                 let left = remembered.left(&renewal.name, stat.stamp, ttl, Boottime.now());
                 (left == Left::Over).then_some(Outcome::Refused)
             }
@@ -178,7 +179,7 @@ impl RenewalBatch<'_> {
             Err(failure) => return self.failed(index, failure).await,
         };
         let (renewal, now) = (&self.renewals[index], Boottime.now());
-        let mut remembered = self.store.remembered();
+        let mut remembered = self.store.shared.remembered();
         remembered.clock.hear(stat.stamp, now);
         remembered.renewed(renewal.holder, renewal.ttl, now);
         self.server_time = self.server_time.max(Some(stat.stamp.since_1970()));

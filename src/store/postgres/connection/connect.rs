@@ -18,7 +18,7 @@ use super::super::address::Address;
 use super::super::failure::Failure;
 use super::tls::{Encrypted, Handshake};
 use crate::clock::{Boottime, Clock, Instant};
-use crate::store::connection::{HEAD_START, best, first_of, is_transient};
+use crate::store::connection::{HEAD_START, Unconnected, best, first_of, is_transient};
 
 /// This many connections to one server may be given up, with their end not seen, before the next one has to wait.
 const GIVEN_UP: usize = 2;
@@ -124,7 +124,7 @@ pub(in super::super) async fn open(
     let handshake = timeout(limit, address.handshake()).await;
     let walk = Walk {
         address,
-        handshake: handshake.map_err(|_| Failure::NotReached)??,
+        handshake: handshake.map_err(|_| Unconnected::Late)??,
         limit,
         given_up,
         last: address.last_server(),
@@ -133,8 +133,8 @@ pub(in super::super) async fn open(
     hosts.sort_by_key(|host| walk.last.as_ref().is_none_or(|last| last.host != *host));
     let opened = first_of(hosts.into_iter().map(|host| walk.host(host))).await;
     // The one that is down may be the primary.
-    let opened =
-        opened.map_err(|failures| best(failures, is_transient).unwrap_or(Failure::NotReached))?;
+    let late = Unconnected::Late;
+    let opened = opened.map_err(|failures| best(failures, is_transient).unwrap_or(late.into()))?;
     address.remember(&opened.server);
     Ok(opened)
 }
@@ -173,7 +173,7 @@ impl Walk<'_> {
         // What a server says counts for more than that nothing answers at its other address.
         opened.map_err(|failures| {
             let best = best(failures, |failure| !is_transient(failure));
-            best.unwrap_or(Failure::NotReached)
+            best.unwrap_or(Unconnected::Late.into())
         })
     }
 
@@ -183,7 +183,7 @@ impl Walk<'_> {
             return Ok(vec![None]);
         }
         let found = timeout(self.limit, lookup_host((name.as_str(), *port))).await;
-        let found = found.map_err(|_| Failure::NotReached)?;
+        let found = found.map_err(|_| Unconnected::Late)?;
         let found = found.map_err(|error| Failure::unknown_host(&error))?;
         let found: Vec<_> = found.map(|address| Some(address.ip())).collect();
         Ok(found)
@@ -205,7 +205,7 @@ impl Walk<'_> {
         }
         config.target_session_attrs(attributes);
         let made = timeout(self.limit, config.connect(self.handshake.clone())).await;
-        let made = made.map_err(|_| Failure::NotReached)?;
+        let made = made.map_err(|_| Unconnected::Late)?;
         let (client, connection) = made.map_err(|error| Failure::unmade(&error))?;
         Ok(Opened {
             client,

@@ -17,7 +17,7 @@ use super::connector::{CONNECT_TIMEOUT, Connector, LastFailure};
 use super::session::Session;
 use crate::store;
 use crate::store::budget::Budget;
-use crate::store::connection::{Connection, HomeRuntime};
+use crate::store::connection::{Connection, HomeRuntime, Unconnected};
 use crate::telemetry::{ConnectionGauge, LaneUse};
 
 /// How many claims and releases may be under way at once, so that renewals never queue behind more.
@@ -59,7 +59,9 @@ impl KeptSession {
     pub(in super::super) async fn session(&self, budget: Budget) -> Result<Session, Failure> {
         match self.connection.open(budget).await {
             Ok(line) => Ok(Session { line, budget }),
-            Err(Failure::NotReached(_)) => Err(self.last_failure.failure()),
+            Err(Failure::NotReached(_) | Failure::Unconnected(Unconnected::Late)) => {
+                Err(self.last_failure.failure())
+            }
             Err(failure) => Err(failure),
         }
     }
@@ -71,7 +73,7 @@ impl KeptSession {
     ) -> Result<SemaphorePermit<'_>, Failure> {
         match timeout(budget.left(), self.permits.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) => Err(Failure::Closed),
+            Ok(Err(_)) => Err(Unconnected::Closed.into()),
             Err(_) => Err(Failure::Busy),
         }
     }
@@ -100,7 +102,7 @@ impl Zookeeper {
         let waiting = || self.shared.waiting.clone();
         match &self.role {
             Role::Watchdog(kept) => Ok(kept.clone()),
-            _ if self.shared.is_closed.load(Ordering::Relaxed) => Err(Failure::Closed),
+            _ if self.shared.is_closed.load(Ordering::Relaxed) => Err(Unconnected::Closed.into()),
             Role::Waiting => Ok(waiting()),
             Role::User => {
                 let leases = self.shared.leases.lock();
@@ -113,13 +115,14 @@ impl Zookeeper {
     pub(in super::super) async fn session(&self, budget: Budget) -> Result<Session, Failure> {
         let (kept, waiting) = (self.kept()?, &self.shared.waiting);
         match kept.session(budget).await {
+            session if Arc::ptr_eq(&kept, waiting) => session,
             // The watchdog ended without closing its handle: its session ends with it.
-            Err(Failure::Abandoned) if !Arc::ptr_eq(&kept, waiting) => {
+            Err(Failure::Unconnected(Unconnected::Abandoned)) => {
                 *self.shared.leases.lock() = None;
                 waiting.session(budget).await
             }
             // It was closed after it was taken from the slot.
-            Err(Failure::Closed) if !Arc::ptr_eq(&kept, waiting) => waiting.session(budget).await,
+            Err(Failure::Unconnected(Unconnected::Closed)) => waiting.session(budget).await,
             session => session,
         }
     }
@@ -140,7 +143,7 @@ impl Zookeeper {
         purpose: store::Purpose,
     ) -> Result<Self, Failure> {
         if self.shared.is_closed.load(Ordering::Relaxed) {
-            return Err(Failure::Closed);
+            return Err(Unconnected::Closed.into());
         }
         let role = match purpose {
             store::Purpose::Watchdog => Role::Watchdog(self.shared.leases()),
