@@ -18,7 +18,8 @@ use super::super::address::Address;
 use super::super::failure::Failure;
 use super::super::protocol::wire::Granted;
 use super::session::Line;
-use super::{End, SILENT, SILENT_MOST, ServerConnection};
+use super::silence;
+use super::{End, ServerConnection};
 use crate::clock::{Boottime, Clock};
 use crate::store::connection::{AfterEnd, Connect, Driven};
 
@@ -40,7 +41,7 @@ pub(in super::super) struct Connector {
     /// The servers, in the order in which they are tried. One that was left, or that did not answer, goes to the end: a
     /// server that hangs is tried again only after all others.
     servers: VecDeque<String>,
-    /// For how many ticks the next server may be silent.
+    /// For how many ticks the next server may be silent at first.
     silent: u32,
     pub(super) last_failure: LastFailure,
 }
@@ -68,7 +69,7 @@ impl Connector {
             session_timeout,
             resumed: None,
             servers: servers.into(),
-            silent: SILENT,
+            silent: silence::USUAL,
             last_failure: LastFailure::default(),
         }
     }
@@ -106,7 +107,8 @@ impl Connector {
         let timeout_ms = i32::try_from(self.session_timeout.as_millis()).unwrap_or(i32::MAX);
         loop {
             let resumed = self.resumed.as_ref();
-            let made = ServerConnection::make(server, timeout_ms, resumed, self.address.login());
+            let login = self.address.login();
+            let made = ServerConnection::make(server, timeout_ms, resumed, login, self.silent);
             let failed = match timeout(limit, made).await {
                 Ok(Ok(Some(made))) => return Some(made),
                 Ok(Ok(None)) if self.resumed.take().is_some() => continue,
@@ -138,7 +140,7 @@ impl Connect for Connector {
     type Failure = Failure;
 
     async fn connect(&mut self) -> Result<(Line, ServerConnection), Failure> {
-        if self.silent == SILENT_MOST {
+        if self.silent == silence::MOST {
             // It was lost again and again.
             tokio::time::sleep(PAUSE).await;
         }
@@ -147,14 +149,10 @@ impl Connect for Connector {
     }
 
     async fn drive(&mut self, mut connection: ServerConnection, driven: &Driven<Self>) -> AfterEnd {
-        let end = connection.serve(self.silent, driven.closing()).await;
+        let end = connection.serve(driven.closing()).await;
         tracing::debug!(store = %self.address, ?end, "connection ended");
         self.servers.rotate_left(1);
-        self.silent = if connection.is_tried() {
-            SILENT
-        } else {
-            (2 * self.silent).min(SILENT_MOST)
-        };
+        self.silent = connection.silent_of_next();
         self.resumed = match end {
             End::Lost => Some(connection.granted),
             End::Expired => None,

@@ -12,13 +12,11 @@
 pub(super) mod connector;
 pub(super) mod session;
 pub(super) mod sessions;
+mod silence;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,22 +25,12 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::session::Line;
+use self::silence::{Due, Patience, Silence, TICK};
 use super::failure::Failure;
 use super::protocol::wire::{
     self, Frame, Granted, Header, LOGGED_IN, NOTIFICATION, PONG, Reader, code,
 };
 
-/// How often a connection is looked after.
-pub(super) const TICK: Duration = Duration::from_millis(125);
-/// How many ticks a server may be silent before it is left for another one: a second. Half of them without a word have
-/// the server asked for one.
-pub(super) const SILENT: u32 = 8;
-/// The same if a lease has a ttl of two seconds or less: half a second.
-pub(super) const SILENT_LEAST: u32 = 4;
-/// The same for servers that were slow: their writes may take that long. Four seconds.
-pub(super) const SILENT_MOST: u32 = 32;
-/// After how many ticks a connection has shown that its server is not slow: three seconds.
-const PROBATION: u32 = 24;
 /// How many bytes wait to be sent before no further request is taken.
 const OUTBOX: usize = 64 << 10;
 /// How many requests wait to be sent before their callers have to wait. Their number is bounded by the session's
@@ -89,26 +77,21 @@ pub(super) struct ServerConnection {
     /// Each with the number of its request.
     unanswered: VecDeque<(i32, AwaitedReply)>,
     watches: HashMap<String, Vec<oneshot::Sender<()>>>,
-    /// How many ticks ago it was made.
-    age: u32,
-    /// For how many ticks the server has been silent.
-    quiet: u32,
-    /// For how many ticks it may be, as was so when the silence began: half of them are left after the question.
-    limit: u32,
-    /// The same for a server that was tried.
-    silent: Arc<AtomicU32>,
+    silence: Silence,
 }
 
 /// The caller of a request; none waits for the answer to the end of a session.
 type AwaitedReply = Option<(oneshot::Sender<Result<Vec<u8>, Failure>>, Option<NodeWatch>)>;
 
 impl ServerConnection {
-    /// Connects to a server, and asks for a session or for this one. `Ok(None)` says that it has ended.
+    /// Connects to a server, and asks for a session or for this one. `Ok(None)` says that it has ended. At first the
+    /// server may be `silent` for so many ticks.
     pub(super) async fn make(
         server: SocketAddr,
         timeout_ms: i32,
         resumed: Option<&Granted>,
         login: Option<&str>,
+        silent: u32,
     ) -> io::Result<Option<(Line, Self)>> {
         let mut stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
@@ -121,13 +104,13 @@ impl ServerConnection {
         }
         let (sender, requests) = mpsc::channel(QUEUE);
         let ended = CancellationToken::new();
-        let silent = Arc::new(AtomicU32::new(SILENT));
+        let patience = Patience::new();
         let line = Line {
             id: granted.id,
             timeout: granted.timeout(),
             is_owned: login.is_some(),
             requests: sender,
-            silent: silent.clone(),
+            patience: patience.clone(),
             ended: ended.clone(),
         };
         let login = login.map(|login| Frame::login(login).numbered(LOGGED_IN));
@@ -141,16 +124,13 @@ impl ServerConnection {
             number: 0,
             unanswered: VecDeque::new(),
             watches: HashMap::new(),
-            age: 0,
-            quiet: 0,
-            limit: SILENT,
-            silent,
+            silence: Silence::new(silent, patience),
         };
         Ok(Some((line, connection)))
     }
 
     /// Sends requests until the connection ends, or until it is told to close the session.
-    pub(super) async fn serve(&mut self, silent: u32, closing: &CancellationToken) -> End {
+    pub(super) async fn serve(&mut self, closing: &CancellationToken) -> End {
         let mut is_closing = false;
         let mut ticks = ticks();
         let end = loop {
@@ -172,7 +152,7 @@ impl ServerConnection {
                 _ = ticks.tick() => SocketEvent::Tick,
             };
             is_closing |= matches!(event, SocketEvent::Closing);
-            if let Err(end) = self.handle(event, silent) {
+            if let Err(end) = self.handle(event) {
                 break end;
             }
         };
@@ -184,15 +164,15 @@ impl ServerConnection {
         end
     }
 
-    /// Returns whether the server has shown that it answers in time.
-    pub(super) const fn is_tried(&self) -> bool {
-        self.age >= PROBATION
+    /// Returns for how many ticks the server of the next connection may be silent at first.
+    pub(super) fn silent_of_next(&self) -> u32 {
+        self.silence.first_of_next()
     }
 
-    fn handle(&mut self, event: SocketEvent, silent: u32) -> Result<(), End> {
+    fn handle(&mut self, event: SocketEvent) -> Result<(), End> {
         match event {
             SocketEvent::Read => {
-                self.quiet = 0;
+                self.silence.end();
                 self.take_replies()
             }
             SocketEvent::Written(count) => {
@@ -212,30 +192,17 @@ impl ServerConnection {
                 self.send(Frame::request(code::CLOSE), None);
                 Ok(())
             }
-            SocketEvent::Tick => self.tick(silent),
+            SocketEvent::Tick => match self.silence.tick() {
+                Due::Nothing => Ok(()),
+                Due::Ask => {
+                    let ping = Frame::request(code::PING).numbered(PONG);
+                    self.outbox.extend(ping);
+                    Ok(())
+                }
+                Due::Leave => Err(End::Lost),
+            },
             SocketEvent::Lost => Err(End::Lost),
         }
-    }
-
-    /// Asks a server that is silent for a word, and gives up one that stays silent.
-    fn tick(&mut self, silent: u32) -> Result<(), End> {
-        if self.quiet == 0 {
-            self.limit = if self.is_tried() {
-                self.silent.load(Ordering::Relaxed)
-            } else {
-                silent
-            };
-        }
-        self.age += 1;
-        self.quiet += 1;
-        if self.quiet >= self.limit {
-            return Err(End::Lost);
-        }
-        if self.quiet == self.limit / 2 {
-            self.outbox
-                .extend(Frame::request(code::PING).numbered(PONG));
-        }
-        Ok(())
     }
 
     fn push(&mut self, request: WireRequest) {

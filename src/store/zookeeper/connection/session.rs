@@ -1,7 +1,6 @@
 //! One session over one connection, and the few requests that this store sends.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -11,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::super::failure::Failure;
 use super::super::protocol::stamp::Stamp;
 use super::super::protocol::wire::{Frame, Reader, code};
-use super::{NodeWatch, SILENT, SILENT_LEAST, TICK, WireRequest};
+use super::silence::Patience;
+use super::{NodeWatch, WireRequest};
 use crate::future::shielded;
 use crate::store::budget::Budget;
 
@@ -28,8 +28,7 @@ pub(in super::super) struct Line {
     /// Says whether nodes belong to the user of the login.
     pub(super) is_owned: bool,
     pub(super) requests: mpsc::Sender<WireRequest>,
-    /// For how many ticks the server may be silent once it was tried.
-    pub(super) silent: Arc<AtomicU32>,
+    pub(super) patience: Patience,
     /// Cancelled when the connection has ended.
     pub(super) ended: CancellationToken,
 }
@@ -96,12 +95,9 @@ impl Session {
         self.line.timeout
     }
 
-    /// Has the server left once it is silent for a quarter of this ttl, if that is sooner than before: a lease with this
-    /// ttl is then renewed through another server well before its deadline.
+    /// Has a silent server left in time for a lease with this ttl.
     pub(in super::super) fn hurry(&self, ttl: Duration) {
-        let ticks = (ttl / 4).as_millis() / TICK.as_millis();
-        let ticks = u32::try_from(ticks).unwrap_or(SILENT).max(SILENT_LEAST);
-        self.line.silent.fetch_min(ticks, Ordering::Relaxed);
+        self.line.patience.limit_for(ttl);
     }
 
     async fn ask(&self, frame: Frame, watch: Option<NodeWatch>) -> Result<Vec<u8>, Failure> {

@@ -1,0 +1,166 @@
+//! How long a server may be silent before it is left for another one. Pure: the connection counts the ticks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How often a connection is looked after.
+pub(super) const TICK: Duration = Duration::from_millis(125);
+/// How many ticks a server may be silent: a second.
+pub(super) const USUAL: u32 = 8;
+/// The same if a lease has a ttl of two seconds or less: half a second.
+const LEAST: u32 = 4;
+/// The same for servers that were slow: their writes may take that long. Four seconds.
+pub(super) const MOST: u32 = 32;
+/// After how many ticks a connection has shown that its server is not slow: three seconds.
+const PROBATION: u32 = 24;
+
+/// The limit for a server that is not slow, which the leases of a session set.
+#[derive(Debug, Clone)]
+pub(super) struct Patience(Arc<AtomicU32>);
+
+/// The silence of the server of one connection.
+#[derive(Debug)]
+pub(super) struct Silence {
+    /// How many ticks ago the connection was made.
+    age: u32,
+    /// For how many ticks the server has been silent.
+    quiet: u32,
+    /// For how many it may be, as was so when the silence began: so the question comes in time before the end.
+    limit: u32,
+    /// The limit as long as the server may be slow.
+    first: u32,
+    /// The limit after that.
+    usual: Patience,
+}
+
+/// What is due at a tick.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    /// Ask the server for a word.
+    Ask,
+    /// Leave the server.
+    Leave,
+}
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(AtomicU32::new(USUAL)))
+    }
+
+    /// Limits a silence to a quarter of this ttl, if that is shorter: a lease with this ttl is then renewed through
+    /// another server well before its deadline.
+    pub(super) fn limit_for(&self, ttl: Duration) {
+        let ticks = (ttl / 4).as_millis() / TICK.as_millis();
+        let ticks = u32::try_from(ticks).unwrap_or(USUAL).max(LEAST);
+        self.0.fetch_min(ticks, Ordering::Relaxed);
+    }
+}
+
+impl Silence {
+    /// Begins with a new connection, whose server may be silent for `first` ticks at first.
+    pub(super) fn new(first: u32, usual: Patience) -> Self {
+        Self {
+            age: 0,
+            quiet: 0,
+            limit: first,
+            first,
+            usual,
+        }
+    }
+
+    /// Notes that the server said something.
+    pub(super) fn end(&mut self) {
+        self.quiet = 0;
+    }
+
+    pub(super) fn tick(&mut self) -> Due {
+        if self.quiet == 0 && self.is_tried() {
+            self.limit = self.usual.0.load(Ordering::Relaxed);
+        }
+        self.age += 1;
+        self.quiet += 1;
+        if self.quiet >= self.limit {
+            Due::Leave
+        } else if self.quiet == self.limit / 2 {
+            Due::Ask
+        } else {
+            Due::Nothing
+        }
+    }
+
+    /// Returns for how many ticks the server of the next connection may be silent at first.
+    pub(super) fn first_of_next(&self) -> u32 {
+        if self.is_tried() {
+            USUAL
+        } else {
+            (2 * self.first).min(MOST)
+        }
+    }
+
+    const fn is_tried(&self) -> bool {
+        self.age >= PROBATION
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ticks until the server is to be left. Returns at which tick it was asked, and at which it is left.
+    fn silent_until(silence: &mut Silence) -> (u32, u32) {
+        let mut asked = 0;
+        for tick in 1.. {
+            match silence.tick() {
+                Due::Nothing => {}
+                Due::Ask => asked = tick,
+                Due::Leave => return (asked, tick),
+            }
+        }
+        unreachable!("a silence ends")
+    }
+
+    fn after_probation(usual: Patience) -> Silence {
+        let mut silence = Silence::new(USUAL, usual);
+        for _ in 0..PROBATION {
+            silence.tick();
+            silence.end();
+        }
+        silence
+    }
+
+    #[test]
+    fn a_server_is_asked_for_a_word_before_it_is_left() {
+        let mut silence = Silence::new(USUAL, Patience::new());
+        assert_eq!(silent_until(&mut silence), (USUAL / 2, USUAL));
+    }
+
+    #[test]
+    fn the_shortest_ttl_decides_when_a_server_that_was_well_is_left() {
+        for (ttl_ms, ticks) in [(30_000, USUAL), (3_000, 6), (2_000, LEAST), (1_000, LEAST)] {
+            let patience = Patience::new();
+            patience.limit_for(Duration::from_secs(30));
+            patience.limit_for(Duration::from_millis(ttl_ms));
+            let mut silence = after_probation(patience);
+            assert_eq!(silent_until(&mut silence), (ticks / 2, ticks), "{ttl_ms}");
+        }
+    }
+
+    #[test]
+    fn a_shorter_limit_never_ends_a_silence_that_had_begun() {
+        let patience = Patience::new();
+        let mut silence = after_probation(patience.clone());
+        silence.tick();
+        patience.limit_for(Duration::from_secs(2));
+        assert_eq!(silent_until(&mut silence).1, USUAL - 1);
+    }
+
+    #[test]
+    fn a_server_that_is_slow_at_once_gives_the_next_one_more_time() {
+        let slow = Silence::new(USUAL, Patience::new());
+        assert_eq!(slow.first_of_next(), 2 * USUAL);
+        assert_eq!(Silence::new(MOST, Patience::new()).first_of_next(), MOST);
+        assert_eq!(after_probation(Patience::new()).first_of_next(), USUAL);
+    }
+}
