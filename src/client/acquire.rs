@@ -217,18 +217,14 @@ impl Acquiring {
         match found {
             Found::Failed(error) => error,
             Found::Held(held) => {
-                let message = format!("acquire failed: the limit ran out name={}", self.name);
-                Error::new(ErrorKind::TimedOut, message).with_source(Held::clone(&held))
+                let error = self.failed_in_time("the limit ran out");
+                error.with_source(Held::clone(&held))
             }
         }
     }
 
     pub(super) fn too_late(&self) -> Error {
-        let message = format!(
-            "acquire failed: every grant came too late name={}",
-            self.name
-        );
-        Error::new(ErrorKind::TimedOut, message)
+        self.failed_in_time("every grant came too late")
     }
 
     /// Sends one attempt. If no claim is enrolled, enrolls one first. An attempt without an answer leaves its claim in
@@ -302,10 +298,11 @@ impl Acquiring {
     }
 
     pub(super) fn no_answer(&self) -> Error {
-        let message = format!(
-            "acquire failed: the store gave no answer in time name={}",
-            self.name
-        );
+        self.failed_in_time("the store gave no answer in time")
+    }
+
+    fn failed_in_time(&self, why: &str) -> Error {
+        let message = format!("acquire failed: {why} name={}", self.name);
         Error::new(ErrorKind::TimedOut, message)
     }
 

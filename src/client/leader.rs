@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use super::Client;
-use super::request::{LeaseRequest, WorkEnd, under};
+use super::request::{LeaseRequest, under};
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::lease::Lease;
@@ -62,9 +62,8 @@ impl LeaseRequest {
                     Ok(lease) => {
                         failures = 0;
                         match under(lease, &mut work, &mut stop).await {
-                            WorkEnd::Done(value) => return Ok(Some(value)),
-                            WorkEnd::Stopped => return Ok(None),
-                            WorkEnd::Lost(error) => error,
+                            Ok(done) => return Ok(done),
+                            Err(error) => error,
                         }
                     }
                     Err(error) => error,

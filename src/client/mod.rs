@@ -280,7 +280,7 @@ impl Client {
     /// # Errors
     /// `Invalid` for a name that breaks the rules of [`Name`].
     pub fn raise_min_token(&self, name: impl AsRef<str>, token: Token) -> Result<(), Error> {
-        self.inner.raise_floor(&Name::new(name)?, token);
+        self.inner.floors.raise(&Name::new(name)?, token);
         Ok(())
     }
 
@@ -292,7 +292,7 @@ impl Client {
     /// If the future is dropped, the holders stay cancelled and the releases of dropped guards are still sent.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.inner.is_closed.store(true, Ordering::Release);
-        if self.inner.is_forked() {
+        if self.inner.home.is_forked() {
             return true;
         }
         let clock = self.inner.store.clock();
@@ -323,7 +323,7 @@ impl Client {
 impl Inner {
     /// Fails if this client may not ask for leases any more.
     fn check_open(&self) -> Result<(), Error> {
-        if self.is_forked() {
+        if self.home.is_forked() {
             return Err(Error::new(
                 ErrorKind::Closed,
                 "acquire refused: the client belongs to the parent of this process",
@@ -360,14 +360,6 @@ impl Inner {
         let started = Watchdog::start(store, floors, self.group, self.home.clone());
         let starting = started.map(|started| started.map(Arc::new)).boxed();
         current.insert(starting.shared()).clone()
-    }
-
-    fn is_forked(&self) -> bool {
-        self.home.is_forked()
-    }
-
-    fn raise_floor(&self, name: &Name, token: Token) {
-        self.floors.raise(name, token);
     }
 }
 

@@ -1,12 +1,11 @@
 //! A request for a lease: its options, and the methods that send it.
 
 use std::error::Error as _;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
 use super::Client;
@@ -231,11 +230,8 @@ impl LeaseRequest {
     /// If the future is dropped, the work is dropped and the lease is released in the background.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Lease) -> T) -> Result<T, Error> {
         let lease = self.acquire().await?;
-        match under(lease, work, std::future::pending()).await {
-            WorkEnd::Done(value) => Ok(value),
-            WorkEnd::Lost(error) => Err(error),
-            WorkEnd::Stopped => unreachable!("it is never stopped"),
-        }
+        let done = under(lease, work, std::future::pending()).await?;
+        Ok(done.expect("it is never stopped"))
     }
 
     /// Checks all values of the request.
@@ -294,49 +290,23 @@ impl LeaseRequest {
     }
 }
 
-/// How work under a lease ended.
-pub(super) enum WorkEnd<T> {
-    /// By itself; the lease is released.
-    Done(T),
-    /// It was dropped because the lease was lost.
-    Lost(Error),
-    /// It was dropped because the caller stopped it; the lease is released.
-    Stopped,
-}
-
-/// Runs the work while the lease is held, until `stop`. A panic of the work is passed on after the release.
+/// Runs the work while the lease is held, until `stop`. Returns what the work returned by itself, `None` if it was
+/// stopped; the lease is then released. The error of a lost lease means that the work was dropped for it. A panic of
+/// the work is passed on after the release.
 pub(super) async fn under<T>(
     lease: Lease,
     work: impl AsyncFnOnce(&Lease) -> T,
     stop: impl Future<Output = ()>,
-) -> WorkEnd<T> {
-    let ended = {
-        let mut work = pin!(work(&lease));
-        let work = std::future::poll_fn(|context| {
-            match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-                Ok(Poll::Pending) => Poll::Pending,
-                Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-                Err(panic) => Poll::Ready(Err(panic)),
-            }
-        });
-        tokio::select! {
-            biased;
-            _ = lease.lost() => WorkEnd::Lost(lease.check().expect_err("the loss was told")),
-            () = stop => WorkEnd::Stopped,
-            ended = work => WorkEnd::Done(ended),
-        }
+) -> Result<Option<T>, Error> {
+    let ended = tokio::select! {
+        biased;
+        _ = lease.lost() => Err(lease.check().expect_err("the loss was told")),
+        () = stop => Ok(None),
+        ended = AssertUnwindSafe(work(&lease)).catch_unwind() => Ok(Some(ended)),
     };
-    match ended {
-        WorkEnd::Lost(error) => WorkEnd::Lost(error),
-        WorkEnd::Stopped => {
-            lease.release().await;
-            WorkEnd::Stopped
-        }
-        WorkEnd::Done(ended) => {
-            lease.release().await;
-            WorkEnd::Done(ended.unwrap_or_else(|panic| resume_unwind(panic)))
-        }
-    }
+    let ended = ended?;
+    lease.release().await;
+    Ok(ended.map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic))))
 }
 
 /// Checks the limits of the hold.
