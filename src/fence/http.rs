@@ -49,9 +49,9 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use super::{Bearer, Blocked, Pass, Refusal, refuse};
+use super::refusal::refuse;
+use super::{Bearer, Blocked, Pass, Refusal};
 use crate::error::{Error, ErrorKind};
-use crate::name::Name;
 use crate::percent;
 use crate::telemetry::{self, FenceKind};
 use crate::token::Token;
@@ -213,7 +213,6 @@ const fn title(kind: &ProblemKind) -> &'static str {
 fn pass(text: &str) -> Result<Pass, Error> {
     let mut parts = text.split(';').map(str::trim);
     let token = parts.next().unwrap_or_default();
-    let token = token.parse().map_err(|error: Error| malformed(error))?;
     let (mut holder, mut name) = (None, None);
     for part in parts {
         let (key, value) = part
@@ -230,10 +229,8 @@ fn pass(text: &str) -> Result<Pass, Error> {
         }
     }
     let holder = holder.ok_or_else(|| malformed("it has no holder"))?;
-    let holder = holder.parse().map_err(|error: Error| malformed(error))?;
     let name = decoded(name.ok_or_else(|| malformed("it has no name"))?)?;
-    let name = Name::new(name).map_err(malformed)?;
-    Ok(Pass::new(name, holder, token))
+    Pass::parse(token, holder, name).map_err(malformed)
 }
 
 fn encoded(text: &str) -> PercentEncode<'_> {
@@ -263,7 +260,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Holder;
+    use crate::{Holder, Name};
 
     fn pass_of(name: &str, token: u64) -> Pass {
         Pass::new(

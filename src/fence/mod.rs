@@ -18,6 +18,7 @@ mod row;
 mod rule;
 #[cfg(feature = "rusqlite")]
 pub mod rusqlite;
+mod shown;
 #[cfg(feature = "sqlx")]
 pub mod sqlx;
 #[cfg(feature = "tokio-postgres")]
@@ -27,8 +28,8 @@ pub mod tower;
 
 pub use pass::Pass;
 pub use refusal::{Blocked, Refusal, refused};
-use refusal::{checked, refuse};
 pub use rule::{Admission, judge};
+use shown::Shown;
 
 use crate::error::Error;
 

@@ -47,14 +47,17 @@ impl Pass {
         let [name, holder, token] = variables.map(value);
         match (name, holder, token) {
             (None, None, None) => Ok(None),
-            (Some(name), Some(holder), Some(token)) => {
-                let pass = Self::new(Name::new(name)?, holder.parse()?, token.parse()?);
-                Ok(Some(pass))
-            }
+            (Some(name), Some(holder), Some(token)) => Self::parse(&token, &holder, name).map(Some),
             _ => Err(Error::invalid(
                 "pass refused: some of LEASEHOLD_NAME, LEASEHOLD_HOLDER and LEASEHOLD_TOKEN are missing",
             )),
         }
+    }
+
+    /// Reads a pass from its three parts as text.
+    pub(super) fn parse(token: &str, holder: &str, name: String) -> Result<Self, Error> {
+        let (token, holder) = (token.parse()?, holder.parse()?);
+        Ok(Self::new(Name::new(name)?, holder, token))
     }
 }
 

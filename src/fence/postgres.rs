@@ -3,8 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use super::row::{self, Columns};
-use super::{Bearer, Blocked, Pass, checked_resource};
+use super::{Blocked, checked_resource};
 use crate::error::{Error, ErrorKind};
 use crate::postgres_codes;
 
@@ -88,15 +87,6 @@ impl Fence {
     pub(super) fn prologue_of_further(&self) -> String {
         let ms = self.lock_timeout.as_millis();
         format!("SET LOCAL lock_timeout = {ms}; {ONE_OWNER}")
-    }
-
-    /// Makes the error of a raise that changed no row.
-    pub(super) fn refused(&self, bearer: &dyn Bearer, shown: &Pass, row: Option<Columns>) -> Error {
-        row::refusal(&self.resource, bearer, shown, row)
-    }
-
-    pub(super) fn pass(&self, row: Columns) -> Result<Pass, Error> {
-        row::pass(&self.resource, row)
     }
 
     /// Makes the error of a failure; `code` is the server's code, if the server answered at all.

@@ -49,11 +49,10 @@ use deadpool_redis::redis::{
     ScriptInvocation, Value, cmd, from_redis_value,
 };
 
-use super::{Bearer, Pass, checked, checked_resource, judge, refuse};
+use super::{Bearer, Pass, Shown, checked_resource};
 use crate::error::{Error, ErrorKind};
-use crate::name::Name;
 use crate::redis_codes::{self, Meaning};
-use crate::telemetry::{FenceCheck, FenceKind};
+use crate::telemetry::FenceKind;
 
 /// The driver whose types this module takes, in the version with which leasehold was built.
 #[doc(no_inline)]
@@ -167,19 +166,18 @@ impl Fence {
         bearer: &dyn Bearer,
         commands: Option<&Pipeline>,
     ) -> Result<Vec<Value>, Error> {
-        let pass = bearer.pass()?;
-        let check = FenceCheck::begin(FenceKind::Redis);
-        let replies = self.step_with(connection, bearer, &pass, commands).await;
-        checked(check, bearer, &pass, replies)
+        let shown = Shown::of(bearer)?;
+        let step = self.step_with(connection, &shown, commands);
+        shown.checked(FenceKind::Redis, step).await
     }
 
     async fn step_with(
         &self,
         connection: &mut (impl ConnectionLike + Send),
-        bearer: &dyn Bearer,
-        pass: &Pass,
+        shown: &Shown<'_>,
         commands: Option<&Pipeline>,
     ) -> Result<Vec<Value>, Error> {
+        let pass = &shown.pass;
         let mut invocation = self.script.key(&self.key);
         invocation
             .arg(pass.token.get())
@@ -192,7 +190,7 @@ impl Fence {
             .invoke_async(connection)
             .await
             .map_err(|error| self.failed("write", error))?;
-        self.outcome(bearer, pass, replies)
+        self.outcome(shown, replies)
     }
 
     fn append(&self, invocation: &mut ScriptInvocation<'_>, command: &Cmd) -> Result<(), Error> {
@@ -215,12 +213,7 @@ impl Fence {
         Ok(())
     }
 
-    fn outcome(
-        &self,
-        bearer: &dyn Bearer,
-        pass: &Pass,
-        mut replies: Vec<Value>,
-    ) -> Result<Vec<Value>, Error> {
+    fn outcome(&self, shown: &Shown<'_>, mut replies: Vec<Value>) -> Result<Vec<Value>, Error> {
         if replies.is_empty() {
             return Err(self.damaged("an empty reply"));
         }
@@ -228,7 +221,12 @@ impl Fence {
         let tag: String = self.read(replies.remove(0))?;
         match tag.as_str() {
             "done" => Ok(facts),
-            "refused" => Err(self.refusal(bearer, pass, facts)?),
+            "refused" => {
+                let row: (String, String, String) = self.read(Value::Array(facts))?;
+                let stored = self.pass(&row.0, &row.1, row.2)?;
+                shown.judge(&self.resource, Some(&stored))?;
+                Err(self.damaged("the script refused what the rule admits"))
+            }
             "failed" => {
                 let (index, message): (u64, String) = self.read(Value::Array(facts))?;
                 Err(self.command_failed(index, message))
@@ -240,25 +238,8 @@ impl Fence {
         }
     }
 
-    fn refusal(
-        &self,
-        bearer: &dyn Bearer,
-        shown: &Pass,
-        facts: Vec<Value>,
-    ) -> Result<Error, Error> {
-        let (token, holder, name): (String, String, String) = self.read(Value::Array(facts))?;
-        let stored = self.pass(&token, &holder, name)?;
-        let Err(refusal) = judge(Some(&stored), shown) else {
-            return Err(self.damaged("the script refused what the rule admits"));
-        };
-        Ok(refuse(bearer, &self.resource, shown, refusal))
-    }
-
     fn pass(&self, token: &str, holder: &str, name: String) -> Result<Pass, Error> {
-        let token = token.parse().map_err(|error: Error| self.damaged(error))?;
-        let holder = holder.parse().map_err(|error: Error| self.damaged(error))?;
-        let name = Name::new(name).map_err(|error| self.damaged(error))?;
-        Ok(Pass::new(name, holder, token))
+        Pass::parse(token, holder, name).map_err(|error| self.damaged(error))
     }
 
     fn read<T: FromRedisValue>(&self, value: Value) -> Result<T, Error> {

@@ -6,7 +6,7 @@ use std::fmt;
 use super::{Bearer, Pass};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
-use crate::telemetry::{self, CheckOutcome, FenceCheck, FenceKind};
+use crate::telemetry::{self, CheckOutcome, FenceKind};
 use crate::token::Token;
 
 /// The reason for which a fence refused a write. It is permanent: the same pass will never be admitted again, so
@@ -142,26 +142,6 @@ impl StdError for Blocked {}
 pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
     telemetry::count_refusal(FenceKind::Other, refusal.outcome());
     refuse(bearer, resource, shown, refusal)
-}
-
-/// Counts the check of a pass, by what became of it.
-pub(super) fn checked<T>(
-    check: FenceCheck,
-    bearer: &dyn Bearer,
-    shown: &Pass,
-    checked: Result<T, Error>,
-) -> Result<T, Error> {
-    let outcome = match &checked {
-        Ok(_) => CheckOutcome::Admitted,
-        Err(error) => Refusal::of(error).map_or(CheckOutcome::Failed, Refusal::outcome),
-    };
-    check.ended(
-        bearer.group(),
-        shown.name.as_str(),
-        shown.token.get(),
-        outcome,
-    );
-    checked
 }
 
 /// Does the same as [`refused`], for the guards of this crate, which count their checks themselves.

@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use super::{Bearer, Pass, judge, refuse};
+use super::{Pass, Shown};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::token::Token;
@@ -12,31 +12,23 @@ pub(super) type Columns = (i64, String, String);
 
 /// The pass in the row of this resource.
 pub(super) fn pass(resource: &str, (token, holder, name): Columns) -> Result<Pass, Error> {
-    let token = Token::new(token.cast_unsigned()).map_err(|error| damaged(resource, error))?;
-    let holder = holder.parse();
-    let holder = holder.map_err(|error: Error| damaged(resource, error))?;
-    let name = Name::new(name).map_err(|error| damaged(resource, error))?;
-    Ok(Pass::new(name, holder, token))
+    let pass = || {
+        let token = Token::new(token.cast_unsigned())?;
+        Ok(Pass::new(Name::new(name)?, holder.parse()?, token))
+    };
+    pass().map_err(|error: Error| damaged(resource, error))
 }
 
 /// The error of a raise that changed no row, where this is the row.
-pub(super) fn refusal(
-    resource: &str,
-    bearer: &dyn Bearer,
-    shown: &Pass,
-    row: Option<Columns>,
-) -> Error {
-    let stored = match row.map(|row| pass(resource, row)).transpose() {
-        Ok(stored) => stored,
-        Err(damaged) => return damaged,
-    };
-    match judge(stored.as_ref(), shown) {
-        Err(refusal) => refuse(bearer, resource, shown, refusal),
-        Ok(_) => damaged(
+pub(super) fn refusal(resource: &str, shown: &Shown<'_>, row: Option<Columns>) -> Error {
+    let stored = row.map(|row| pass(resource, row)).transpose();
+    let judged = stored.and_then(|stored| shown.judge(resource, stored.as_ref()));
+    judged.err().unwrap_or_else(|| {
+        damaged(
             resource,
             "it admits the pass now and refused it a moment ago",
-        ),
-    }
+        )
+    })
 }
 
 fn damaged(resource: &str, what: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {

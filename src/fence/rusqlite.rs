@@ -40,7 +40,7 @@ use ::rusqlite::ffi::SQLITE_BUSY_SNAPSHOT;
 use ::rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::row::{self, Columns};
-use super::{Bearer, Blocked, Pass, checked, checked_resource};
+use super::{Bearer, Blocked, Pass, Shown, checked_resource};
 use crate::error::{Error, ErrorKind};
 use crate::telemetry::{FenceCheck, FenceKind};
 
@@ -110,10 +110,11 @@ impl Fence {
         connection: &'c mut Connection,
         bearer: &dyn Bearer,
     ) -> Result<Transaction<'c>, Error> {
-        let pass = bearer.pass()?;
+        let shown = Shown::of(bearer)?;
         let check = FenceCheck::begin(FenceKind::Rusqlite);
-        let begun = self.begin_raised(connection, bearer, &pass);
-        checked(check, bearer, &pass, begun)
+        let begun = self.begin_raised(connection, &shown);
+        shown.count(check, &begun);
+        begun
     }
 
     /// Raises the fence inside a transaction of the caller's. Call it first: what was read before it may be outdated.
@@ -122,10 +123,11 @@ impl Fence {
     /// # Errors
     /// See the [module](self). `Lost` if the lease's own deadline has passed. Roll the transaction back after an error.
     pub fn raise(&self, transaction: &Transaction<'_>, bearer: &dyn Bearer) -> Result<(), Error> {
-        let pass = bearer.pass()?;
+        let shown = Shown::of(bearer)?;
         let check = FenceCheck::begin(FenceKind::Rusqlite);
-        let raised = self.raise_pass(transaction, bearer, &pass);
-        checked(check, bearer, &pass, raised)
+        let raised = self.raise_pass(transaction, &shown);
+        shown.count(check, &raised);
+        raised
     }
 
     /// Returns the pass that storage has, if any. Read it when the result of a commit is unknown.
@@ -153,22 +155,17 @@ impl Fence {
     fn begin_raised<'c>(
         &self,
         connection: &'c mut Connection,
-        bearer: &dyn Bearer,
-        pass: &Pass,
+        shown: &Shown<'_>,
     ) -> Result<Transaction<'c>, Error> {
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(|error| self.failed("raise", error))?;
-        self.raise_pass(&transaction, bearer, pass)?;
+        self.raise_pass(&transaction, shown)?;
         Ok(transaction)
     }
 
-    fn raise_pass(
-        &self,
-        transaction: &Transaction<'_>,
-        bearer: &dyn Bearer,
-        pass: &Pass,
-    ) -> Result<(), Error> {
+    fn raise_pass(&self, transaction: &Transaction<'_>, shown: &Shown<'_>) -> Result<(), Error> {
+        let pass = &shown.pass;
         let raised = transaction
             .prepare_cached(RAISE)
             .and_then(|mut statement| {
@@ -184,7 +181,7 @@ impl Fence {
             return Ok(());
         }
         let row = self.columns(transaction)?;
-        Err(row::refusal(&self.resource, bearer, pass, row))
+        Err(row::refusal(&self.resource, shown, row))
     }
 
     fn failed(&self, action: &str, error: ::rusqlite::Error) -> Error {

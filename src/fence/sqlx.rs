@@ -50,9 +50,9 @@ use ::sqlx::{
 };
 
 use super::postgres::{self, CREATE, RAISE, ROW};
-use super::{Bearer, Pass, checked, row};
+use super::{Bearer, Pass, Shown, row};
 use crate::error::Error;
-use crate::telemetry::{FenceCheck, FenceKind};
+use crate::telemetry::FenceKind;
 
 /// The driver whose types this module takes, in the version with which leasehold was built.
 #[doc(no_inline)]
@@ -108,7 +108,7 @@ impl Fence {
         pool: &PgPool,
         bearer: &dyn Bearer,
     ) -> Result<Transaction<'static, Postgres>, Error> {
-        let pass = bearer.pass()?;
+        let shown = Shown::of(bearer)?;
         // One round trip for both: nothing comes between the begin and the statement that must be first.
         let opening = format!("BEGIN; {}", self.0.prologue_of_further());
         // In a task of its own, which is never dropped: sqlx 0.9.0 forgets a begin that is dropped before its reply,
@@ -117,9 +117,8 @@ impl Fence {
         let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(opening)).await });
         let begun = begun.await.unwrap_or(Err(::sqlx::Error::WorkerCrashed));
         let mut transaction = begun.map_err(|error| self.failed("begin", error))?;
-        let check = FenceCheck::begin(FenceKind::Sqlx);
-        let raised = self.raise_pass(&mut transaction, bearer, &pass).await;
-        checked(check, bearer, &pass, raised)?;
+        let raise = self.raise_pass(&mut transaction, &shown);
+        shown.checked(FenceKind::Sqlx, raise).await?;
         Ok(transaction)
     }
 
@@ -168,7 +167,7 @@ impl Fence {
         executor: impl Executor<'_, Database = Postgres>,
     ) -> Result<Option<Pass>, Error> {
         let row = self.read(executor).await?;
-        row.map(|row| self.0.pass(row)).transpose()
+        row.map(|row| row::pass(&self.0.resource, row)).transpose()
     }
 
     async fn raise_after(
@@ -177,25 +176,23 @@ impl Fence {
         connection: &mut PgConnection,
         bearer: &dyn Bearer,
     ) -> Result<(), Error> {
-        let pass = bearer.pass()?;
-        let check = FenceCheck::begin(FenceKind::Sqlx);
-        let raised = async {
+        let shown = Shown::of(bearer)?;
+        let raise = async {
             let ready = raw_sql(AssertSqlSafe(prologue))
                 .execute(&mut *connection)
                 .await;
             ready.map_err(|error| self.failed("raise", error))?;
-            self.raise_pass(connection, bearer, &pass).await
+            self.raise_pass(connection, &shown).await
         };
-        let raised = raised.await;
-        checked(check, bearer, &pass, raised)
+        shown.checked(FenceKind::Sqlx, raise).await
     }
 
     async fn raise_pass(
         &self,
         connection: &mut PgConnection,
-        bearer: &dyn Bearer,
-        pass: &Pass,
+        shown: &Shown<'_>,
     ) -> Result<(), Error> {
+        let pass = &shown.pass;
         let raised = query(RAISE)
             .bind(&self.0.resource)
             .bind(pass.token.get().cast_signed())
@@ -208,7 +205,7 @@ impl Fence {
             return Ok(());
         }
         let row = self.read(connection).await?;
-        Err(self.0.refused(bearer, pass, row))
+        Err(row::refusal(&self.0.resource, shown, row))
     }
 
     async fn read(

@@ -48,9 +48,9 @@ use ::tokio_postgres::types::{ToSql, Type};
 use ::tokio_postgres::{Client, GenericClient, Transaction};
 
 use super::postgres::{self, CREATE, RAISE, ROW};
-use super::{Bearer, Pass, checked, row};
+use super::{Bearer, Pass, Shown, row};
 use crate::error::Error;
-use crate::telemetry::{FenceCheck, FenceKind};
+use crate::telemetry::FenceKind;
 
 /// The driver whose types this module takes, in the version with which leasehold was built.
 #[doc(no_inline)]
@@ -101,11 +101,11 @@ impl Fence {
         client: &'c mut Client,
         bearer: &dyn Bearer,
     ) -> Result<Transaction<'c>, Error> {
-        let pass = bearer.pass()?;
+        let shown = Shown::of(bearer)?;
         let begun = client.transaction().await;
         let transaction = begun.map_err(|error| self.failed("begin", error))?;
-        let prologue = self.0.prologue();
-        self.check(&prologue, &transaction, bearer, &pass).await?;
+        self.raise_after(self.0.prologue(), &transaction, &shown)
+            .await?;
         Ok(transaction)
     }
 
@@ -121,8 +121,7 @@ impl Fence {
         transaction: &Transaction<'_>,
         bearer: &dyn Bearer,
     ) -> Result<(), Error> {
-        let prologue = self.0.prologue();
-        self.check(&prologue, transaction, bearer, &bearer.pass()?)
+        self.raise_after(self.0.prologue(), transaction, &Shown::of(bearer)?)
             .await
     }
 
@@ -140,7 +139,7 @@ impl Fence {
         bearer: &dyn Bearer,
     ) -> Result<(), Error> {
         let setting = self.0.prologue_of_further();
-        self.check(&setting, transaction, bearer, &bearer.pass()?)
+        self.raise_after(setting, transaction, &Shown::of(bearer)?)
             .await
     }
 
@@ -153,28 +152,26 @@ impl Fence {
     /// Dropping the future leaves nothing behind.
     pub async fn row(&self, client: &impl GenericClient) -> Result<Option<Pass>, Error> {
         let row = self.read(client).await?;
-        row.map(|row| self.0.pass(row)).transpose()
-    }
-
-    async fn check(
-        &self,
-        prologue: &str,
-        transaction: &Transaction<'_>,
-        bearer: &dyn Bearer,
-        pass: &Pass,
-    ) -> Result<(), Error> {
-        let check = FenceCheck::begin(FenceKind::TokioPostgres);
-        let raised = self.raise_after(prologue, transaction, bearer, pass).await;
-        checked(check, bearer, pass, raised)
+        row.map(|row| row::pass(&self.0.resource, row)).transpose()
     }
 
     async fn raise_after(
         &self,
+        prologue: String,
+        transaction: &Transaction<'_>,
+        shown: &Shown<'_>,
+    ) -> Result<(), Error> {
+        let raise = self.raise_pass(&prologue, transaction, shown);
+        shown.checked(FenceKind::TokioPostgres, raise).await
+    }
+
+    async fn raise_pass(
+        &self,
         prologue: &str,
         transaction: &Transaction<'_>,
-        bearer: &dyn Bearer,
-        pass: &Pass,
+        shown: &Shown<'_>,
     ) -> Result<(), Error> {
+        let pass = &shown.pass;
         let (token, holder) = (pass.token.get().cast_signed(), pass.holder.to_string());
         let name = pass.name.as_str();
         let arguments: [(&(dyn ToSql + Sync), Type); 4] = [
@@ -195,7 +192,7 @@ impl Fence {
             return Ok(());
         }
         let row = self.read(transaction).await?;
-        Err(self.0.refused(bearer, pass, row))
+        Err(row::refusal(&self.0.resource, shown, row))
     }
 
     async fn read(&self, client: &impl GenericClient) -> Result<Option<row::Columns>, Error> {

@@ -46,15 +46,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio::time::timeout;
 
 pub use self::file::File;
-use super::{Admission, Bearer, Blocked, Pass, checked, checked_resource, judge, refuse};
+use super::{Admission, Bearer, Blocked, Pass, Shown, checked_resource, judge};
 use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
-use crate::telemetry::{FenceCheck, FenceKind};
+use crate::telemetry::FenceKind;
 
 /// The time for which a raise waits for older entries to end by default: as long as in Postgres.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -150,38 +150,29 @@ impl Gate {
     /// See the [module](self).
     pub async fn enter(&self, resource: &str, bearer: &dyn Bearer) -> Result<Entry, Error> {
         checked_resource(resource)?;
-        let pass = bearer.pass()?;
-        let check = FenceCheck::begin(FenceKind::Gate);
-        let entered = self.enter_with(resource, bearer, &pass).await;
-        checked(check, bearer, &pass, entered)
+        let shown = Shown::of(bearer)?;
+        let entry = self.enter_with(resource, &shown);
+        shown.checked(FenceKind::Gate, entry).await
     }
 
     #[expect(
         clippy::await_holding_invalid_type,
         reason = "the guard is the write that was admitted: no newer pass may be admitted while it lives"
     )]
-    async fn enter_with(
-        &self,
-        resource: &str,
-        bearer: &dyn Bearer,
-        pass: &Pass,
-    ) -> Result<Entry, Error> {
+    async fn enter_with(&self, resource: &str, shown: &Shown<'_>) -> Result<Entry, Error> {
         let used = InUse::of(&self.rows, resource);
         let reading = self.wait(resource, used.row.clone().read_owned()).await?;
-        let admission = match judge(reading.as_ref(), pass) {
-            Ok(Admission::Again) => return Ok(Entry { row: reading }),
-            admission => admission,
-        };
-        drop(reading);
-        admission.map_err(|refusal| refuse(bearer, resource, pass, refusal))?;
+        match shown.judge(resource, reading.as_ref())? {
+            Admission::Again => return Ok(Entry { row: reading }),
+            Admission::Raise => drop(reading),
+        }
         let writing = self.wait(resource, used.row.clone().write_owned()).await?;
         // Other tasks may have raised the row in between.
-        match judge(writing.as_ref(), pass) {
-            Ok(Admission::Again) => Ok(Entry {
+        match shown.judge(resource, writing.as_ref())? {
+            Admission::Again => Ok(Entry {
                 row: writing.downgrade(),
             }),
-            Ok(Admission::Raise) => self.keep(used, pass.clone(), writing).await,
-            Err(refusal) => Err(refuse(bearer, resource, pass, refusal)),
+            Admission::Raise => self.keep(used, shown.pass.clone(), writing).await,
         }
     }
 
@@ -201,7 +192,7 @@ impl Gate {
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
     pub async fn row(&self, resource: &str) -> Option<Pass> {
-        let row = self.rows().get(resource).cloned()?;
+        let row = self.rows.lock().get(resource).cloned()?;
         row.read().await.clone()
     }
 
@@ -236,15 +227,11 @@ impl Gate {
         let turn = timeout(self.patience, turn).await;
         turn.map_err(|_| Blocked::error(resource))
     }
-
-    fn rows(&self) -> MutexGuard<'_, HashMap<String, Row>> {
-        locked(&self.rows)
-    }
 }
 
 impl InUse {
     fn of(rows: &Rows, resource: &str) -> Self {
-        let mut known = locked(rows);
+        let mut known = rows.lock();
         let row = match known.get(resource) {
             Some(row) => row.clone(),
             None => known.entry(resource.to_owned()).or_default().clone(),
@@ -262,7 +249,7 @@ impl Drop for InUse {
     /// A resource that was never raised leaves nothing behind; otherwise clients that invent resources would fill the
     /// memory.
     fn drop(&mut self) {
-        let mut known = locked(&self.rows);
+        let mut known = self.rows.lock();
         // Dropped under the lock, so that of two entries that end at once the second finds that it is the last.
         let row = std::mem::take(&mut self.row);
         // One reference is ours, the other is the map's; a lock on the row would be a third.
@@ -274,15 +261,11 @@ impl Drop for InUse {
     }
 }
 
-fn locked(rows: &Rows) -> MutexGuard<'_, HashMap<String, Row>> {
-    rows.lock()
-}
-
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate")
             .field("journal", &self.journal)
-            .field("resources", &self.rows().len())
+            .field("resources", &self.rows.lock().len())
             .finish_non_exhaustive()
     }
 }

@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 pub use self::object::Object;
-use super::{Admission, Bearer, Blocked, Pass, checked, judge, refuse};
+use super::{Admission, Bearer, Blocked, Pass, Shown};
 use crate::clock::{Clock, Monotonic};
 use crate::error::{Error, ErrorKind};
-use crate::telemetry::{FenceCheck, FenceKind};
+use crate::telemetry::FenceKind;
 
 /// The crate whose types this module takes, in the version with which leasehold was built.
 #[doc(no_inline)]
@@ -156,18 +156,17 @@ impl Fence {
         bearer: &dyn Bearer,
         next: Option<&mut Next<'_>>,
     ) -> Result<Object, Error> {
-        let pass = bearer.pass()?;
-        let check = FenceCheck::begin(FenceKind::ObjectStore);
-        let written = self.write_under(bearer, &pass, next).await;
-        checked(check, bearer, &pass, written)
+        let shown = Shown::of(bearer)?;
+        let write = self.write_under(&shown, next);
+        shown.checked(FenceKind::ObjectStore, write).await
     }
 
     async fn write_under(
         &self,
-        bearer: &dyn Bearer,
-        pass: &Pass,
+        shown: &Shown<'_>,
         mut next: Option<&mut Next<'_>>,
     ) -> Result<Object, Error> {
+        let (pass, path) = (&shown.pass, self.path.as_ref());
         let id = Uuid::new_v4().simple().to_string();
         let (mut unknown, end) = (None, Monotonic.now().after(PATIENCE));
         let mut seen = match self.remembered(pass).filter(|_| next.is_some()) {
@@ -175,7 +174,7 @@ impl Fence {
             None => self.read().await?,
         };
         for tries in 1_u32.. {
-            let admission = self.judged(bearer, seen.as_ref(), pass)?;
+            let admission = shown.judge(path, seen.as_ref().map(|seen| &seen.pass))?;
             let object = match (&seen, &mut next) {
                 (Some(seen), Some(next)) => seen.followed(pass, &id, next(&seen.content)),
                 (Some(seen), None) if admission == Admission::Again && self.is_proven() => {
@@ -197,7 +196,7 @@ impl Fence {
             }
             self.pause(admission, tries).await;
         }
-        Err(unknown.unwrap_or_else(|| Blocked::error(self.path.as_ref())))
+        Err(unknown.unwrap_or_else(|| Blocked::error(path)))
     }
 
     /// Puts the object, or finds out what is there instead. Notes the error of a put that was not answered.
@@ -245,16 +244,6 @@ impl Fence {
             let took = self.memory.lock().took;
             tokio::time::sleep(took * GIVEN_WAY).await;
         }
-    }
-
-    fn judged(
-        &self,
-        bearer: &dyn Bearer,
-        seen: Option<&Object>,
-        pass: &Pass,
-    ) -> Result<Admission, Error> {
-        judge(seen.map(|seen| &seen.pass), pass)
-            .map_err(|refusal| refuse(bearer, self.path.as_ref(), pass, refusal))
     }
 
     /// Sends a put that must be refused: the one that was just carried out, once more. A store that does not compare
