@@ -104,11 +104,7 @@ pub struct RunOptions {
     ///
     /// A run that waits says so after 5 s, and once a minute from then on.
     #[arg(long, value_name = "wait|fail", default_value = "wait")]
-    #[arg(
-        env = "LEASEHOLD_ON_OUTAGE",
-        hide_short_help = true,
-        hide_possible_values = true
-    )]
+    #[arg(env = "LEASEHOLD_ON_OUTAGE", hide_possible_values = true)]
     pub on_outage: OnOutage,
 
     /// How long it lasts unrenewed
@@ -116,11 +112,11 @@ pub struct RunOptions {
     pub ttl: Span,
 
     /// Treat the lease as over this much earlier than the store does [default: ttl/50 + 20ms]
-    #[arg(long, env = "LEASEHOLD_MARGIN", hide_short_help = true)]
+    #[arg(long, env = "LEASEHOLD_MARGIN")]
     pub margin: Option<Span>,
 
     /// Send KILL this long after TERM when the job is ended [default: a third of the ttl, at most 10s]
-    #[arg(long, env = "LEASEHOLD_KILL_AFTER", hide_short_help = true)]
+    #[arg(long, env = "LEASEHOLD_KILL_AFTER")]
     pub kill_after: Option<Span>,
 
     /// End the job after this long, and exit 124
@@ -128,11 +124,11 @@ pub struct RunOptions {
     pub max_runtime: Option<Span>,
 
     /// Hold the lease for at most this long, then end the job and exit 79
-    #[arg(long, env = "LEASEHOLD_MAX_HOLD", hide_short_help = true)]
+    #[arg(long, env = "LEASEHOLD_MAX_HOLD")]
     pub max_hold: Option<Span>,
 
     /// End the job and exit 79 if it has not called `leasehold progress` for this long
-    #[arg(long, env = "LEASEHOLD_PROGRESS_WITHIN", hide_short_help = true)]
+    #[arg(long, env = "LEASEHOLD_PROGRESS_WITHIN")]
     pub progress_within: Option<Span>,
 
     /// Keep the name taken for at least this long
@@ -146,21 +142,11 @@ pub struct RunOptions {
     pub min_token: Option<String>,
 
     /// Set a text that others see about this holder
-    #[arg(
-        long,
-        value_name = "TEXT",
-        env = "LEASEHOLD_LABEL",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_LABEL")]
     pub label: Option<String>,
 
     /// Set the `group` label of this lease in metrics and logs
-    #[arg(
-        long,
-        value_name = "WORD",
-        env = "LEASEHOLD_GROUP",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "WORD", env = "LEASEHOLD_GROUP")]
     pub group: Option<String>,
 
     #[command(flatten)]
@@ -172,23 +158,13 @@ pub struct RunOptions {
     /// Write metrics to this file (FILE.prom) at the start, once a minute and at the end
     ///
     /// For the textfile collector of node_exporter. Needs a build with the feature `export`.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "LEASEHOLD_METRICS_FILE",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_METRICS_FILE")]
     pub metrics_file: Option<PathBuf>,
 
     /// Serve /metrics, /healthz, /readyz and /status at this address while the job runs
     ///
     /// Such as 9464 (this machine only) or 0.0.0.0:9464. Needs a build with the feature `export`.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        env = "LEASEHOLD_METRICS",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_METRICS")]
     pub metrics: Option<String>,
 
     /// Write the outcome of the run to this file, as JSON
@@ -371,7 +347,13 @@ impl Arguments {
             true => option.value_name("DURATION").allow_hyphen_values(true),
             false => option,
         };
-        Self::command().mut_subcommands(|command| command.mut_args(named))
+        // An option whose variable is shown takes too much of the short help.
+        let is_long = |option: &Arg| option.get_env().is_some() && !option.is_hide_env_set();
+        let placed = |option: Arg| match is_long(&option) {
+            true => option.hide_short_help(true),
+            false => option,
+        };
+        Self::command().mut_subcommands(|command| command.mut_args(named).mut_args(placed))
     }
 
     /// Reads the command line. Help, the version and errors are printed here; `Err` is the exit that follows.

@@ -182,12 +182,10 @@ pub struct StoreOptions {
 
     /// Exit 69 if the store gives no first answer within this time
     #[arg(long, default_value = "5s", env = "LEASEHOLD_CONNECT_TIMEOUT")]
-    #[arg(hide_short_help = true)]
     pub connect_timeout: Span,
 
     /// Read settings from this file only [default: ~/.config/leasehold/config.toml over /etc/leasehold.toml]
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
-    #[arg(hide_short_help = true)]
     pub config: Option<PathBuf>,
 
     /// The store that a configuration file names.
