@@ -3,27 +3,24 @@
 //! The loop that has to end a job in time puts its items here and never waits for the thread. An item is dropped and
 //! counted if the mailbox is full. The thread ends when the mailbox is dropped and every item in it was handled.
 
-use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The sending side.
-pub struct Mailbox<T>(Arc<Shared<T>>);
-
-struct Shared<T> {
-    state: Mutex<State<T>>,
-    changed: Condvar,
-    capacity: usize,
+pub struct Mailbox<T> {
+    letters: SyncSender<Letter<T>>,
+    dropped: AtomicU64,
 }
 
-struct State<T> {
-    waiting: VecDeque<T>,
-    /// The thread is handling an item.
-    is_busy: bool,
-    is_closed: bool,
-    dropped: u64,
+enum Letter<T> {
+    Item(T),
+    /// Dropped when every item before it was handled.
+    Flush(SyncSender<Infallible>),
 }
 
 impl<T: Send + 'static> Mailbox<T> {
@@ -33,97 +30,41 @@ impl<T: Send + 'static> Mailbox<T> {
         capacity: usize,
         mut handle: impl FnMut(T) + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State {
-                waiting: VecDeque::new(),
-                is_busy: false,
-                is_closed: false,
-                dropped: 0,
-            }),
-            changed: Condvar::new(),
-            capacity,
-        });
-        let mailbox = Self(shared.clone());
+        let (letters, received) = sync_channel(capacity);
         let thread = std::thread::Builder::new().name(thread.into());
         thread.spawn(move || {
-            while let Some(item) = shared.next() {
-                handle(item);
+            for letter in received {
+                match letter {
+                    Letter::Item(item) => handle(item),
+                    Letter::Flush(done) => drop(done),
+                }
             }
         })?;
-        Ok(mailbox)
+        let dropped = AtomicU64::new(0);
+        Ok(Self { letters, dropped })
     }
 }
 
 impl<T> Mailbox<T> {
     /// Puts an item into the mailbox. If the mailbox is full, the item is dropped and counted.
     pub fn send(&self, item: T) {
-        let mut state = self.0.state();
-        if state.waiting.len() < self.0.capacity {
-            state.waiting.push_back(item);
-            self.0.changed.notify_all();
-        } else {
-            state.dropped += 1;
+        if self.letters.try_send(Letter::Item(item)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// Puts an item into the mailbox in place of all waiting items, because it has everything that they have.
-    pub fn replace(&self, item: T) {
-        let mut state = self.0.state();
-        state.waiting.clear();
-        state.waiting.push_back(item);
-        self.0.changed.notify_all();
     }
 
     /// Returns the number of items dropped since the last call.
     pub fn take_dropped(&self) -> u64 {
-        std::mem::take(&mut self.0.state().dropped)
+        self.dropped.swap(0, Ordering::Relaxed)
     }
 
     /// Waits until every item was handled, for `limit` at most. It does not wait if the mailbox is full, because then
     /// the thread is stuck.
     pub fn flush(&self, limit: Duration) {
-        if self.0.state().waiting.len() < self.0.capacity {
-            self.0.wait_until_idle(limit);
+        let (flush, flushed) = sync_channel(0);
+        if self.letters.try_send(Letter::Flush(flush)).is_ok() {
+            let _ = flushed.recv_timeout(limit);
         }
-    }
-
-    /// Waits until every item was handled, for `limit` at most, and ends the thread.
-    pub fn close(self, limit: Duration) {
-        self.0.wait_until_idle(limit);
-    }
-}
-
-impl<T> Drop for Mailbox<T> {
-    fn drop(&mut self) {
-        self.0.state().is_closed = true;
-        self.0.changed.notify_all();
-    }
-}
-
-impl<T> Shared<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for the next item. Returns `None` at the end.
-    fn next(&self) -> Option<T> {
-        let mut state = self.state();
-        state.is_busy = false;
-        self.changed.notify_all();
-        let is_idle = |state: &mut State<T>| state.waiting.is_empty() && !state.is_closed;
-        let state = self.changed.wait_while(state, is_idle);
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
-        let item = state.waiting.pop_front();
-        state.is_busy = item.is_some();
-        item
-    }
-
-    fn wait_until_idle(&self, limit: Duration) {
-        let has_work = |state: &mut State<T>| state.is_busy || !state.waiting.is_empty();
-        let waited = self
-            .changed
-            .wait_timeout_while(self.state(), limit, has_work);
-        drop(waited);
     }
 }
 
@@ -133,9 +74,40 @@ impl<T> fmt::Debug for Mailbox<T> {
     }
 }
 
+/// A mailbox with room for one item: the newest, which has everything that an older one has.
+#[derive(Debug)]
+pub struct Slot<T> {
+    newest: Arc<Mutex<Option<T>>>,
+    wakes: Mailbox<()>,
+}
+
+impl<T: Send + 'static> Slot<T> {
+    /// Starts the thread.
+    pub fn start(thread: &str, mut handle: impl FnMut(T) + Send + 'static) -> io::Result<Self> {
+        let newest = Arc::new(Mutex::new(None));
+        let filled = newest.clone();
+        let wakes = Mailbox::start(thread, 1, move |()| {
+            let item = taken(&filled);
+            item.into_iter().for_each(&mut handle);
+        })?;
+        Ok(Self { newest, wakes })
+    }
+
+    /// Puts an item in place of the one that waits.
+    pub fn put(&self, item: T) {
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(item);
+        // If there is no room for it, an earlier one still comes, and finds the newest item.
+        self.wakes.send(());
+    }
+}
+
+fn taken<T>(slot: &Mutex<Option<T>>) -> Option<T> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+    use std::sync::mpsc::Receiver;
 
     use super::*;
 
@@ -177,13 +149,18 @@ mod tests {
 
     #[test]
     fn a_newer_item_takes_the_place_of_those_that_wait() {
-        let (mailbox, go_on, seen) = held_up(1);
-        mailbox.send(0);
+        let (go_on, may_go_on) = sync_channel::<()>(0);
+        let (handled, seen) = sync_channel(8);
+        let slot = Slot::start("test", move |item| {
+            handled.send(item).expect("the test listens");
+            let _ = may_go_on.recv();
+        });
+        let slot = slot.expect("a thread");
+        slot.put(0);
         assert_eq!(seen.recv_timeout(SOON), Ok(0));
-        mailbox.replace(1);
-        mailbox.replace(2);
-        drop(go_on);
-        mailbox.close(SOON);
+        slot.put(1);
+        slot.put(2);
+        drop((go_on, slot));
         assert_eq!(seen.iter().collect::<Vec<_>>(), [2]);
     }
 }

@@ -22,6 +22,7 @@ mod evict;
 mod exit;
 #[cfg(feature = "export")]
 mod export;
+mod file;
 mod generate;
 mod guardian;
 mod help;

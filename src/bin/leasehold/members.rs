@@ -3,6 +3,8 @@
 use leasehold::store::{Member, MemberState};
 use serde::Serialize;
 
+use crate::span::milliseconds;
+
 /// One server as it is printed in JSON. Fields are added, never renamed.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct MemberRow {
@@ -17,9 +19,7 @@ pub struct MemberRow {
 impl From<&Member> for MemberRow {
     fn from(member: &Member) -> Self {
         let remaining_ms = match member.state {
-            MemberState::Away { remaining } => {
-                Some(u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX))
-            }
+            MemberState::Away { remaining } => Some(milliseconds(remaining)),
             _ => None,
         };
         Self {

@@ -39,6 +39,11 @@ impl From<Span> for String {
     }
 }
 
+/// A duration as programs read it.
+pub fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Repeats durations as they were typed, wherever the message has them after the word for them.
 pub fn as_typed(mut failure: Failure, spans: &[(&str, Option<&Span>)]) -> Failure {
     for (what, span) in spans {

@@ -14,6 +14,7 @@ use crate::members::{self, MemberRow};
 use crate::progress;
 use crate::row::{NEW_STORE, Row, folded, permit, word};
 use crate::say;
+use crate::span::milliseconds;
 use crate::store::Contact;
 use crate::table::{Column, Table};
 
@@ -204,9 +205,8 @@ fn facts(held: &Held) -> String {
 
 impl From<Held> for Lease {
     fn from(held: Held) -> Self {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
-            progress_ms: progress::of(&held).map(ms),
+            progress_ms: progress::of(&held).map(milliseconds),
             permit: permit(held.name.as_str()).map(|(_, number)| number),
             name: held.name.to_string(),
             state: word(held.state),
@@ -216,7 +216,7 @@ impl From<Held> for Lease {
             pid: held.info.pid,
             token: held.token.map(|token| token.get()),
             since: held.since.and_then(rfc3339),
-            remaining_ms: held.remaining.map(ms),
+            remaining_ms: held.remaining.map(milliseconds),
             waiting: held.waiting,
         }
     }

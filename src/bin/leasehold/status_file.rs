@@ -4,10 +4,10 @@
 //! store nor a running tool. It is replaced as a whole at each change, is readable by its owner only, and is removed
 //! with the job. A thread of its own writes it, so that a disk that hangs does not delay the end of a job.
 
+use std::convert::Infallible;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
@@ -15,7 +15,8 @@ use std::time::Duration;
 use leasehold::clock::{Boottime, Clock, Instant, Monotonic};
 use serde::{Deserialize, Serialize};
 
-use crate::mailbox::Mailbox;
+use crate::file;
+use crate::mailbox::Slot;
 
 /// The variable that gives the job its path.
 pub const VARIABLE: &str = "LEASEHOLD_STATUS_FILE";
@@ -117,30 +118,30 @@ impl Status {
 #[derive(Debug)]
 pub struct StatusFile {
     path: PathBuf,
-    /// Has room for one change only: the newest, which includes all older ones.
-    mailbox: Mailbox<Change>,
+    changes: Slot<Change>,
 }
 
 #[derive(Debug)]
 enum Change {
     Create(Status, SyncSender<io::Result<()>>),
     Update(Status),
-    Remove,
+    /// The sender is dropped afterwards.
+    Remove(SyncSender<Infallible>),
 }
 
 impl StatusFile {
     /// Writes the file for the first time.
     pub fn create(status: Status) -> io::Result<Self> {
         let path = path(status.pid, &status.holder)?;
-        let mailbox = Mailbox::start("status file", 1, {
+        let changes = Slot::start("status file", {
             let path = path.clone();
             move |change| make(&path, change)
         })?;
         let (first, written) = sync_channel(1);
-        mailbox.send(Change::Create(status, first));
+        changes.put(Change::Create(status, first));
         let first = written.recv_timeout(LIMIT);
         first.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-        Ok(Self { path, mailbox })
+        Ok(Self { path, changes })
     }
 
     /// Returns the path of the file.
@@ -150,13 +151,14 @@ impl StatusFile {
 
     /// Writes a new status soon, unless a newer one replaces it first.
     pub fn update(&self, status: Status) {
-        self.mailbox.replace(Change::Update(status));
+        self.changes.put(Change::Update(status));
     }
 
     /// Removes the file.
     pub fn remove(self) {
-        self.mailbox.replace(Change::Remove);
-        self.mailbox.close(LIMIT);
+        let (removing, removed) = sync_channel(0);
+        self.changes.put(Change::Remove(removing));
+        let _ = removed.recv_timeout(LIMIT);
     }
 }
 
@@ -168,7 +170,7 @@ fn make(path: &Path, change: Change) {
         }
         // The error is ignored: the job's own check fails once the deadline in the file has passed.
         Change::Update(status) => drop(write(path, &status)),
-        Change::Remove => drop(fs::remove_file(path)),
+        Change::Remove(removing) => drop((fs::remove_file(path), removing)),
     }
 }
 
@@ -216,19 +218,9 @@ fn own_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Replaces the file as a whole.
 fn write(path: &Path, status: &Status) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut options = File::options();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-    file.write_all(&serde_json::to_vec(status)?)?;
-    file.write_all(b"\n")?;
-    fs::rename(&new, path)
+    let text = serde_json::to_string(status)? + "\n";
+    file::replace(path, text.as_bytes(), 0o600)
 }
 
 /// Returns the identity of this boot.

@@ -6,11 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::clock::{Boottime, Clock, Instant, wall_clock};
 use metrics::{Label, counter, gauge, histogram};
+use metrics_exporter_prometheus::formatting::sanitize_label_value;
 use serde_json::json;
 
 use super::http;
 use super::pages::Pages;
-use super::recorder::{Recorder, labels_of_job};
+use super::recorder::Recorder;
 use super::textfile::TextFile;
 use crate::args::RunOptions;
 use crate::exit::{Exit, Failure};
@@ -31,6 +32,7 @@ const REASONS: [&str; 7] = [
 pub struct JobMetrics {
     name: String,
     group: String,
+    labels: Vec<Label>,
     file: Option<TextFile>,
     pages: Arc<Pages>,
     acquired_at: Option<Instant>,
@@ -44,9 +46,15 @@ impl JobMetrics {
             return Ok(None);
         }
         let recorder = Recorder::install()?;
+        let (name, group) = (&options.name, options.group.as_deref());
+        let group = group.unwrap_or("default").to_owned();
         let mut metrics = Self {
-            name: options.name.clone(),
-            group: options.group.as_deref().unwrap_or("default").into(),
+            labels: vec![
+                Label::new("group", group.clone()),
+                Label::new("name", name.clone()),
+            ],
+            name: name.clone(),
+            group,
             file: None,
             pages: Arc::new(Pages::new(recorder.clone())),
             acquired_at: None,
@@ -70,50 +78,37 @@ impl JobMetrics {
     fn begin(&self, file: Option<&Path>) {
         let text = file.map(std::fs::read_to_string);
         let text = text.and_then(Result::ok).unwrap_or_default();
-        let quoted = |text: &str| {
-            text.replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n")
+        let label = |label: &Label| {
+            let value = sanitize_label_value(label.value());
+            format!("{}=\"{value}\"", label.key())
         };
-        let labels = format!(
-            "group=\"{}\",name=\"{}\"",
-            quoted(&self.group),
-            quoted(&self.name)
-        );
-        let earlier = Earlier::read(&text, &labels);
+        let labels: Vec<_> = self.labels.iter().map(label).collect();
+        let earlier = Earlier::read(&text, &labels.join(","));
         for reason in REASONS {
             let count = earlier.exits.iter().find(|(known, _)| known == reason);
             self.exits(reason, count.map_or(0, |(_, count)| *count));
         }
         if let Some(at) = earlier.last_success {
-            gauge!(
-                "leasehold_run_last_success_timestamp_seconds",
-                self.labels()
-            )
-            .set(at);
+            self.set("leasehold_run_last_success_timestamp_seconds", at);
         }
-        self.set_in_progress(false);
+        self.set("leasehold_run_in_progress", false);
         self.waits(false);
     }
 
     /// The run waits for its name, and its store can be reached or cannot.
     pub fn waits(&self, is_outage: bool) {
-        gauge!("leasehold_run_outage", self.labels()).set(f64::from(is_outage));
+        self.set("leasehold_run_outage", is_outage);
         self.show(if is_outage { "outage" } else { "waiting" });
     }
 
-    fn labels(&self) -> Vec<Label> {
-        labels_of_job(&self.group, &self.name)
+    fn set(&self, name: &'static str, value: impl Into<f64>) {
+        gauge!(name, self.labels.clone()).set(value.into());
     }
 
     fn exits(&self, reason: &'static str, more: u64) {
-        let mut labels = self.labels();
+        let mut labels = self.labels.clone();
         labels.push(Label::new("reason", reason));
         counter!("leasehold_run_exits_total", labels).increment(more);
-    }
-
-    fn set_in_progress(&self, is_in_progress: bool) {
-        gauge!("leasehold_run_in_progress", self.labels()).set(f64::from(is_in_progress));
     }
 
     fn show(&self, state: &'static str) {
@@ -131,13 +126,13 @@ impl JobMetrics {
     pub fn acquired(&mut self) {
         self.acquired_at = Some(Boottime.now());
         self.waits(false);
-        self.set_in_progress(true);
+        self.set("leasehold_run_in_progress", true);
         self.show("held");
     }
 
     /// The job has ended.
     pub fn ended(&self) {
-        self.set_in_progress(false);
+        self.set("leasehold_run_in_progress", false);
         self.show("ended");
     }
 
@@ -145,19 +140,15 @@ impl JobMetrics {
     pub fn finish(self, result: &Result<Exit, Failure>) {
         let reason = reason(result);
         self.exits(reason, 1);
-        self.set_in_progress(false);
+        self.set("leasehold_run_in_progress", false);
         if let Some(at) = self.acquired_at {
             let took = Boottime.now().since(at);
-            histogram!("leasehold_run_duration_seconds", self.labels()).record(took);
+            histogram!("leasehold_run_duration_seconds", self.labels.clone()).record(took);
         }
         if reason == "success" {
             let now = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
             let now = now.unwrap_or(Duration::ZERO).as_secs_f64();
-            gauge!(
-                "leasehold_run_last_success_timestamp_seconds",
-                self.labels()
-            )
-            .set(now);
+            self.set("leasehold_run_last_success_timestamp_seconds", now);
         }
         self.show("ended");
         if let Some(file) = self.file {

@@ -4,6 +4,9 @@
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::Instant;
+use percent_encoding::{
+    AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
+};
 
 use crate::row::{Row, folded, span};
 use crate::seen::Seen;
@@ -220,33 +223,14 @@ fn escaped(text: &str) -> String {
     })
 }
 
-fn encoded(text: &str) -> String {
-    let shown = text.bytes().map(|byte| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
-            char::from(byte).to_string()
-        }
-        other => format!("%{other:02X}"),
-    });
-    shown.collect()
+fn encoded(text: &str) -> PercentEncode<'_> {
+    const CODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
+    utf8_percent_encode(text, CODED)
 }
 
 fn decoded(text: &str) -> String {
     let text = text.replace('+', " ");
-    let mut parts = text.split('%');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let code = part
-            .get(..2)
-            .and_then(|code| u8::from_str_radix(code, 16).ok());
-        match code {
-            Some(byte) => {
-                bytes.push(byte);
-                bytes.extend_from_slice(&part.as_bytes()[2..]);
-            }
-            None => bytes.extend([b"%", part.as_bytes()].concat()),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
 /// Light or dark as the reader's system is; on a narrow screen only the columns that the eye needs first.
@@ -391,7 +375,7 @@ mod tests {
     #[test]
     fn a_query_is_read_as_it_was_written() {
         for text in ["a b&c=d", "100%", "日本", "%zz"] {
-            assert_eq!(decoded(&encoded(text)), text);
+            assert_eq!(decoded(&encoded(text).to_string()), text);
         }
         assert_eq!(decoded("a+b%2"), "a b%2");
     }

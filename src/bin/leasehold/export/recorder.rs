@@ -1,7 +1,7 @@
 //! The recorder of this process: what the library and the tool count, as text for Prometheus.
 
 use leasehold::metrics::{MetricKind, buckets, table, update};
-use metrics::{Label, Unit};
+use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::exit::Failure;
@@ -57,11 +57,4 @@ fn describe() {
             MetricKind::Histogram => recorder.describe_histogram(name, unit, help),
         });
     }
-}
-
-/// The labels of a job's series.
-pub fn labels_of_job(group: &str, name: &str) -> Vec<Label> {
-    let pairs = [("group", group), ("name", name)];
-    let labels = pairs.map(|(key, value)| Label::new(key, value.to_owned()));
-    labels.to_vec()
 }

@@ -2,7 +2,6 @@
 //!
 //! On a thread of its own, so that a slow disk never holds up the job's supervision. The file is replaced as a whole.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use super::recorder::Recorder;
 use crate::exit::Failure;
+use crate::file;
 use crate::say;
 
 /// How often the file is written while the job runs.
@@ -80,11 +80,7 @@ fn write_on(path: &Path, recorder: &Recorder, is_last: &Receiver<SyncSender<()>>
     }
 }
 
-/// Replaces the file as a whole: a collector reads the old or the new one. It passes over the new one until then,
-/// because its name does not end in `.prom`.
+/// A collector passes over the new file until it is whole, because its name does not end in `.prom`.
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    fs::write(&new, text)?;
-    fs::rename(&new, path)
+    file::replace(path, text.as_bytes(), 0o666)
 }

@@ -11,6 +11,7 @@ use super::service::Service;
 use crate::channel::End;
 use crate::exit::Failure;
 use crate::say;
+use crate::span::milliseconds;
 use crate::status_file::{self, State, Status, StatusFile};
 use crate::timeline::Cause;
 
@@ -23,7 +24,7 @@ pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, F
         name: lease.name().to_string(),
         token: lease.token().get(),
         holder: lease.holder().to_string(),
-        ttl_ms: u64::try_from(plan.timing.ttl().as_millis()).unwrap_or(u64::MAX),
+        ttl_ms: milliseconds(plan.timing.ttl()),
         state: State::Held,
         deadline_ms: 0,
         clock: lease.clock().name().into(),

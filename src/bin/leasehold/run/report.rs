@@ -1,9 +1,7 @@
 //! The outcome of a run, for `--report FILE`: what ended the job and why, because a job may use any exit code itself.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use leasehold::Lease;
 use leasehold::clock::{Boottime, Clock, Instant};
@@ -13,6 +11,8 @@ use super::outcome::Outcome;
 use super::plan::Plan;
 use crate::channel::End;
 use crate::exit::{Exit, Failure};
+use crate::file;
+use crate::span::milliseconds;
 use crate::timeline::Cause;
 
 /// The report's content. Fields are added, never renamed.
@@ -127,16 +127,7 @@ impl Reporter {
     }
 }
 
-fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Replaces the file as a whole: a reader sees the old report or the new one.
 fn write(path: &Path, report: &Report) -> io::Result<()> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let mut text = serde_json::to_string_pretty(report)?;
-    text.push('\n');
-    fs::write(&new, text)?;
-    fs::rename(&new, path)
+    let text = serde_json::to_string_pretty(report)? + "\n";
+    file::replace(path, text.as_bytes(), 0o666)
 }

@@ -80,7 +80,7 @@ impl Service {
     /// Waits up to a second until the manager has taken the last notification.
     pub fn end(self) {
         if let Some(mailbox) = self.mailbox {
-            mailbox.close(FLUSH);
+            mailbox.flush(FLUSH);
         }
     }
 
