@@ -38,6 +38,7 @@ mod run;
 mod say;
 #[cfg(any(feature = "export", feature = "top"))]
 mod seen;
+mod server_clock;
 mod shim;
 mod span;
 mod status;

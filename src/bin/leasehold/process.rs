@@ -1,8 +1,10 @@
 //! The path of this program, and facts about processes that are not its children.
 
 use std::fs;
+use std::io;
 
 use rustix::process::{Pid, getpid};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The running program, even if its file was replaced by another version.
 pub const OWN_PROGRAM: &str = "/proc/self/exe";
@@ -32,6 +34,21 @@ impl Process {
             is_alive: !matches!(state, "Z" | "X"),
         })
     }
+}
+
+/// Waits for one of these signals. Returns its number.
+pub async fn signalled(kinds: [SignalKind; 2]) -> io::Result<i32> {
+    let [mut one, mut other] = [signal(kinds[0])?, signal(kinds[1])?];
+    let kind = tokio::select! {
+        _ = one.recv() => kinds[0],
+        _ = other.recv() => kinds[1],
+    };
+    Ok(kind.as_raw_value())
+}
+
+/// Returns whether a holder's host is this one.
+pub fn is_this_host(host: &str) -> bool {
+    rustix::system::uname().nodename().to_string_lossy() == host
 }
 
 /// Returns whether this process runs, directly or not, below the process with this number.

@@ -16,6 +16,7 @@ use tokio::net::unix::pipe;
 
 use crate::check;
 use crate::exit::{Exit, Failure};
+use crate::process;
 use crate::status_file::{self, Status};
 
 /// Reports progress. It has no effect if the run has not read the earlier reports yet: then it counts the next one.
@@ -37,8 +38,7 @@ pub fn main() -> Result<Exit, Failure> {
 
 /// Returns how long ago the job of this lease reported progress, if it is a job of this user on this machine.
 pub fn of(held: &Held) -> Option<Duration> {
-    let host = rustix::system::uname();
-    if host.nodename().to_string_lossy() != held.info.host {
+    if !process::is_this_host(&held.info.host) {
         return None;
     }
     let path = status_file::path(held.info.pid, &held.by?.to_string()).ok()?;

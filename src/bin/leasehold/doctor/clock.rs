@@ -2,16 +2,17 @@
 //!
 //! A server whose clock gains more than the margin within one ttl frees a name that its holder still counts as held.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use leasehold::Token;
-use leasehold::clock::{Clock, Monotonic, Timing, wall_clock};
+use leasehold::clock::{Clock, Monotonic, Timing};
 use leasehold::store::Hazard;
 use leasehold::store::spi::{Claim, Renewal};
 
 use super::finding::{Finding, Verdict};
-use super::store::Trouble;
 use super::trial::Trial;
+use crate::exit::Failure;
+use crate::server_clock::{self, ClockReading};
 
 /// The time between the two readings: enough to detect a clock that drifts by a thousandth.
 const APART: Duration = Duration::from_secs(2);
@@ -30,19 +31,6 @@ const GOOD_OFFSET: Duration = Duration::from_secs(1);
 pub struct ServerClock {
     first: ClockReading,
     second: ClockReading,
-}
-
-/// One reading of the server's clock.
-#[derive(Debug, Clone, Copy)]
-struct ClockReading {
-    /// The time of the server's clock, since 1970.
-    server: Duration,
-    /// The time of our wall clock in the middle of the round trip, since 1970.
-    ours: Duration,
-    /// The same moment on a clock that is never stepped, from some start.
-    steady: Duration,
-    /// The duration of the round trip: the reading is wrong by half of it at most.
-    round_trip: Duration,
 }
 
 impl ServerClock {
@@ -91,10 +79,10 @@ impl ServerClock {
 pub async fn read<T>(
     trial: &Trial<'_>,
     meanwhile: impl Future<Output = T>,
-) -> (Result<Option<ServerClock>, Trouble>, T) {
+) -> (Result<Option<ServerClock>, Failure>, T) {
     let (claim, token) = match taken(trial).await {
         Ok(taken) => taken,
-        Err(trouble) => return (Err(trouble), meanwhile.await),
+        Err(failure) => return (Err(failure), meanwhile.await),
     };
     let began = Monotonic.now();
     let first = best(trial, &claim, token).await;
@@ -109,7 +97,7 @@ pub async fn read<T>(
     (released.map(|()| clock), done)
 }
 
-async fn taken(trial: &Trial<'_>) -> Result<(Claim, Token), Trouble> {
+async fn taken(trial: &Trial<'_>) -> Result<(Claim, Token), Failure> {
     let claim = trial.claim()?;
     let token = trial.acquire(&claim).await?;
     Ok((claim, token))
@@ -118,26 +106,13 @@ async fn taken(trial: &Trial<'_>) -> Result<(Claim, Token), Trouble> {
 async fn best(trial: &Trial<'_>, claim: &Claim, token: Token) -> Option<ClockReading> {
     let mut best: Option<ClockReading> = None;
     for _ in 0..TRIES {
-        let reading = one(trial, claim, token).await?;
+        let renewal = Renewal::new(claim.name.clone(), claim.holder, token, claim.ttl);
+        let reading = server_clock::read(trial.store, renewal, trial.limit).await?;
         if best.is_none_or(|best| reading.round_trip < best.round_trip) {
             best = Some(reading);
         }
     }
     best
-}
-
-async fn one(trial: &Trial<'_>, claim: &Claim, token: Token) -> Option<ClockReading> {
-    let renewal = Renewal::new(claim.name.clone(), claim.holder, token, claim.ttl);
-    let ours = wall_clock().duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    let began = Monotonic.now();
-    let renewed = trial.store.renew(&[renewal], trial.limit).await;
-    let round_trip = Monotonic.now().since(began);
-    Some(ClockReading {
-        server: renewed.server_time?.time,
-        ours: ours + round_trip / 2,
-        steady: Duration::from_nanos(began.as_nanos()) + round_trip / 2,
-        round_trip,
-    })
 }
 
 #[cfg(test)]

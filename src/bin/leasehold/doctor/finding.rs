@@ -8,6 +8,7 @@ use leasehold::store::{Hazard, Severity};
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::row::printable;
 
 /// The verdict about one thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -119,13 +120,7 @@ impl fmt::Display for Finding {
         if let Some(fix) = &self.fix {
             let _ = write!(line, ". {fix}.");
         }
-        line.chars().try_for_each(|character| {
-            if character.is_control() {
-                write!(f, "{}", character.escape_debug())
-            } else {
-                f.write_char(character)
-            }
-        })
+        f.write_str(&printable(&line))
     }
 }
 

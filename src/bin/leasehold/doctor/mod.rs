@@ -25,7 +25,6 @@ use crate::store::Choice;
 use crate::timeline::Distances;
 
 use finding::Diagnosis;
-use store::Trouble;
 
 /// Prints the findings.
 pub fn main(arguments: args::DoctorOptions) -> Result<Exit, Failure> {
@@ -71,7 +70,7 @@ async fn examine(
         // A URL that cannot be parsed is a bad argument, not a finding.
         Err(failure) if failure.exit == Exit::Usage => return Err(failure),
         Err(failure) => {
-            findings.push(Trouble::from(failure).judge("store"));
+            findings.push(store::judge(failure, "store"));
             findings.extend(machine::look().await);
             choice.shown()
         }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use leasehold::clock::Timing;
 use leasehold::store::{Hazard, Member, MemberState, Store};
-use leasehold::{Error, ErrorKind};
 
 use super::clock::{self, ServerClock};
 use super::finding::{Finding, Verdict};
@@ -12,16 +11,6 @@ use super::machine::{self, quantile};
 use super::trial::Trial;
 use crate::exit::{Exit, Failure};
 use crate::members::facts;
-
-/// A step that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// The kind of the store's error; `None` if the store gave an answer that it must not give.
-    pub kind: Option<ErrorKind>,
-    pub message: String,
-    /// Says whether the store only grants nothing for a while.
-    pub is_kept_out: bool,
-}
 
 /// Hazards that the servers themselves tell, by their state.
 const KEEP_OUT_HAZARDS: [&str; 2] = ["redis-keep-out", "postgres-keep-out"];
@@ -40,10 +29,10 @@ pub async fn examine(
     outage: Duration,
 ) -> Result<Vec<Finding>, Failure> {
     let trial = Trial::new(store, limit)?;
-    let servers = store.members(limit).await.map_err(Trouble::from);
-    let hazards = store.hazards(limit).await.map_err(Trouble::from);
+    let servers = store.members(limit).await.map_err(Failure::from);
+    let hazards = store.hazards(limit).await.map_err(Failure::from);
     let keeps_out = servers.iter().flatten().any(is_away);
-    let mut findings = vec![members(&servers)];
+    let mut findings = vec![servers.map_or_else(|failure| judge(failure, "store"), members)];
     findings.extend(
         store
             .facts()
@@ -60,8 +49,8 @@ pub async fn examine(
             findings.extend(hazards.as_ref().err().map(unseen));
         }
         // The servers have told it, with its remedy.
-        Err(trouble) if keeps_out && trouble.is_kept_out => {}
-        Err(trouble) => findings.push(trouble.judge("trial")),
+        Err(failure) if keeps_out && failure.is_conflict => {}
+        Err(failure) => findings.push(judge(failure, "trial")),
     }
     let hazards = hazards.into_iter().flatten();
     let told = hazards.filter(|one| !(keeps_out && KEEP_OUT_HAZARDS.contains(&one.id)));
@@ -76,12 +65,12 @@ async fn tried(
     timing: &Timing,
     outage: Duration,
     findings: &mut Vec<Finding>,
-) -> Result<Option<ServerClock>, Trouble> {
+) -> Result<Option<ServerClock>, Failure> {
     let round_trips = match trial.cycles().await {
         Ok(round_trips) => round_trips,
-        Err(trouble) => {
+        Err(failure) => {
             findings.extend(machine::look().await);
-            return Err(trouble);
+            return Err(failure);
         }
     };
     findings.push(latency(&round_trips, timing, outage));
@@ -92,61 +81,27 @@ async fn tried(
     clock
 }
 
-impl Trouble {
-    pub fn wrong(message: impl Into<String>) -> Self {
-        Self {
-            kind: None,
-            message: message.into(),
-            is_kept_out: false,
-        }
-    }
-
-    /// Makes the finding of this name.
-    pub fn judge(self, id: &'static str) -> Finding {
-        let (verdict, (endangers, fix)) = match self.is_kept_out {
-            true => (Verdict::Warning, KEPT_OUT),
-            false => (Verdict::Failure, consequence(self.kind)),
-        };
-        Finding::new(id, verdict, self.message, endangers, fix)
-    }
+/// Makes the finding of this name about a step that failed: a conflict if the store only grants nothing for a while.
+pub fn judge(failure: Failure, id: &'static str) -> Finding {
+    let (verdict, (endangers, fix)) = match failure.is_conflict {
+        true => (Verdict::Warning, KEPT_OUT),
+        false => (Verdict::Failure, consequence(failure.exit)),
+    };
+    Finding::new(id, verdict, failure.message, endangers, fix)
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        Self {
-            kind: Some(error.kind()),
-            ..Self::wrong(format!("{error:#}"))
-        }
-    }
-}
-
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Self {
-        let kind = match failure.exit {
-            Exit::Unreachable => Some(ErrorKind::Unavailable),
-            Exit::Denied => Some(ErrorKind::Denied),
-            Exit::Misconfigured => Some(ErrorKind::Misconfigured),
-            _ => None,
-        };
-        Self {
-            kind,
-            ..Self::wrong(failure.message)
-        }
-    }
-}
-
-/// Returns what an error of this kind means for leases, and how to fix it.
-const fn consequence(kind: Option<ErrorKind>) -> (&'static str, &'static str) {
-    match kind {
-        Some(ErrorKind::Unavailable | ErrorKind::TimedOut) => (
+/// Returns what a failure with this exit means for leases, and how to fix it.
+const fn consequence(exit: Exit) -> (&'static str, &'static str) {
+    match exit {
+        Exit::Unreachable | Exit::NotAcquired => (
             "nothing can be acquired, and held leases expire",
             "Start the store, or fix its address or the network",
         ),
-        Some(ErrorKind::Denied) => (
+        Exit::Denied => (
             "nothing can be acquired",
             "Correct the user and the password, or grant the permissions that the store's documentation lists",
         ),
-        Some(ErrorKind::Misconfigured) => (
+        Exit::Misconfigured => (
             "nothing can be acquired",
             "Do what the message says, or change what it names in the store's set-up",
         ),
@@ -165,11 +120,11 @@ fn of_hazard(hazard: Hazard, ttl: Duration) -> Finding {
     Finding::ok(hazard.id, what)
 }
 
-fn unseen(trouble: &Trouble) -> Finding {
+fn unseen(failure: &Failure) -> Finding {
     Finding::new(
         "set-up",
         Verdict::Warning,
-        trouble.message.clone(),
+        failure.message.clone(),
         "it is unknown what weakens the promises",
         "Grant what the message names, or check it by hand",
     )
@@ -179,11 +134,7 @@ const fn is_away(member: &Member) -> bool {
     matches!(member.state, MemberState::Away { .. })
 }
 
-fn members(members: &Result<Vec<Member>, Trouble>) -> Finding {
-    let members = match members {
-        Ok(members) => members,
-        Err(trouble) => return trouble.clone().judge("store"),
-    };
+fn members(members: Vec<Member>) -> Finding {
     let of = |wanted: fn(&Member) -> bool| {
         let found = members.iter().filter(|member| wanted(member));
         found.map(facts).collect::<Vec<_>>().join(", ")
@@ -191,7 +142,7 @@ fn members(members: &Result<Vec<Member>, Trouble>) -> Finding {
     let down = of(|one| one.state == MemberState::Down);
     let away = of(is_away);
     let standbys = of(|one| one.state == MemberState::Standby);
-    let (nothing, start) = consequence(Some(ErrorKind::Unavailable));
+    let (nothing, start) = consequence(Exit::Unreachable);
     let takes_writes = members.iter().any(|one| one.state == MemberState::Up);
     let (verdict, what, endangers, fix) = if !down.is_empty() {
         let is_all = members.iter().all(|one| one.state == MemberState::Down);
@@ -310,13 +261,10 @@ mod tests {
     #[test]
     fn a_standby_is_named_and_is_a_failure_only_where_no_server_takes_writes() {
         let standby = Member::new("b", MemberState::Standby);
-        let found = members(&Ok(vec![
-            Member::new("a", MemberState::Up),
-            standby.clone(),
-        ]));
+        let found = members(vec![Member::new("a", MemberState::Up), standby.clone()]);
         assert_eq!(found.verdict, Verdict::Ok);
         assert_eq!(found.what, "answers: a, b, a standby that grants nothing");
-        let found = members(&Ok(vec![standby]));
+        let found = members(vec![standby]);
         assert_eq!(found.verdict, Verdict::Failure);
         assert!(found.what.contains("no server takes writes: b"), "{found}");
     }
@@ -332,7 +280,7 @@ mod tests {
             };
             Member::new(place, state)
         });
-        let found = members(&Ok(all.to_vec()));
+        let found = members(all.to_vec());
         assert_eq!(found.verdict, Verdict::Failure);
         assert_eq!(found.what, "no answer from b");
     }

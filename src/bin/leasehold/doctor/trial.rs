@@ -15,7 +15,7 @@ use leasehold::{ClientId, Error, Holder, Name, Token};
 use tokio::time::timeout;
 
 use super::finding::{Finding, Verdict};
-use super::store::Trouble;
+use crate::exit::{Exit, Failure};
 use crate::row::in_words;
 
 /// The time for which a scratch lease lasts if the doctor is killed.
@@ -66,7 +66,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Returns whether the claim is granted.
-    async fn is_granted(&self, claim: &Claim, ask: Ask) -> Result<bool, Trouble> {
+    async fn is_granted(&self, claim: &Claim, ask: Ask) -> Result<bool, Failure> {
         match self.store.acquire(claim, ask, self.limit).await {
             Ok(answer) => Ok(matches!(answer, Answer::Granted(_))),
             Err(failed) => Err(failed.error.into()),
@@ -74,15 +74,15 @@ impl<'a> Trial<'a> {
     }
 
     /// Acquires a name that must be free. Returns the token of the grant.
-    pub async fn acquire(&self, claim: &Claim) -> Result<Token, Trouble> {
+    pub async fn acquire(&self, claim: &Claim) -> Result<Token, Failure> {
         match self.store.acquire(claim, Ask::default(), self.limit).await {
             Ok(Answer::Granted(grant)) => Ok(grant.token),
             Ok(Answer::Held(held)) if held.state == HeldState::KeepOut => {
-                let mut trouble = Trouble::wrong(in_words(&held));
-                trouble.is_kept_out = true;
-                Err(trouble)
+                let mut kept_out = Failure::new(Exit::NotAcquired, in_words(&held));
+                kept_out.is_conflict = true;
+                Err(kept_out)
             }
-            Ok(Answer::Held(held)) => Err(Trouble::wrong(format!(
+            Ok(Answer::Held(held)) => Err(wrong(format!(
                 "a name that no client ever had was refused state={:?} {held}",
                 held.state
             ))),
@@ -90,32 +90,32 @@ impl<'a> Trial<'a> {
         }
     }
 
-    async fn renew(&self, claim: &Claim, token: Token) -> Result<(), Trouble> {
+    async fn renew(&self, claim: &Claim, token: Token) -> Result<(), Failure> {
         let renewal = Renewal::new(claim.name.clone(), claim.holder, token, claim.ttl);
         let mut renewed = self.store.renew(&[renewal], self.limit).await;
         match renewed.outcomes.pop() {
             Some(Outcome::Renewed) => Ok(()),
             Some(Outcome::Unknown(error)) => Err(error.into()),
-            other => Err(Trouble::wrong(format!(
+            other => Err(wrong(format!(
                 "a held lease was not renewed outcome={other:?}"
             ))),
         }
     }
 
-    pub async fn release(&self, claim: &Claim) -> Result<(), Trouble> {
+    pub async fn release(&self, claim: &Claim) -> Result<(), Failure> {
         let releasing = self
             .store
             .release(&claim.name, claim.holder, None, self.limit);
         match releasing.await? {
             Release::Released => Ok(()),
-            other => Err(Trouble::wrong(format!(
+            other => Err(wrong(format!(
                 "a held lease was not released outcome={other:?}"
             ))),
         }
     }
 
     /// Acquires, renews and releases a name repeatedly. Returns how long each round trip took.
-    pub async fn cycles(&self) -> Result<Vec<Duration>, Trouble> {
+    pub async fn cycles(&self) -> Result<Vec<Duration>, Failure> {
         let claim = self.claim()?;
         let done = self.all_cycles(&claim).await;
         if done.is_err() {
@@ -125,7 +125,7 @@ impl<'a> Trial<'a> {
         done
     }
 
-    async fn all_cycles(&self, claim: &Claim) -> Result<Vec<Duration>, Trouble> {
+    async fn all_cycles(&self, claim: &Claim) -> Result<Vec<Duration>, Failure> {
         let mut round_trips = Vec::new();
         let began = Monotonic.now();
         for _ in 0..ROUNDS {
@@ -143,10 +143,10 @@ impl<'a> Trial<'a> {
     /// Waits for the notice of a name that is freed.
     pub async fn notice(&self) -> Finding {
         let heard = self.heard().await;
-        heard.unwrap_or_else(|trouble| unheard(trouble.message))
+        heard.unwrap_or_else(|failure| unheard(failure.message))
     }
 
-    async fn heard(&self) -> Result<Finding, Trouble> {
+    async fn heard(&self) -> Result<Finding, Failure> {
         let Some(notices) = self.store.notices().await? else {
             let what = format!("the store gives no notices: {BY_TIME}");
             return Ok(Finding::ok("notice", what));
@@ -185,7 +185,7 @@ impl<'a> Trial<'a> {
                 Verdict::Failure,
                 "of two waiting clients the first did not have its turn first".into(),
             ),
-            Err(trouble) => (Verdict::Failure, trouble.message),
+            Err(failure) => (Verdict::Failure, failure.message),
         };
         Finding::new(
             "turns",
@@ -196,7 +196,7 @@ impl<'a> Trial<'a> {
         )
     }
 
-    async fn are_in_order(&self) -> Result<bool, Trouble> {
+    async fn are_in_order(&self) -> Result<bool, Failure> {
         let claims = [self.claim()?, self.claim()?, self.claim()?];
         let outcome = self.in_order(&claims).await;
         for claim in &claims {
@@ -207,12 +207,12 @@ impl<'a> Trial<'a> {
         outcome
     }
 
-    async fn in_order(&self, [holder, first, second]: &[Claim; 3]) -> Result<bool, Trouble> {
+    async fn in_order(&self, [holder, first, second]: &[Claim; 3]) -> Result<bool, Failure> {
         let queued = Ask::default().with_queued(Some(Queued::new(0)));
         self.acquire(holder).await?;
         for waiting in [first, second] {
             if self.is_granted(waiting, queued).await? {
-                return Err(Trouble::wrong("a held name was granted to a second holder"));
+                return Err(wrong("a held name was granted to a second holder"));
             }
         }
         self.release(holder).await?;
@@ -239,6 +239,11 @@ pub fn came(after: Duration) -> Finding {
     )
 }
 
+/// Makes the failure of a store that gave an answer that it must not give.
+fn wrong(message: impl Into<String>) -> Failure {
+    Failure::new(Exit::Internal, message)
+}
+
 fn unheard(what: String) -> Finding {
     let fix =
         "Let this user publish and subscribe to the store's channels, and check its output limits";
@@ -247,8 +252,8 @@ fn unheard(what: String) -> Finding {
 
 /// Also returns how long the step took.
 async fn timed<T>(
-    step: impl Future<Output = Result<T, Trouble>>,
-) -> Result<(Duration, T), Trouble> {
+    step: impl Future<Output = Result<T, Failure>>,
+) -> Result<(Duration, T), Failure> {
     let began = Monotonic.now();
     let outcome = step.await?;
     Ok((Monotonic.now().since(began), outcome))

@@ -3,20 +3,22 @@
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
-use leasehold::clock::{Clock, Monotonic, Timing, wall_clock};
+use leasehold::clock::{Clock, Monotonic, Timing};
 use leasehold::store::spi::Renewal;
 use leasehold::store::{Hazard, Held, HeldState, Member, MemberState, Store};
 use leasehold::{Client, ClientId, Error, Holder, Name, Token};
 use metrics::gauge;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 use super::page::Snapshot;
 use super::pages::Pages;
 use crate::exit::{Exit, Failure};
 use crate::members::{self, MemberRow};
+use crate::process;
 use crate::say;
 use crate::seen;
+use crate::server_clock;
 
 /// The shortest time between two scans, each of which reads every lease.
 const EVERY: Duration = Duration::from_secs(15);
@@ -44,16 +46,14 @@ struct Found {
 
 /// Scans until a signal ends it.
 pub async fn watch(client: &Client, pages: &Pages, limit: Duration) -> Result<Exit, Failure> {
-    let failed = |error: std::io::Error| Failure::internal("cannot listen for signals", &error);
-    let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()];
-    let mut terminated = signal(terminate).map_err(failed)?;
-    let mut interrupted = signal(interrupt).map_err(failed)?;
-    let kind = tokio::select! {
-        _ = terminated.recv() => terminate,
-        _ = interrupted.recv() => interrupt,
+    let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
+    let signal = tokio::select! {
+        signal = process::signalled(kinds) => signal,
         never = scan_again_and_again(&**client.store(), pages, limit) => match never {},
     };
-    Ok(Exit::Signal(kind.as_raw_value()))
+    signal
+        .map(Exit::Signal)
+        .map_err(|error| Failure::internal("cannot listen for signals", &error))
 }
 
 async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration) -> Infallible {
@@ -64,13 +64,10 @@ async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration)
         let (scan, members) = tokio::join!(scan(store, limit), store.members(limit));
         let now = Monotonic.now();
         show_members(kind, &members);
-        show(
-            kind,
-            &location,
-            &scan.as_ref().map(Scan::found),
-            &members,
-            pages,
-        );
+        let found = scan
+            .as_ref()
+            .map(|scan| found(&scan.leases, scan.hazards.len(), scan.clock_offset));
+        show(kind, &location, &found, &members, pages);
         let is_scanned = scan.is_ok();
         let mut snapshot = Snapshot::first(location.clone());
         snapshot.scanned_at = Some(now);
@@ -118,12 +115,6 @@ async fn scan(store: &dyn Store, limit: Duration) -> Result<Scan, Error> {
     })
 }
 
-impl Scan {
-    fn found(&self) -> Found {
-        found(&self.leases, self.hazards.len(), self.clock_offset)
-    }
-}
-
 /// Returns a line for each server, if they are worth one.
 fn servers(members: &Result<Vec<Member>, Error>) -> Vec<String> {
     match members {
@@ -150,18 +141,14 @@ fn found(leases: &[Held], hazards: usize, clock_offset: Option<f64>) -> Found {
     }
 }
 
-/// Asks for a renewal of a lease that no client has: it is refused and changes nothing, and the reply brings the
-/// server's time. `None` for a store without a clock of its own.
+/// Returns how far the server's clock is ahead, in seconds. Asks for a renewal of a lease that no client has: it is
+/// refused and changes nothing. `None` for a store without a clock of its own.
 async fn clock_offset(store: &dyn Store, limit: Duration) -> Result<Option<f64>, Error> {
     let name = Name::new("leasehold-export/clock")?;
     let holder = Holder::draw(ClientId::draw())?;
     let renewal = Renewal::new(name, holder, Token::MAX, EVERY);
-    let ours = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
-    let began = Monotonic.now();
-    let renewed = store.renew(&[renewal], limit).await;
-    let half = Monotonic.now().since(began) / 2;
-    let both = renewed.server_time.zip(ours.ok());
-    Ok(both.map(|(server, ours)| server.time.as_secs_f64() - (ours + half).as_secs_f64()))
+    let reading = server_clock::read(store, renewal, limit).await;
+    Ok(reading.map(|clock| clock.server.as_secs_f64() - clock.ours.as_secs_f64()))
 }
 
 /// Sets the gauge of the servers that keep out. The library has counted the servers when they were looked at.
@@ -170,11 +157,10 @@ fn show_members(kind: &'static str, members: &Result<Vec<Member>, Error>) {
         MemberState::Away { remaining } => remaining,
         _ => Duration::ZERO,
     };
-    let longest = members
-        .as_ref()
-        .map(|members| members.iter().map(left).max());
-    let seconds = longest.map_or(f64::NAN, |left| left.unwrap_or_default().as_secs_f64());
-    gauge!("leasehold_store_keep_out_seconds", "store" => kind).set(seconds);
+    let longest = |members: &Vec<Member>| members.iter().map(left).max().unwrap_or_default();
+    let longest = members.as_ref().ok().map(longest);
+    let seconds = longest.map(|left| left.as_secs_f64());
+    set(kind, "leasehold_store_keep_out_seconds", seconds);
 }
 
 /// Sets the gauges and the pages.
@@ -204,34 +190,24 @@ fn show(
     pages.set(found.is_ok(), status);
 }
 
-/// Sets the gauges. After a scan that failed they tell nothing, so that no old value looks like a new one.
 fn set_gauges(kind: &'static str, found: Option<&Found>) {
-    let of = |value: fn(&Found) -> f64| found.map_or(f64::NAN, value);
-    let gauges: [(&'static str, f64); 4] = [
-        (
-            "leasehold_store_leases",
-            of(|found| f64::from(found.leases)),
-        ),
-        (
-            "leasehold_store_waiters",
-            of(|found| f64::from(found.waiters)),
-        ),
-        (
-            "leasehold_store_oldest_lease_timestamp_seconds",
-            of(|found| found.oldest.unwrap_or(f64::NAN)),
-        ),
-        (
-            "leasehold_store_hazards",
-            of(|found| f64::from(found.hazards)),
-        ),
-    ];
-    for (name, value) in gauges {
-        gauge!(name, "store" => kind).set(value);
+    let set = |name, value| set(kind, name, value);
+    let count = |of: fn(&Found) -> u32| found.map(of).map(f64::from);
+    set("leasehold_store_leases", count(|found| found.leases));
+    set("leasehold_store_waiters", count(|found| found.waiters));
+    set("leasehold_store_hazards", count(|found| found.hazards));
+    let oldest = found.and_then(|found| found.oldest);
+    set("leasehold_store_oldest_lease_timestamp_seconds", oldest);
+    let has_clock = found.is_none_or(|found| found.clock_offset.is_some());
+    if has_clock {
+        let offset = found.and_then(|found| found.clock_offset);
+        set("leasehold_store_clock_offset_seconds", offset);
     }
-    let offset = found.map_or(Some(f64::NAN), |found| found.clock_offset);
-    if let Some(offset) = offset {
-        gauge!("leasehold_store_clock_offset_seconds", "store" => kind).set(offset);
-    }
+}
+
+/// Sets a gauge. After a scan that failed it tells nothing, so that no old value looks like a new one.
+fn set(kind: &'static str, gauge: &'static str, value: Option<f64>) {
+    gauge!(gauge, "store" => kind).set(value.unwrap_or(f64::NAN));
 }
 
 #[cfg(test)]

@@ -89,15 +89,11 @@ pub async fn acquire(
 
 /// Refuses a name that the run has in whose job this run is: it would wait for its own end.
 fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
-    let host = rustix::system::uname();
     let is_in_job = std::env::var_os(status_file::VARIABLE).is_some();
     let pid = held.info.pid;
     // A permit that another run has may be free sooner.
     let is_alone = plan.options.pool.permits.is_none();
-    if is_alone
-        && is_in_job
-        && host.nodename().to_string_lossy() == held.info.host
-        && process::is_ancestor(pid)
+    if is_alone && is_in_job && process::is_this_host(&held.info.host) && process::is_ancestor(pid)
     {
         let failure = plan.not_acquired(format!(
             "this run is part of the job that has it (pid {pid}), and could only wait for its own end"

@@ -3,7 +3,7 @@
 //! A list reads every lease, so a big store is listed seldom enough that it costs the server less than a hundredth of
 //! its time. Between two lists only the names on the screen are looked at, once a second.
 
-use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -12,8 +12,10 @@ use futures_util::future::join_all;
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::{Eviction, Held, Member, Store};
 use leasehold::{Client, Error, Name};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc::Receiver;
+
+use crate::process;
 
 /// How often the screen is brought up to date.
 pub const REFRESH: Duration = Duration::from_secs(1);
@@ -73,7 +75,7 @@ struct Scan {
 /// Reads until the view has ended.
 pub async fn run(client: Client, mut requests: Receiver<Request>, updates: SyncSender<Update>) {
     let signals = [SignalKind::terminate(), SignalKind::hangup()];
-    let [mut terminate, mut hang_up] = signals.map(|kind| signal(kind).ok());
+    let mut signalled = pin!(process::signalled(signals));
     let now = Monotonic.now();
     tokio::spawn(look_at_servers(client.store().clone(), updates.clone()));
     let mut scan = Scan {
@@ -93,8 +95,11 @@ pub async fn run(client: Client, mut requests: Receiver<Request>, updates: SyncS
                 None => break,
             },
             () = Monotonic.sleep_until(due) => scan.refresh().await,
-            number = caught(&mut terminate, SignalKind::terminate()) => Ok(Some(Update::Ended(number))),
-            number = caught(&mut hang_up, SignalKind::hangup()) => Ok(Some(Update::Ended(number))),
+            Ok(number) = &mut signalled => {
+                // The terminal has to be restored.
+                let _ = scan.updates.send(Update::Ended(number));
+                break;
+            }
         };
         // A view that has ended reads no updates.
         is_watched = match told.unwrap_or_else(|error| Some(Update::Failed(error))) {
@@ -163,16 +168,6 @@ async fn look_at_servers(store: Arc<dyn Store>, updates: SyncSender<Update>) {
             .sleep_until(Monotonic.now().after(LOOK_EVERY))
             .await;
     }
-}
-
-/// Waits for this signal, for which the terminal has to be restored.
-async fn caught(signal: &mut Option<Signal>, kind: SignalKind) -> i32 {
-    if let Some(signal) = signal
-        && signal.recv().await.is_some()
-    {
-        return kind.as_raw_value();
-    }
-    pending().await
 }
 
 /// How long to leave the server alone after a list that took so long. The way there and back costs the server nothing,
