@@ -31,20 +31,12 @@ pub enum Tone {
     /// It is held and renewed in time.
     Plain,
     /// It is free.
-    #[cfg_attr(
-        not(feature = "top"),
-        expect(dead_code, reason = "only the live view knows")
-    )]
     Faint,
     /// No holder has it, and it is free soon.
     Calm,
     /// The store grants nothing for a while.
     Away,
     /// It is late in its renewal.
-    #[cfg_attr(
-        not(any(feature = "export", feature = "top")),
-        expect(dead_code, reason = "for the live view and the page")
-    )]
     Late,
     /// Its holder loses it.
     Bad,
@@ -71,10 +63,6 @@ impl Row {
         }
     }
 
-    #[cfg_attr(
-        not(any(feature = "export", feature = "top")),
-        expect(dead_code, reason = "for the live view and the page")
-    )]
     pub fn with_state(mut self, state: &'static str, tone: Tone) -> Self {
         self.state = Cow::Borrowed(state);
         self.tone = tone;
@@ -148,10 +136,6 @@ impl Row {
 
 impl Tone {
     /// The sign in front of a row that needs a look.
-    #[cfg_attr(
-        not(any(feature = "export", feature = "top")),
-        expect(dead_code, reason = "for the live view and the page")
-    )]
     pub const fn sign(self) -> &'static str {
         match self {
             Self::Late | Self::Bad => "!",

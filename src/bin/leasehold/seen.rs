@@ -47,7 +47,6 @@ impl Seen {
     }
 
     /// The instant at which it ends, for the order of leases that were seen at different times.
-    #[cfg(feature = "top")]
     pub fn ends_at(&self) -> Option<Instant> {
         self.held.remaining.map(|left| self.seen_at.after(left))
     }

@@ -58,7 +58,6 @@ impl Column {
     }
 
     /// The name of the column in a query and a sentence.
-    #[cfg(any(feature = "export", feature = "top"))]
     pub fn key(self) -> String {
         format!("{self:?}").to_lowercase()
     }
