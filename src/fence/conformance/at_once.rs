@@ -1,9 +1,9 @@
 //! Writes that are cut off, whose replies are lost, or that run at the same time as others.
 
-use std::future::Future;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use super::{Bench, Guarded};
 use crate::error::Error;
@@ -29,7 +29,7 @@ pub(super) async fn a_write_cut_short_keeps_its_raise(bench: &Bench) {
         let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
         bench.written(&resource, &older, "older").await;
         let write = bench.guard.write(&resource, Some(&successor), "successor");
-        let _unheard = Cut::after(polls, write).await;
+        let _unheard = cut(polls, write).await;
         bench.guard.restart().await;
         if bench.guard.read(&resource).await.as_deref() == Some("successor") {
             let stale = Refusal::Stale {
@@ -46,7 +46,7 @@ pub(super) async fn an_unknown_answer_is_resolved_by_reading_back(bench: &Bench)
         let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
         bench.raised(&resource, &older).await;
         let write = bench.guard.write(&resource, Some(&older), "unknown");
-        let _unheard = Cut::after(polls, write).await;
+        let _unheard = cut(polls, write).await;
         // After this reply the lost write can no longer land: what is read now is its outcome.
         bench.raised(&resource, &successor).await;
         let settled = bench.guard.read(&resource).await;
@@ -64,7 +64,7 @@ pub(super) async fn an_unknown_answer_is_resolved_by_reading_back(bench: &Bench)
         }
         // If the reply to the successor's own write is lost, it repeats the write.
         let write = bench.guard.write(&resource, Some(&successor), "mine");
-        let _unheard = Cut::after(polls, write).await;
+        let _unheard = cut(polls, write).await;
         bench.written(&resource, &successor, "mine").await;
     }
 }
@@ -77,7 +77,7 @@ pub(super) async fn a_raise_beside_a_slow_write_loses_nothing(bench: &Bench) {
         let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
         bench.written(&resource, &older, "begin").await;
         let mut write = bench.guard.write(&resource, Some(&older), "older");
-        let early = Cut::after(polls, &mut write).await;
+        let early = cut(polls, &mut write).await;
         let read = async {
             bench.raised(&resource, &successor).await;
             bench.guard.read(&resource).await
@@ -173,27 +173,16 @@ pub(super) async fn contended_raises_end_at_the_highest(bench: &Bench) {
     assert_eq!(bench.guard.row(&resource).await, Some(bench.pass(16, 16)));
 }
 
-/// A future that is dropped after this many polls, as if its caller had been dropped there.
-struct Cut<F> {
-    future: F,
-    polls: u32,
-}
-
-impl<F> Cut<F> {
-    fn after(polls: u32, future: F) -> Self {
-        Self { future, polls }
-    }
-}
-
-impl<F: Future + Unpin> Future for Cut<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.polls -= 1;
-        match Pin::new(&mut self.future).poll(context) {
+/// Drops a future after this many polls, as if its caller had been dropped there.
+async fn cut<F: Future + Unpin>(polls: u32, mut future: F) -> Option<F::Output> {
+    let mut left = polls;
+    let cut = poll_fn(|context| {
+        left -= 1;
+        match Pin::new(&mut future).poll(context) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if self.polls == 0 => Poll::Ready(None),
+            Poll::Pending if left == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
-    }
+    });
+    cut.await
 }

@@ -195,30 +195,23 @@ impl State {
 fn read(path: &Path, text: &[u8]) -> Result<(HashMap<String, Pass>, usize, usize), Error> {
     let end = text.iter().rposition(|byte| *byte == b'\n');
     let end = end.map_or(0, |last| last + 1);
-    if end == 0 {
-        return match HEAD.as_bytes().starts_with(text) {
-            true => Ok((HashMap::new(), 0, 0)),
-            false => Err(damaged(path, 1, "this is another program's file")),
-        };
+    let mut lines = text[..end].split_inclusive(|byte| *byte == b'\n');
+    let is_ours = match lines.next() {
+        Some(head) => head == HEAD.as_bytes(),
+        // The head itself is unfinished.
+        None => HEAD.as_bytes().starts_with(text),
+    };
+    if !is_ours {
+        return Err(damaged(path, 1, "this is another program's file"));
     }
-    let mut rows = HashMap::new();
-    let mut lines = 0;
-    for (index, line) in text[..end]
-        .split_inclusive(|byte| *byte == b'\n')
-        .enumerate()
-    {
-        if index == 0 {
-            if line != HEAD.as_bytes() {
-                return Err(damaged(path, 1, "this is another program's file"));
-            }
-            continue;
-        }
-        let record: Record =
-            serde_json::from_slice(line).map_err(|error| damaged(path, index + 1, error))?;
-        rows.insert(record.resource, record.pass);
-        lines += 1;
-    }
-    Ok((rows, lines, end))
+    let records = lines.zip(2..).map(|(line, number)| {
+        serde_json::from_slice(line).map_err(|error| damaged(path, number, error))
+    });
+    let records = records.collect::<Result<Vec<Record>, _>>()?;
+    let count = records.len();
+    let rows = records.into_iter();
+    let rows = rows.map(|record| (record.resource, record.pass));
+    Ok((rows.collect(), count, end))
 }
 
 fn written(record: &Record) -> Vec<u8> {

@@ -275,10 +275,7 @@ impl Fence {
             .put_opts(&self.path, object.payload(), mode.into());
         match self.timed(answer).await.map(PutResult::into) {
             Ok(version) => self.version(version).map(Put::Done),
-            Err(
-                ::object_store::Error::Precondition { .. }
-                | ::object_store::Error::AlreadyExists { .. },
-            ) => Ok(Put::Refused),
+            Err(error) if is_refusal(&error) => Ok(Put::Refused),
             Err(error) => match self.failed("write", error) {
                 error if error.kind() == ErrorKind::Unavailable => Ok(Put::Unknown(error)),
                 error => Err(error),
@@ -341,6 +338,14 @@ impl fmt::Debug for Fence {
             .field("path", &self.path.as_ref())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns whether a put failed because of its condition.
+const fn is_refusal(error: &::object_store::Error) -> bool {
+    matches!(
+        error,
+        ::object_store::Error::Precondition { .. } | ::object_store::Error::AlreadyExists { .. }
+    )
 }
 
 /// Returns the error of a request that failed for another reason than its condition.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use uuid::Uuid;
 
-use super::{Fence, failed};
+use super::{Fence, failed, is_refusal};
 use crate::error::{Error, ErrorKind};
 
 /// How many races there are, and how many puts in each: a server that lets several win lets some in one of these.
@@ -45,10 +45,7 @@ async fn tried(store: &dyn ObjectStore, path: &Path) -> Result<(), Error> {
     deleted.map_err(|error| failed("delete", path, error))?;
     match store.put_opts(path, "late".into(), last.into()).await {
         Ok(_) => Err(unfit("a put on a version was carried out after a delete")),
-        Err(
-            ::object_store::Error::Precondition { .. }
-            | ::object_store::Error::AlreadyExists { .. },
-        ) => Ok(()),
+        Err(error) if is_refusal(&error) => Ok(()),
         Err(error) => Err(failed("try out", path, error)),
     }
 }
@@ -67,10 +64,7 @@ async fn race(store: &dyn ObjectStore, path: &Path) -> Result<PutMode, Error> {
         for (racer, answer) in answers.into_iter().enumerate() {
             match answer {
                 Ok(answer) => winners.push((racer, answer)),
-                Err(
-                    ::object_store::Error::Precondition { .. }
-                    | ::object_store::Error::AlreadyExists { .. },
-                ) => {}
+                Err(error) if is_refusal(&error) => {}
                 Err(error) => return Err(failed("try out", path, error)),
             }
         }
