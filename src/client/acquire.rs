@@ -69,30 +69,24 @@ impl Acquiring {
         term::request_limit(self.timing.ttl())
     }
 
-    /// Begins a request at the watchdog, without a claim.
-    async fn request(&self, patience: Patience) -> Result<Pending, Error> {
-        let watchdog = self.client.watchdog().await?;
-        Ok(watchdog.request(self.floor, patience))
-    }
-
-    /// The same, within the rest of the caller's limit. If the caller set none, only the limit of the watchdog's start
-    /// holds: a start takes longer than a request, whose limit has to fit into a short ttl.
-    async fn request_by(&self, patience: Patience, ends_at: Instant) -> Result<Pending, Error> {
+    /// Begins a request at the watchdog, without a claim, within the rest of the caller's limit. If the caller set
+    /// none, only the limit of the watchdog's start holds: a start takes longer than a request, whose limit has to fit
+    /// into a short ttl.
+    async fn request(&self, patience: Patience, ends_at: Instant) -> Result<Pending, Error> {
+        let begun = async {
+            let watchdog = self.client.watchdog().await?;
+            Ok(watchdog.request(self.floor, patience))
+        };
         if ends_at == Instant::FAR_FUTURE {
-            return self.request(patience).await;
+            return begun.await;
         }
         // Even a wait of zero makes one look, with time for its answer.
         let ends_at = ends_at.max(self.clock.now().after(LEAST_LIMIT));
         tokio::select! {
             biased;
-            request = self.request(patience) => request,
+            request = begun => request,
             () = self.clock.nap_until(ends_at) => Err(self.no_answer()),
         }
-    }
-
-    /// The highest token that this client has seen by now.
-    fn seen(&self) -> Option<Token> {
-        self.known.get()
     }
 
     pub(super) async fn try_once(&self, timer: &AcquireTimer<'_>) -> Result<Attempt, Error> {
@@ -237,7 +231,7 @@ impl Acquiring {
         ends_at: Instant,
     ) -> Result<Option<Attempt>, Error> {
         if slot.is_none() {
-            *slot = Some(self.request_by(patience, ends_at).await?);
+            *slot = Some(self.request(patience, ends_at).await?);
         }
         let left = ends_at.since(self.clock.now());
         let limit = self.request_limit().min(left.max(LEAST_LIMIT));
@@ -247,13 +241,13 @@ impl Acquiring {
             let (name, ttl, info) = (self.name.clone(), self.timing.ttl(), self.info.clone());
             let claim = Claim::new(name, holder, ttl, info);
             let shard = self.client.store.shard(&self.name);
-            pending.enroll((claim, shard), (self.timing, self.limits), self.seen())?;
+            pending.enroll((claim, shard), (self.timing, self.limits), self.known.get())?;
         }
-        let asked = pending.send(self.seen());
+        let asked = pending.send(self.known.get());
         let claim = pending.claim().expect("it was enrolled above");
         let ask = Ask::default().with_floor(asked.floor).with_queued(queued);
         let answer = self.client.store.acquire(claim, ask, limit).await;
-        let verdict = pending.answered(asked, answer, self.seen());
+        let verdict = pending.answered(asked, answer, self.known.get());
         self.follow(verdict, pending).await
     }
 
