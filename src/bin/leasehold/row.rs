@@ -45,7 +45,7 @@ pub enum Tone {
 impl Row {
     /// Describes a lease at this time of the wall clock.
     pub fn new(held: &Held, now: SystemTime) -> Self {
-        let (state, tone) = state(held.state);
+        let (_, state, tone) = state(held.state);
         Self {
             name: printable(held.name.as_str()),
             state: state.into(),
@@ -157,26 +157,20 @@ impl Tone {
     }
 }
 
-/// Returns how a name is taken, in words for people, and the tone of it.
-const fn state(state: HeldState) -> (&'static str, Tone) {
+/// Returns how a name is taken: in one word for programs, in words for people, and the tone of it.
+const fn state(state: HeldState) -> (&'static str, &'static str, Tone) {
     match state {
-        HeldState::Evicted => ("evicted", Tone::Bad),
-        HeldState::Kept => ("done, kept", Tone::Calm),
-        HeldState::Offered => ("offered", Tone::Calm),
-        HeldState::KeepOut => ("keeps out", Tone::Away),
-        _ => ("held", Tone::Plain),
+        HeldState::Evicted => ("evicted", "evicted", Tone::Bad),
+        HeldState::Kept => ("kept", "done, kept", Tone::Calm),
+        HeldState::Offered => ("offered", "offered", Tone::Calm),
+        HeldState::KeepOut => ("keep-out", "keeps out", Tone::Away),
+        _ => ("held", "held", Tone::Plain),
     }
 }
 
 /// Returns the one word for how a name is taken, for programs.
 pub const fn word(state: HeldState) -> &'static str {
-    match state {
-        HeldState::Evicted => "evicted",
-        HeldState::Kept => "kept",
-        HeldState::Offered => "offered",
-        HeldState::KeepOut => "keep-out",
-        _ => "held",
-    }
+    self::state(state).0
 }
 
 /// Returns in a clause how the name is taken: what a waiting run prints after the name.

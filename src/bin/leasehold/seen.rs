@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use leasehold::Name;
 use leasehold::clock::Instant;
 use leasehold::store::Held;
+use leasehold::{Name, Token};
 
 use crate::row::{Row, Tone};
 
@@ -15,14 +15,30 @@ pub struct Seen {
     seen_at: Instant,
     /// The most time that was left of this grant, which is about its ttl.
     most: Duration,
+    /// The token in the last list, for the rate of grants: a look in between may show a later one.
+    pub listed_token: Option<Token>,
+    /// It was free when it was last looked at; the next list leaves it out.
+    pub is_free: bool,
 }
 
 impl Seen {
     pub fn new(held: Held, seen_at: Instant) -> Self {
         Self {
             most: held.remaining.unwrap_or_default(),
+            listed_token: held.token,
             held,
             seen_at,
+            is_free: false,
+        }
+    }
+
+    /// Takes a look at this lease alone.
+    pub fn look(&mut self, held: Option<Held>, now: Instant) {
+        self.is_free = held.is_none();
+        if let Some(held) = held {
+            let listed_token = self.listed_token;
+            *self = Self::new(held, now).after(self);
+            self.listed_token = listed_token;
         }
     }
 
@@ -56,6 +72,7 @@ impl Seen {
         let mut row = Row::new(&self.held, wall_clock);
         row.left = self.left(now);
         match row.tone {
+            _ if self.is_free => row.with_state("free", Tone::Faint),
             Tone::Plain if self.is_late(now) => row.with_state("late", Tone::Late),
             _ => row,
         }
@@ -89,7 +106,7 @@ mod tests {
 
     fn held(token: u64, left: u64) -> Held {
         let mut held = Held::new(Name::new("a").expect("valid"));
-        held.token = leasehold::Token::new(token).ok();
+        held.token = Token::new(token).ok();
         held.remaining = Some(Duration::from_secs(left));
         held
     }

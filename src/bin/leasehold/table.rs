@@ -42,16 +42,11 @@ impl Column {
         Self::Token,
     ];
 
-    /// Which column is left out first. Name and time left always stay.
-    const DROPPED: [Self; 7] = [
-        Self::Token,
-        Self::Label,
-        Self::Progress,
-        Self::Waiting,
-        Self::Held,
-        Self::Holder,
-        Self::State,
-    ];
+    /// Returns which column is left out first: the last one. Name and time left always stay.
+    fn dropped() -> impl Iterator<Item = Self> {
+        let may_go = |column: &Self| !matches!(column, Self::Name | Self::Left);
+        Self::ALL.into_iter().rev().filter(may_go)
+    }
 
     pub fn title(self) -> String {
         format!("{self:?}").to_uppercase()
@@ -110,7 +105,7 @@ impl Table {
         let needed = |columns: &[(Column, usize)]| {
             columns.iter().map(least).sum::<usize>() + GAP * columns.len().saturating_sub(1)
         };
-        for dropped in Column::DROPPED {
+        for dropped in Column::dropped() {
             if needed(&wanted) <= width {
                 break;
             }

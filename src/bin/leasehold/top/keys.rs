@@ -64,7 +64,7 @@ fn in_table(model: &mut Model, key: KeyCode) -> Action {
                 model.message =
                     Some("p shows the permits of this pool, of which one can be evicted".into());
             }
-            Some(row) => model.mode = Mode::Confirm(row.seen.held.name.clone()),
+            Some(row) => model.mode = Mode::Confirm(row.held.name.clone()),
             None => {}
         },
         _ => {}

@@ -141,7 +141,7 @@ impl View {
         self.drawn_at = now;
         if now.since(self.shown_at) >= scan::REFRESH / 2 {
             let rows = self.model.screen();
-            let names = rows.map(|(row, _)| row.seen.held.name.clone()).collect();
+            let names = rows.map(|(row, _)| row.held.name.clone()).collect();
             if self.requests.try_send(Request::Show(names)).is_ok() {
                 self.shown_at = now;
             }

@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
+use leasehold::Name;
 use leasehold::clock::Instant;
 use leasehold::store::{Held, Member, MemberState};
-use leasehold::{Name, Token};
 
-use crate::row::{self, Tone};
+use crate::row;
 use crate::seen::{self, Seen};
 use crate::table::Column;
 
@@ -16,7 +16,7 @@ use crate::table::Column;
 #[derive(Debug)]
 pub struct Model {
     /// In name order.
-    rows: Vec<Row>,
+    rows: Vec<Seen>,
     /// Places in `rows`: those that pass the filter, in the chosen order.
     shown: Vec<usize>,
     /// The permits of each pool, and its door, as places in `rows`.
@@ -45,16 +45,6 @@ pub struct Model {
     looked_at: Instant,
 }
 
-/// One lease.
-#[derive(Debug, Clone)]
-pub struct Row {
-    pub seen: Seen,
-    /// The token in the last list, for the rate: a look in between may show a later one.
-    listed_token: Option<Token>,
-    /// It was free when it was last looked at; the next list leaves it out.
-    pub is_free: bool,
-}
-
 /// The columns by which the rows can be ordered, as the key goes through them: what needs a look first.
 pub const SORTS: [Column; 6] = [
     Column::Left,
@@ -76,41 +66,18 @@ pub enum Mode {
     Confirm(Name),
 }
 
-impl Row {
-    const fn new(seen: Seen) -> Self {
-        Self {
-            listed_token: seen.held.token,
-            seen,
-            is_free: false,
-        }
-    }
-
-    /// The lease as it is now.
-    fn described(&self, now: Instant, wall_clock: SystemTime) -> row::Row {
-        let row = self.seen.row(now, wall_clock);
-        match self.is_free {
-            true => row.with_state("free", Tone::Faint),
-            false => row,
-        }
-    }
-
-    const fn name(&self) -> &Name {
-        &self.seen.held.name
-    }
-
-    fn has(&self, needle: &str) -> bool {
-        let held = &self.seen.held;
-        let texts = [held.name.as_str(), &held.info.host];
-        let mut texts = texts.into_iter().chain(held.info.label.as_deref());
-        texts.any(|text| text.to_lowercase().contains(needle))
-    }
+/// Returns whether a text of the lease has this part, in small letters.
+fn has(row: &Seen, needle: &str) -> bool {
+    let texts = [row.held.name.as_str(), &row.held.info.host];
+    let mut texts = texts.into_iter().chain(row.held.info.label.as_deref());
+    texts.any(|text| text.to_lowercase().contains(needle))
 }
 
 /// What is worth a look comes first: the soonest end, the longest hold, the most waiting clients.
-fn compare(by: Column, a: &Row, b: &Row) -> Ordering {
-    let (held, other) = (&a.seen.held, &b.seen.held);
+fn compare(by: Column, a: &Seen, b: &Seen) -> Ordering {
+    let (held, other) = (&a.held, &b.held);
     match by {
-        Column::Left => known_first(a.seen.ends_at(), b.seen.ends_at()),
+        Column::Left => known_first(a.ends_at(), b.ends_at()),
         Column::Held => known_first(held.since, other.since),
         Column::Waiting => other.waiting.cmp(&held.waiting),
         Column::Token => other.token.cmp(&held.token),
@@ -181,9 +148,7 @@ impl Model {
             self.rate = Some(changed / now.since(before).as_secs_f64());
         }
         self.listed_at = Some(now);
-        let earlier: Vec<_> = self.rows.drain(..).map(|row| row.seen).collect();
-        let listed = seen::listed(leases, &earlier, now);
-        self.rows = listed.into_iter().map(Row::new).collect();
+        self.rows = seen::listed(leases, &self.rows, now);
         self.fault = None;
         self.arrange();
     }
@@ -191,7 +156,7 @@ impl Model {
     /// How many names have another token than in the list before: so at least this many grants were made.
     fn changed(&self, leases: &[Held]) -> f64 {
         let tokens = self.rows.iter();
-        let tokens = tokens.map(|row| (row.name(), row.listed_token));
+        let tokens = tokens.map(|row| (&row.held.name, row.listed_token));
         let tokens: HashMap<_, _> = tokens.collect();
         let changed = leases
             .iter()
@@ -202,16 +167,8 @@ impl Model {
     /// Takes a look at one name. Its row keeps its place until the next list.
     pub fn seen(&mut self, name: &Name, held: Option<Held>, now: Instant) {
         self.fault = None;
-        let place = self.rows.binary_search_by(|row| row.name().cmp(name));
-        let Some(row) = place.ok().and_then(|place| self.rows.get_mut(place)) else {
-            return;
-        };
-        match held {
-            Some(held) => {
-                row.seen = Seen::new(held, now).after(&row.seen);
-                row.is_free = false;
-            }
-            None => row.is_free = true,
+        if let Some(place) = seen::find(&self.rows, name) {
+            self.rows[place].look(held, now);
         }
     }
 
@@ -219,7 +176,7 @@ impl Model {
     fn arrange(&mut self) {
         let needle = self.filter.to_lowercase();
         let rows = &self.rows;
-        let passes = |place: &usize| needle.is_empty() || rows[*place].has(&needle);
+        let passes = |place: &usize| needle.is_empty() || has(&rows[*place], &needle);
         self.shown = (0..rows.len()).filter(passes).collect();
         let sort = self.sort;
         // Stable, so that equal rows stay in name order.
@@ -232,14 +189,14 @@ impl Model {
         let rows = &self.rows;
         let found = self.selected.as_ref().and_then(|selected| {
             let mut shown = self.shown.iter();
-            shown.position(|place| rows[*place].name() == selected)
+            shown.position(|place| rows[*place].held.name == *selected)
         });
         self.select(found.unwrap_or(self.cursor));
     }
 
     /// Leaves one row for each pool that is folded.
     fn fold(&mut self) {
-        let names = || self.rows.iter().map(|row| row.name().as_str());
+        let names = || self.rows.iter().map(|row| row.held.name.as_str());
         let pools: HashSet<_> = names().filter_map(row::permit).map(|it| it.0).collect();
         let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
         for (place, name) in names().enumerate() {
@@ -260,15 +217,15 @@ impl Model {
     }
 
     /// Returns the pool that this row stands for, if it is one that is folded.
-    pub fn folded(&self, row: &Row) -> Option<&str> {
-        let pool = row::pool_of(row.name().as_str(), |pool| self.pools.contains_key(pool));
+    pub fn folded(&self, row: &Seen) -> Option<&str> {
+        let pool = row::pool_of(row.held.name.as_str(), |pool| self.pools.contains_key(pool));
         let (pool, _) = self.pools.get_key_value(pool)?;
         (self.filter.is_empty() && !self.unfolded.contains(pool)).then_some(pool)
     }
 
     /// Folds or unfolds the pool of the selected row. Returns whether there is one.
     pub fn turn_pool(&mut self) -> bool {
-        let name = self.selection().map(|row| row.name().as_str());
+        let name = self.selection().map(|row| row.held.name.as_str());
         let is_pool = |pool: &str| self.pools.contains_key(pool);
         let pool = name
             .map(|name| row::pool_of(name, is_pool))
@@ -284,13 +241,13 @@ impl Model {
     }
 
     /// Describes a row as it is now, or the pool that it stands for.
-    pub fn described(&self, row: &Row, now: Instant, wall_clock: SystemTime) -> row::Row {
+    pub fn described(&self, row: &Seen, now: Instant, wall_clock: SystemTime) -> row::Row {
         match self.folded(row) {
-            None => row.described(now, wall_clock),
+            None => row.row(now, wall_clock),
             Some(pool) => {
                 let rows = self.pools[pool].iter().map(|place| &self.rows[*place]);
                 let rows = rows.filter(|row| !row.is_free);
-                row::Row::of_pool(rows.map(|row| row.described(now, wall_clock)).collect())
+                row::Row::of_pool(rows.map(|row| row.row(now, wall_clock)).collect())
             }
         }
     }
@@ -298,7 +255,7 @@ impl Model {
     /// Selects this place, or the nearest that is there, and brings it onto the screen.
     fn select(&mut self, place: usize) {
         self.cursor = place.min(self.shown.len().saturating_sub(1));
-        self.selected = self.selection().map(|row| row.name().clone());
+        self.selected = self.selection().map(|row| row.held.name.clone());
         self.top = self.top.min(self.cursor);
         self.top = self.top.max((self.cursor + 1).saturating_sub(self.page));
         // No empty lines below the last row while there are rows above.
@@ -306,13 +263,13 @@ impl Model {
     }
 
     /// The rows on the screen, and whether each is selected.
-    pub fn screen(&self) -> impl Iterator<Item = (&Row, bool)> {
+    pub fn screen(&self) -> impl Iterator<Item = (&Seen, bool)> {
         let places = self.shown.iter().enumerate().skip(self.top).take(self.page);
         places.map(|(at, place)| (&self.rows[*place], at == self.cursor))
     }
 
     /// The row that is selected, if any is shown.
-    pub fn selection(&self) -> Option<&Row> {
+    pub fn selection(&self) -> Option<&Seen> {
         self.shown.get(self.cursor).map(|place| &self.rows[*place])
     }
 
@@ -359,10 +316,7 @@ impl Model {
 
     /// The clients in all queues.
     pub fn waiting(&self) -> usize {
-        self.rows
-            .iter()
-            .filter_map(|row| row.seen.held.waiting)
-            .sum()
+        self.rows.iter().filter_map(|row| row.held.waiting).sum()
     }
 
     /// Grants a second, at least: those that two lists show.
@@ -378,6 +332,8 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::Token;
+
     use super::*;
 
     const START: Instant = Instant::from_nanos(3_600_000_000_000);
@@ -399,11 +355,11 @@ mod tests {
 
     fn names(model: &Model) -> Vec<String> {
         let shown = model.screen();
-        shown.map(|(row, _)| row.name().to_string()).collect()
+        shown.map(|(row, _)| row.held.name.to_string()).collect()
     }
 
     fn selected(model: &Model) -> &str {
-        model.selection().expect("a row").name().as_str()
+        model.selection().expect("a row").held.name.as_str()
     }
 
     fn later(seconds: u64) -> Instant {
@@ -521,7 +477,7 @@ mod tests {
     #[test]
     fn a_look_moves_the_end_and_tells_a_free_name() {
         let mut model = model(&["a"]);
-        let left = |model: &Model, now| model.selection().expect("a row").seen.left(now);
+        let left = |model: &Model, now| model.selection().expect("a row").left(now);
         assert_eq!(left(&model, later(5)), Some(Duration::ZERO));
         model.seen(&held("a", 1).name, Some(held("a", 30)), later(5));
         assert_eq!(left(&model, later(15)), Some(Duration::from_secs(20)));

@@ -13,10 +13,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
 use unicode_width::UnicodeWidthStr;
 
-use super::model;
 use super::model::{Mode, Model};
 use crate::members;
 use crate::row::{Tone, printable, span};
+use crate::seen::Seen;
 use crate::table::{Column, Table, cut_end};
 
 /// The lines of the detail pane, its frame included.
@@ -184,12 +184,12 @@ fn detail<'a>(model: &Model, context: &Context) -> (Vec<Line<'a>>, u16) {
     (lines.into_iter().map(Line::raw).collect(), width)
 }
 
-fn facts(model: &Model, row: &model::Row, context: &Context) -> Vec<String> {
+fn facts(model: &Model, row: &Seen, context: &Context) -> Vec<String> {
     let or = |text: String, other: &str| match text.is_empty() {
         true => other.to_owned(),
         false => text,
     };
-    let held = &row.seen.held;
+    let held = &row.held;
     let by = held.by.map(|by| by.to_string()).unwrap_or_default();
     let since = held.since.map(humantime::format_rfc3339_seconds);
     let since = since.map(|since| since.to_string()).unwrap_or_default();
