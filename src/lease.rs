@@ -46,7 +46,7 @@ pub struct Lease {
     pub(crate) held_since: Instant,
     /// Until when the name stays taken after the guard; [`Instant::ZERO`] for no longer.
     pub(crate) keep_until: Instant,
-    /// What storage is shown instead of this lease's own grant. Few leases have any.
+    /// The pass that storage is shown instead of this lease's own. Few leases have any.
     pub(crate) shown: Option<Box<Pass>>,
 }
 

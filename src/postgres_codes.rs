@@ -30,7 +30,7 @@ const KINDS: &[(&str, ErrorKind)] = &[
     ("58000", ErrorKind::Unavailable),
     ("58030", ErrorKind::Unavailable),
 ];
-/// What a text with 08P01 contains that no later time changes: another protocol, or a wrong name.
+/// Parts of a text with 08P01 that no later try changes: another protocol, or a wrong name.
 const LASTING: &[&str] = &["protocol", "no such", "does not exist", "unsupported"];
 
 /// Returns the kind of error for this code and text of a server or a pooler.

@@ -17,7 +17,7 @@ use crate::token::Token;
 /// so that candidates that lost one store together do not all return together.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often a follower looks, at least.
+/// Longest pause between two looks of a follower.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl LeaseRequest {
@@ -96,7 +96,7 @@ fn pause(failures: u32, roll: f64) -> Duration {
 pub struct Holders {
     client: Client,
     name: Name,
-    /// What was returned last.
+    /// The leader that was returned last.
     last: Option<Option<Grant>>,
 }
 

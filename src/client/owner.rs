@@ -28,7 +28,7 @@ pub struct Owner {
     desk: Arc<Desk>,
 }
 
-/// What an owner holds, by name.
+/// The leases of an owner, by name.
 #[derive(Debug, Default)]
 struct Desk {
     names: Mutex<BTreeMap<Name, OwnedName>>,

@@ -1,4 +1,4 @@
-//! What a client knows of its pools: which doors it found taken, and which of its tasks wait at a door.
+//! The pools of a client: the doors that it found taken, and its tasks that wait at a door.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

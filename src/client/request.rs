@@ -77,7 +77,7 @@ impl LeaseRequest {
         self
     }
 
-    /// Sets the label that other clients see beside the holder (default: the client's).
+    /// Sets the label that other clients see with the holder (default: the client's).
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
@@ -353,7 +353,7 @@ fn check_access(access: Access, name: &Name) -> Result<(), Error> {
     permit_name(name, permits).map(drop)
 }
 
-/// How a call that failed is counted.
+/// The outcome under which a failed call is counted.
 fn outcome_of(error: &Error) -> AcquireOutcome {
     let is_held = error.source().is_some_and(|source| source.is::<Held>());
     match error.kind() {

@@ -1,5 +1,5 @@
-//! How one caller comes to hold a permit of a pool, or a name alone that others share: which request it sends next, by
-//! the answers that it has. Pure: it knows no runtime and no clock.
+//! Leads one caller to a permit of a pool, or to a name alone that others share: decides which request it sends next,
+//! by the answers that it has. Pure: it knows no runtime and no clock.
 //!
 //! A pool has a *door*, the lease on its own name, and permits, the leases on `name#1`, `name#2` and so on. Each side
 //! writes its own and then reads the other's:
@@ -30,7 +30,7 @@ pub const MAX_PERMITS: u16 = 256;
 /// them.
 pub const SHARED_PERMITS: u16 = 64;
 
-/// What is to be taken.
+/// The part of a name that a caller takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
     /// One of this many permits. No caller ever holds the name alone.
@@ -48,7 +48,7 @@ pub enum Access {
 pub struct Taking {
     access: Access,
     waits: bool,
-    /// Whether it looks at the door before each claim.
+    /// True if it looks at the door before each claim.
     is_careful: bool,
     phase: TakePhase,
     /// Permits that seemed free, to be tried; the last one first.
@@ -83,7 +83,7 @@ enum TakePhase {
     Refusing,
 }
 
-/// What is done next.
+/// The next request of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakeStep {
     /// Look whether the door is free.
@@ -112,9 +112,9 @@ pub enum TakeStep {
 pub enum TakeAnswer {
     /// To a look at the door: whether it is free, and whether the permit that was claimed before is still held.
     Door {
-        /// Whether no client has the door, or is offered it.
+        /// True if no client has the door, or is offered it.
         is_free: bool,
-        /// Whether the permit's deadline has not passed. Without meaning before a claim.
+        /// True if the permit's deadline has not passed. Without meaning before a claim.
         is_permit_held: bool,
     },
     /// To a claim of a permit: it was granted.
@@ -133,15 +133,15 @@ pub enum TakeAnswer {
     DoorLost,
     /// To the release of the door.
     DoorLeft {
-        /// Whether the store said that this very grant of the door was held until then.
+        /// True if the store answered that this very grant of the door was held until then.
         was_held: bool,
-        /// Whether the permit's deadline has not passed.
+        /// True if the permit's deadline has not passed.
         is_permit_held: bool,
     },
 }
 
 impl Access {
-    /// How many permits there are.
+    /// Returns the number of permits.
     pub const fn permits(self) -> u16 {
         match self {
             Self::Permit(count) => count,
@@ -149,8 +149,9 @@ impl Access {
         }
     }
 
-    /// Returns the number of permits that are tried before all are looked at. Looking at all takes a request for each, so
-    /// a larger pool is worth more guesses: with five for 64 permits, half of them taken, one is free 31 times of 32.
+    /// Returns the number of permits that are tried before all are looked at. Looking at all takes a request for each,
+    /// so a larger pool is worth more guesses: with five for 64 permits, half of them taken, one is free 31 times of
+    /// 32.
     pub const fn guesses(self) -> u16 {
         1 + self.permits() / 16
     }
@@ -498,7 +499,7 @@ mod tests {
         let answers = [TakeAnswer::DoorGranted, first.clone(), second.clone()];
         let all = steps(waiting(Access::Exclusive), &answers);
         assert_eq!(all[2..], [TakeStep::AwaitFree, TakeStep::Done]);
-        // What was seen before the door was lost does not count.
+        // Permits seen free before the door was lost do not count.
         let answers = [
             TakeAnswer::DoorGranted,
             first,

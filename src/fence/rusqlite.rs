@@ -1,4 +1,4 @@
-//! The fence in SQLite: a row beside the user's own rows, raised as the first statement of the user's own transaction.
+//! The fence in SQLite: a row among the user's own rows, raised as the first statement of the user's own transaction.
 //!
 //! ```
 //! use leasehold::fence::rusqlite::Fence;

@@ -1,4 +1,4 @@
-//! The fence in Postgres, for `sqlx`: a row beside the user's own rows, raised as the first statement of the user's own
+//! The fence in Postgres, for `sqlx`: a row among the user's own rows, raised as the first statement of the user's own
 //! transaction.
 //!
 //! ```no_run

@@ -1,4 +1,4 @@
-//! The fence in Postgres, for `tokio-postgres` and the pools built on it: a row beside the user's own rows, raised as
+//! The fence in Postgres, for `tokio-postgres` and the pools built on it: a row among the user's own rows, raised as
 //! the first statement of the user's own transaction.
 //!
 //! ```no_run

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::{Boottime, Clock, Instant};
 
-/// How often a silent connection is replaced, for requests without a ttl.
+/// Interval at which a silent connection is replaced, for requests without a ttl.
 #[cfg(feature = "redis")]
 const REPLACE_EVERY: Duration = Duration::from_millis(500);
 
@@ -12,7 +12,7 @@ const REPLACE_EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
     ends_at: Instant,
-    /// How often a connection to a silent server, or to the wrong one, is replaced meanwhile.
+    /// Interval at which a connection to a silent server, or to the wrong one, is replaced meanwhile.
     #[cfg(feature = "redis")]
     replace_every: Duration,
 }

@@ -33,7 +33,7 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 /// A line of the log or a sample of a histogram: a call of the user's subscriber or recorder.
 type Telling = Box<dyn FnOnce() + Send>;
 
-/// What waits for the thread. Locked for a push or a swap, never while code of the user's runs.
+/// Messages that wait for the thread. Locked for a push or a swap, never while code of the user's runs.
 struct Sink {
     events: Vec<Telling>,
     samples: Vec<Telling>,
@@ -128,7 +128,7 @@ pub(crate) fn watch(client: Weak<dyn Surveyed>) -> Result<(), Error> {
             .with_source(source)
         })?;
         sink.runs_in = std::process::id();
-        // What is left of them is the parent's.
+        // The rest of them is the parent's.
         sink.sources.clear();
     }
     sink.sources.push(client);

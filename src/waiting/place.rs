@@ -129,7 +129,7 @@ impl<'a> Look<'a> {
     /// planned, and another one for itself.
     ///
     /// # Errors
-    /// What the last look found, if this waiter is not the first: it need not look again then.
+    /// The result of the last look, if this waiter is not the first: it need not look again then.
     pub(crate) fn last(place: &'a Place) -> Result<Self, Found> {
         let mut registry = place.shared.registry();
         match registry.last_look(&place.key, place.ticket) {

@@ -141,7 +141,7 @@ impl Waiters {
     /// This waiter was granted the name and leaves. No other client can have it before `until`, unless it is freed.
     pub(super) fn granted(&mut self, ticket: WaiterId, until: Instant) -> Wake {
         self.plan(until);
-        // What was found before holds no longer.
+        // An earlier result holds no longer.
         self.found = None;
         self.leave(ticket)
     }

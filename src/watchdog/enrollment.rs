@@ -130,7 +130,7 @@ pub(crate) struct Enrollment {
     id: Option<LeaseId>,
 }
 
-/// What is seen of a lease. It keeps no lease alive.
+/// A view of a lease. It keeps no lease alive.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseView {
     shared: Arc<Shared>,

@@ -45,7 +45,7 @@ pub enum Command {
     Man,
 }
 
-/// What a waiting run does while its store cannot be reached.
+/// The choice of `--on-outage`: whether a waiting run survives an outage of its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OnOutage {
     Wait,
@@ -107,7 +107,7 @@ pub struct RunOptions {
     #[arg(env = "LEASEHOLD_ON_OUTAGE", hide_possible_values = true)]
     pub on_outage: OnOutage,
 
-    /// How long it lasts unrenewed
+    /// Time that the lease lasts without a renewal
     #[arg(long, default_value = "30s", env = "LEASEHOLD_TTL", hide_env = true)]
     pub ttl: Span,
 

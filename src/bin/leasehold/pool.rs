@@ -1,4 +1,4 @@
-//! What a command takes of a name, or waits for: all of it, one of its permits, or a share of it.
+//! The part of a name that a command takes or waits for: all of it, one of its permits, or a share of it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::row::permit;
 /// The permits of a name that is shared: a constant of the library, and of all clients.
 const SHARES: u16 = 64;
 
-/// What is taken of a name: by default all of it.
+/// The part of a name that is taken: by default all of it.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub struct PoolOptions {
@@ -23,7 +23,7 @@ pub struct PoolOptions {
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=256))]
     pub permits: Option<u16>,
 
-    /// A share of the name: up to 64 hold one at once, and none beside --exclusive
+    /// A share of the name: up to 64 hold one at once, and none together with --exclusive
     #[arg(long, hide_short_help = true)]
     pub shared: bool,
 

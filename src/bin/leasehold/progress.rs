@@ -1,6 +1,6 @@
 //! `leasehold progress`: a job reports that its work goes on.
 //!
-//! It writes a byte into a pipe beside the status file of its lease. The run reads it, restarts the limit of
+//! It writes a byte into a pipe next to the status file of its lease. The run reads it, restarts the limit of
 //! `--progress-within`, and notes the time in the status file, where `status` and `top` of this machine find it. Other
 //! machines cannot: a renewal carries nothing but time.
 

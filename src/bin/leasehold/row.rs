@@ -21,11 +21,11 @@ pub struct Row {
     pub waiting: usize,
     pub label: String,
     pub token: String,
-    /// How long ago the job last reported progress.
+    /// Time since the job last reported progress.
     pub progress: Option<Duration>,
 }
 
-/// What the colour of a row means, the one that needs a look most last. The state says the same in a word.
+/// Meaning of a row's colour, in rising order of urgency. The state says the same in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tone {
     /// It is held and renewed in time.
@@ -216,7 +216,7 @@ fn holder(held: &Held) -> String {
     }
 }
 
-/// How long it has been held. A server's clock can be ahead of ours.
+/// Time for which it has been held. A server's clock can be ahead of ours.
 fn held_for(held: &Held, now: SystemTime) -> Option<Duration> {
     let since = held.since?;
     Some(now.duration_since(since).unwrap_or_default())

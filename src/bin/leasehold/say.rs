@@ -19,7 +19,7 @@ use crate::mailbox::Mailbox;
 /// Enough for all messages of one run; it fills up only if the reader stops reading.
 const QUEUE: usize = 256;
 
-/// How long the tool waits at its end for its last messages to be read.
+/// Time that the tool waits at its end for its last messages to be read.
 const FLUSH: Duration = Duration::from_secs(1);
 
 static PRINTER: OnceLock<Option<Mailbox<String>>> = OnceLock::new();
@@ -28,12 +28,12 @@ static LOUDNESS: AtomicU8 = AtomicU8::new(Loudness::Normal as u8);
 /// The name that the JSON objects are about, if messages are printed as JSON.
 static JSON_NAME: OnceLock<String> = OnceLock::new();
 
-/// How much is printed.
+/// Amount of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loudness {
     /// Only errors: why the tool failed, or ended the job.
     Quiet,
-    /// What the user has to know.
+    /// Messages that the user has to know.
     Normal,
     /// Each step.
     Verbose,

@@ -56,7 +56,7 @@ impl Seen {
         Some(left.saturating_sub(now.since(self.seen_at)))
     }
 
-    /// Whether it was not renewed for half of its ttl: renewals come after a third.
+    /// True if it was not renewed for half of its ttl: renewals come after a third.
     pub fn is_late(&self, now: Instant) -> bool {
         let left = self.left(now);
         left.is_some_and(|left| left < self.most / 2)

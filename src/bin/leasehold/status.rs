@@ -18,7 +18,7 @@ use crate::span::milliseconds;
 use crate::store::Contact;
 use crate::table::{Column, Table};
 
-/// How long the store may take to answer after the first contact.
+/// Limit for the store's answer after the first contact.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// One lease as programs read it. Fields are added, never renamed.
@@ -37,7 +37,7 @@ struct Lease {
     waiting: Option<usize>,
     /// The number of a permit, whose pool is the name before it.
     permit: Option<u16>,
-    /// How long ago its job reported progress, if it is a job of this user on this machine that did.
+    /// Time since its job reported progress, if it is a job of this user on this machine that did.
     progress_ms: Option<u64>,
 }
 

@@ -57,7 +57,7 @@ impl Column {
         format!("{self:?}").to_lowercase()
     }
 
-    /// What the column shows of a lease.
+    /// The text of the column for a lease.
     pub fn cell(self, row: &Row) -> String {
         match self {
             Self::Name => row.name.clone(),
@@ -83,7 +83,7 @@ impl Column {
         }
     }
 
-    /// Whether the column is left out if it is empty.
+    /// True if the column is left out when it is empty.
     const fn is_optional(self) -> bool {
         matches!(self, Self::Waiting | Self::Progress | Self::Label)
     }

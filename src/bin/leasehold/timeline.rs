@@ -72,7 +72,7 @@ impl Cause {
     }
 }
 
-/// What the guardian must do now.
+/// The next action of the guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Do nothing before this moment.

@@ -19,20 +19,20 @@ use crate::run::service::Service;
 use crate::say;
 use crate::table::cut_end;
 
-/// How often the line changes.
+/// Interval at which the line changes.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// How long the store may be silent before that is said, and how often it is said again.
+/// Silence of the store after which that is said, and the interval at which it is said again.
 const OUTAGE: Duration = Duration::from_secs(5);
 const OUTAGE_AGAIN: Duration = Duration::from_secs(60);
 
-/// How often it is said without a terminal that the run still waits.
+/// Interval at which a run without a terminal says that it still waits.
 const STILL: Duration = Duration::from_secs(300);
 
 /// Goes back to the first column and clears the line.
 const WIPE: &str = "\r\x1b[K";
 
-/// What the requests of a waiting command found last.
+/// The last result of a waiting command's requests.
 pub type Look = Option<Result<Held, Error>>;
 
 /// Where a wait is announced, besides the messages.

@@ -24,10 +24,10 @@ use crate::telemetry::FenceKind;
 #[doc(no_inline)]
 pub use ::object_store;
 
-/// How long a raise or a commit tries while other writers come between: longer than a lease that ended is still written
-/// under, and much shorter than a ttl, so that the tries do not use up the next lease.
+/// Time that a raise or a commit tries while other writers come between: longer than a lease that ended is still
+/// written under, and much shorter than a ttl, so that the tries do not use up the next lease.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it tries at least, however slow the store is.
+/// Least number of tries, however slow the store is.
 const LEAST_TRIES: u32 = 16;
 /// The longest pause before the next try.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -49,14 +49,14 @@ pub struct Fence {
     memory: Arc<Mutex<Recollection>>,
 }
 
-/// What this process knows of the object.
+/// The last known state of the object.
 #[derive(Debug, Default)]
 struct Recollection {
     /// The object after the last write of this process: the next commit under the same pass need not read it.
     last: Option<Object>,
-    /// How long the last request took.
+    /// Duration of the last request.
     took: Duration,
-    /// Whether the store was seen to refuse a put with an outdated version.
+    /// True if the store was seen to refuse a put with an outdated version.
     is_proven: bool,
 }
 

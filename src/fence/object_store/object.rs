@@ -10,7 +10,7 @@ use crate::fence::Pass;
 
 /// The format of the first line.
 const FORMAT: u32 = 1;
-/// How many of the latest commits are named in the first line: as many later ones a commit whose answer was lost can
+/// Number of the latest commits that the first line names: as many later ones a commit whose answer was lost can
 /// still be found under.
 const KEPT_WRITES: usize = 8;
 /// A line that is longer is not ours. The longest has a name of 512 bytes, each escaped.
@@ -22,7 +22,7 @@ const MAX_LINE: usize = 8 * 1024;
 pub struct Object {
     /// The pass under which it was written last.
     pub pass: Pass,
-    /// How often it was written, raises included.
+    /// Number of writes, raises included.
     pub number: u64,
     /// The user's bytes: what the last commit wrote.
     pub content: Bytes,

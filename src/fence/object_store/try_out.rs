@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Fence, failed, is_refusal};
 use crate::error::{Error, ErrorKind};
 
-/// How many races there are, and how many puts in each: a server that lets several win lets some in one of these.
+/// Number of races, and of puts in each: a server that lets several win lets some in one of these.
 const ROUNDS: usize = 20;
 const RACERS: usize = 16;
 

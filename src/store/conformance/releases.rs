@@ -1,4 +1,4 @@
-//! What a release frees, for whom and for how long, and what it answers.
+//! Releases: which name is freed, for whom and after how long, and the answer.
 
 use std::time::Duration;
 

@@ -271,7 +271,7 @@ async fn a_client_in_the_queue_is_told_of_its_turn(bench: &Bench) {
     assert_eq!(bench.release(&first).await, Release::Released);
     hint(&*notices, Notice::Turn(name.clone())).await;
     match next_hint(&*notices).await {
-        // What is left of the offer, as far as the store knows.
+        // The rest of the offer's time, as far as the store knows.
         Notice::Next(kept, left) => assert!(kept == *name && left <= Queued::OFFER, "{left:?}"),
         other => panic!("{other:?}"),
     }

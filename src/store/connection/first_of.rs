@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::error::ErrorKind;
 use crate::store::backend::Failing;
 
-/// How long an attempt may take before the next one is begun as well.
+/// Time after which the next attempt is begun as well.
 pub(in crate::store) const HEAD_START: Duration = Duration::from_millis(300);
 
 /// Begins one attempt after the other: the next one as soon as one has failed, and at the latest after a head start.

@@ -55,7 +55,7 @@ impl Builder {
     }
 
     /// Sets how long the handshake with one server may take (default: 2 s, at most 20 s). Of several hosts or addresses
-    /// the next one is tried beside one that takes longer than 300 ms.
+    /// the next one is tried as well once one takes longer than 300 ms.
     pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
         self.connect_timeout = connect_timeout;
         self

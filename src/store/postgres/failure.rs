@@ -44,7 +44,7 @@ pub(in crate::store) enum Failure {
     Refused {
         code: Code,
         text: String,
-        /// Whether the error came instead of a connection.
+        /// True if the error came instead of a connection.
         is_unsent: bool,
         is_fatal: bool,
     },
@@ -76,7 +76,7 @@ pub(in crate::store) struct Cause {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store) struct Code(String);
 
-/// What the driver says of a server that takes no writes.
+/// The driver's message for a server that takes no writes.
 const READ_ONLY: &str = "does not allow writes";
 /// The row of `lineage` is missing.
 const NO_LINEAGE: &str = "LH001";

@@ -1,7 +1,7 @@
 //! Leases in a Postgres database, for teams that already have one.
 //!
 //! Every operation is one call of a function in the database, on a few connections that all requests share. Tables and
-//! functions are made once, by `leasehold init --store URL` or by [`Setup`]; `README.md` beside this file describes
+//! functions are made once, by `leasehold init --store URL` or by [`Setup`]; `README.md` in this folder describes
 //! them, for clients in other languages as well. The lease and the fence can be in one database.
 //!
 //! ```no_run
@@ -28,7 +28,7 @@
 //! | `connections` | the greatest number of connections for requests (default: 4) |
 //!
 //! Of several hosts, and of several addresses of a host, the first one that accepts writes is used. The one that
-//! answered last is tried first, and the next one beside it after 300 ms; `connect_timeout` limits each handshake.
+//! answered last is tried first, and the next one as well after 300 ms; `connect_timeout` limits each handshake.
 //!
 //! Where the URL has no password, it is taken from `PGPASSWORD`. Nothing else of libpq's environment is read, and no
 //! `.pgpass`: a secret that must not be in the environment goes into a file with the whole URL (`--store-file`), or
@@ -67,7 +67,7 @@
 //! # What it leaves to others
 //! A request that conflicted with another transaction is retried within its limit; nothing else is retried. What a
 //! server or a pooler answers while it restarts, fails over, is full, or is asked too early, is `Unavailable`;
-//! `README.md` beside this file has the list. [`hazards`](Store::hazards) reports what weakens the promises in the
+//! `README.md` in this folder has the list. [`hazards`](Store::hazards) reports what weakens the promises in the
 //! server's set-up.
 
 mod address;

@@ -133,7 +133,7 @@ impl Listener {
                 _ = pulse.tick() => {
                     self.within_limit(connection.client.simple_query("")).await?;
                     let names: Vec<_> = self.channels.keys().cloned().collect();
-                    // What is not marked again now is still marked at the next pulse.
+                    // A name that is not marked again now is still marked at the next pulse.
                     self.mark(&names).await;
                     unused = if names.is_empty() { unused + PULSE } else { Duration::ZERO };
                 }

@@ -137,7 +137,7 @@ impl Backend for Quorum {
             .by_majority(&known, Act::Release, asked, budget)
             .await?;
         self.shared.memory().forget(holder);
-        // What fewer had was no lease any more: another holder may have been granted the name since.
+        // A lease on fewer members had ended: another holder may have been granted the name since.
         Ok(match told.has_majority() {
             true => Release::Released,
             false => Release::NotHeld,
@@ -211,8 +211,8 @@ impl Backend for Quorum {
         self.see_members(limit).await
     }
 
-    /// A majority of the connections has to be made. They bring what the members tell of their quorum, so that the first
-    /// claim of a client is one round.
+    /// A majority of the connections has to be made. They bring what the members tell of their quorum, so that the
+    /// first claim of a client is one round.
     async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
         if self.members.is_closed() {
             return Err(Failure::new(ErrorKind::Closed, "store is closed"));

@@ -1,4 +1,4 @@
-//! What is done for a member in the background: one that is out comes in at the end of its keep-out, and one that was
+//! Background work for a member: one that is out comes in at the end of its keep-out, and one that was
 //! silent gets the releases that it missed.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a client learns of the quorum from its members, and why it cannot use them.
+//! The state of the quorum as its members report it, and why a client cannot use them.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::error::ErrorKind;
 use crate::store::budget::millis;
 use crate::store::{Failed, Sent};
 
-/// What a closed quorum tells its clients.
+/// The answer of a closed quorum to its clients.
 const CLOSED: &str =
     "the quorum was closed by `leasehold init --replace`: use the URL of the one that replaces it";
 
-/// What the members tell of their quorum.
+/// The members' reports about their quorum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownQuorum {
     pub(super) quorum: u64,
@@ -146,8 +146,8 @@ impl KnownQuorum {
         Duration::from_micros(keep_out_us(micros(self.max_ttl)).saturating_sub(out_us))
     }
 
-    /// Makes a server a member that is in: by `adopt`, one whose incarnation is `by` and that was out for the keep-out; by
-    /// `open`, a server that the run `by` has reserved. No grant has a token above `highest`.
+    /// Makes a server a member that is in: by `adopt`, one whose incarnation is `by` and that was out for the keep-out;
+    /// by `open`, a server that the run `by` has reserved. No grant has a token above `highest`.
     pub(super) async fn write(
         &self,
         member: &QuorumMember,

@@ -74,7 +74,7 @@
 //! # How it works
 //! The client names the token and proposes it to every member at once; a member takes exactly that token, or refuses
 //! it. A name is had by the holder that has it on a majority, and two majorities share a member, so no token is granted
-//! twice and tokens rise. `README.md` beside this file has the rules, what they rest on, and the keys and scripts;
+//! twice and tokens rise. `README.md` in this folder has the rules, what they rest on, and the keys and scripts;
 //! `protocol/` has the clients' part as plain functions, which know no clock, no runtime and no connection. The model
 //! in `tests/model` runs these as they are, with the members as plain functions too, and the scripts are compared with
 //! those, answer by answer.

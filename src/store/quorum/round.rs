@@ -24,11 +24,11 @@ pub(super) struct Votes {
     /// For each name.
     pub(super) each: Vec<Answers<Box<SeenLease>>>,
     pub(super) failures: Failures,
-    /// How long it took until a majority had answered, if one has.
+    /// Time until a majority had answered, if one has.
     pub(super) took: Option<Duration>,
 }
 
-/// What is done with each answer.
+/// The function that takes each answer.
 struct Tally {
     quorum: Quorum,
     known: KnownQuorum,

@@ -17,7 +17,7 @@ use crate::store::backend::{Backend as _, Failing as _};
 use crate::store::budget::Budget;
 use crate::store::{Failed, Store, TableSettings};
 
-/// What a run of `init` is to make of the servers.
+/// The goal of a run of `init`.
 #[derive(Debug, Clone, Copy)]
 struct Succession {
     /// The quorum that it replaces and the one that it makes. `None`: the first one.

@@ -15,7 +15,7 @@ use super::members::{Failures, Members};
 use super::protocol::TokenMemory;
 use crate::telemetry::StoreCounts;
 
-/// How many releases wait for one member. What is left behind beyond that ends with its ttl.
+/// Most releases that wait for one member. A lease left behind beyond that ends with its ttl.
 const MOST_OWED: usize = 1_024;
 
 /// A store on a quorum of independent Redis or Valkey servers.
@@ -26,7 +26,7 @@ pub struct Quorum {
     pub(super) shared: Arc<Shared>,
 }
 
-/// What the connections of one store have in common.
+/// State that the connections of one store share.
 pub(super) struct Shared {
     memory: Mutex<TokenMemory>,
     /// The highest mark and token that members told.
@@ -41,7 +41,8 @@ pub(super) struct Shared {
     pub(super) counts: &'static StoreCounts,
 }
 
-/// What may be under way for one member: one adoption, and some releases. A permit ends with its task or the runtime.
+/// Limits of the work under way for one member: one adoption, and some releases. A permit ends with its task or the
+/// runtime.
 #[derive(Debug)]
 pub(super) struct Care {
     pub(super) adopting: Arc<Semaphore>,

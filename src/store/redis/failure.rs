@@ -21,7 +21,7 @@ use crate::store::connection::Unconnected;
 pub(in crate::store) struct Failure {
     pub(super) cause: FailureCause,
     kind: ErrorKind,
-    /// How far the last attempt came.
+    /// The stage that the last attempt reached.
     last: Sent,
     /// An attempt before the last one may have been carried out, because its connection was found closed.
     was_sent_before: bool,
@@ -58,7 +58,7 @@ pub(super) enum FailureCause {
     Other(String),
 }
 
-/// What to do about an answer that says that nothing was carried out.
+/// The reaction to an answer that says that nothing was carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// Ask the server at this address from now on.
@@ -71,7 +71,7 @@ pub(super) enum Redirect {
     Again,
 }
 
-/// What the URL should be, by the code of the server's answer and a part of its text in lower case.
+/// Advice about the URL, by the code of the server's answer and a part of its text in lower case.
 const ADVICE: &[(&str, &str, &str)] = &[
     ("NOAUTH", "", "the server wants a password"),
     ("ERR", "unauthenticated", "the server wants a password"),
@@ -295,7 +295,7 @@ impl Failing for Failure {
         }
     }
 
-    // What is wrong with the URL, if the server's answer shows it.
+    // The fault of the URL, if the server's answer shows it.
     fn advice(&self) -> Option<String> {
         let (code, text) = match &self.cause {
             FailureCause::Refused { code, text } => (code, text.to_lowercase()),

@@ -1,8 +1,8 @@
 //! Leases on Redis or Valkey, for many machines: on one server, on the master of a group that Sentinels watch, or on a
 //! cluster.
 //!
-//! Every operation is one script call, on a connection that all requests of a runtime share. `README.md` beside this
-//! file describes the layout of the keys, the scripts and their rules, for clients in other languages as well.
+//! Every operation is one script call, on a connection that all requests of a runtime share. `README.md` in this
+//! folder describes the layout of the keys, the scripts and their rules, for clients in other languages as well.
 //!
 //! ```no_run
 //! # #[tokio::main]

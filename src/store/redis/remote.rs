@@ -1,4 +1,4 @@
-//! What a store of another kind asks of a server on which it has scripts of its own: the connections, notices and
+//! The requests of a store of another kind to a server on which it has scripts of its own: the connections, notices and
 //! hazards are those of a server alone.
 
 use std::time::Duration;

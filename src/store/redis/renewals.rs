@@ -74,7 +74,7 @@ impl Redis {
             .map(|renewal| self.keys.lease(&renewal.name));
         let mut call = SCRIPTS.renew.call(keys);
         for renewal in renewals {
-            // What the value of the lease begins with.
+            // The beginning of the lease's value.
             call.write_arg_fmt(format_args!("{} {} ", renewal.holder, renewal.token));
         }
         // Most batches have one ttl, which the server then reads once.

@@ -66,7 +66,7 @@ impl UrlSettings {
 
 impl Target {
     /// Makes the target of a URL, and reads the certificate files, so that a file that cannot be used is found here.
-    /// What the URL does not say about TLS is taken from the builder's settings, and then from the environment.
+    /// Facts about TLS that the URL does not give are taken from the builder's settings, and then from the environment.
     ///
     /// # Errors
     /// `Invalid`; the message contains no part of the URL that could be a secret.

@@ -104,7 +104,7 @@ impl Database {
         };
         file.check_identity()?;
         file.prepare(caller)?;
-        // What other boots left in it is watched from now on.
+        // Rows that other boots left in it are watched from now on.
         sweep::watch_all(&mut file, caller)?;
         sweep::sweep_foreign_queues(&mut file, caller)?;
         Ok(file)

@@ -157,7 +157,7 @@ pub(super) fn sweep_foreign_queues(file: &mut Database, caller: Caller<'_>) -> R
 
 /// Begins to watch every row of another boot that this boot does not watch yet.
 pub(super) fn watch_all(file: &mut Database, caller: Caller<'_>) -> Result<(), Failure> {
-    // What does not get done in time is done by the next process that opens the file or asks for the name.
+    // The next process that opens the file or asks for the name does the rest.
     while caller.waits() && file.read(caller, |tx| tx.is_unwatched())? {
         file.write(caller, |tx| tx.watch_some())?;
     }

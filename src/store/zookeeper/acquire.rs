@@ -15,7 +15,7 @@ use crate::name::Name;
 use crate::store::{Answer, Ask, Claim, Grant};
 use crate::token::Token;
 
-/// What is known of a name that is to be granted. The default is a name that was never granted.
+/// The known state of a name that is to be granted. The default is a name that was never granted.
 #[derive(Default)]
 struct Ground {
     /// The version of the name; `None` if it was never granted.

@@ -1,4 +1,4 @@
-//! What in the ensemble's set-up weakens the promises, and which of its servers answer.
+//! Faults in the ensemble's set-up, and which of its servers answer.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use crate::store::check::{Check, found, judge};
 use crate::store::connection::HomeRuntime;
 use crate::store::{Hazard, Member, MemberState};
 
-/// How far the leader's clock and ours may be apart.
+/// Largest difference between the leader's clock and ours.
 const APART: Duration = Duration::from_secs(1);
-/// How long a write may take: a lease of 3 s is renewed every second.
+/// Limit for a write: a lease of 3 s is renewed every second.
 const SLOW: Duration = Duration::from_millis(500);
 /// The session's time-out under which the usual ttl of 30 s is not cleaned up after.
 const SHORT: Duration = Duration::from_secs(40);
 /// The part of an epoch's numbers at which an election is near: the leader steps down at the end of 32 bits.
 const NUMBERS_LEFT: i64 = u32::MAX as i64 / 10 * 9;
 
-/// What was found.
+/// The findings.
 #[derive(Debug)]
 struct SetUp {
     servers: usize,
@@ -84,7 +84,7 @@ impl Zookeeper {
     }
 }
 
-/// What a server says of itself. Nothing, if it does not answer.
+/// A server's report about itself; `None` if it does not answer.
 async fn ask(server: &str) -> String {
     let asked = async {
         let mut connection = TcpStream::connect(server).await?;
@@ -97,7 +97,7 @@ async fn ask(server: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Whether the server serves, and which version it is. One that forbids the question at least answers.
+/// Returns whether the server serves, and its version. One that forbids the question at least answers.
 fn read_answer(answer: &str) -> (MemberState, Option<String>) {
     if answer.is_empty() || answer.contains("not currently serving") {
         return (MemberState::Down, None);
@@ -111,7 +111,7 @@ fn read_answer(answer: &str) -> (MemberState, Option<String>) {
     )
 }
 
-/// What weakens the promises.
+/// Faults that weaken the promises.
 const CHECKS: &[Check<SetUp>] = &[
     Check::new(
         Warning,

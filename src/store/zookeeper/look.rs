@@ -16,7 +16,7 @@ use crate::name::Name;
 use crate::percent;
 use crate::store::{Held, HeldState, Queued};
 
-/// How many names of a list are looked at together.
+/// Number of names of a list that are looked at together.
 const AT_ONCE: usize = 64;
 
 impl SessionCall<'_> {

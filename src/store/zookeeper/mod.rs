@@ -1,7 +1,7 @@
 //! Leases in a ZooKeeper ensemble: for teams that run one already. A grant survives the loss of a minority of servers.
 //!
 //! Each grant, each release and each batch of renewals is one transaction that the ensemble writes to disk; `README.md`
-//! beside this file describes the nodes, for clients in other languages as well. The store needs ZooKeeper 3.5 or
+//! in this folder describes the nodes, for clients in other languages as well. The store needs ZooKeeper 3.5 or
 //! later.
 //!
 //! ```no_run
@@ -30,10 +30,10 @@
 //! # Connections
 //! A client has two connections, each with a session: one for its leases, kept alive by the watchdog, and one of nine
 //! seconds for its places in queues, its watches, and requests before its first lease. Each leads to one of the
-//! servers, drawn at random. A client leaves a server that closes the connection, or that is silent for one second (half
-//! a second while it has a lease with a ttl of 2 s or less, up to four seconds if its connections keep ending within
-//! three). It goes to another server and continues its sessions there. If the servers have lost their data, they do not
-//! know its sessions: the client makes new ones at once.
+//! servers, drawn at random. A client leaves a server that closes the connection, or that is silent for one second
+//! (half a second while it has a lease with a ttl of 2 s or less, up to four seconds if its connections keep ending
+//! within three). It goes to another server and continues its sessions there. If the servers have lost their data, they
+//! do not know its sessions: the client makes new ones at once.
 //!
 //! If a server hangs, its silence and the new connection take a little more than a second of a ttl of 2 s. Where the
 //! machines are busy enough to delay a client or a server by half a second, choose a ttl of 4 s or more.
@@ -126,7 +126,7 @@ pub struct Zookeeper {
     role: Role,
 }
 
-/// What all handles of a client share.
+/// State that all handles of a client share.
 struct Shared {
     address: Arc<Address>,
     tree: Tree,

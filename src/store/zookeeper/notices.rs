@@ -39,7 +39,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// The pause before a name is looked at again after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What the tasks of a subscription share.
+/// State that the tasks of a subscription share.
 struct Follower {
     shared: Arc<Shared>,
     teller: Teller,

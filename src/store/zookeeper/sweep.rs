@@ -17,11 +17,11 @@ use crate::token::Token;
 
 /// Each fourth new name begins a sweep, so there are never many more old names than new ones.
 const EVERY: u32 = 4;
-/// How many names one sweep removes at most.
+/// Most names that one sweep removes.
 const AT_MOST: usize = 8;
-/// How many names one sweep looks at.
+/// Number of names that one sweep looks at.
 const LOOKS: usize = 16;
-/// How long a sweep may take.
+/// Limit for a sweep.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A sweep under way. It ends with its task, even if the runtime of that task ends first.

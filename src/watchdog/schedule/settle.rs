@@ -224,8 +224,8 @@ impl Schedule {
         holding.renew_at = term.renew_at(false, self.random.u16(..));
         queues.arm_renewal(id, holding);
         let end = holding.end(lease);
-        // What is armed too early is looked at again when it comes due. While it is far off, the next renewal comes
-        // first.
+        // An instant that is armed too early is looked at again when it comes due. While it is far off, the next
+        // renewal comes first.
         let is_far = holding.ends_at <= end && holding.ends_at.since(now) > lease.timing.ttl() / 2;
         if !is_far {
             queues.move_end(id, holding, end);

@@ -23,7 +23,7 @@ const TRIES: usize = 8;
 /// Hazards that one of the doctor's own probes measures more exactly.
 const CLOCK_HAZARDS: [&str; 3] = ["redis-clock-apart", "postgres-clock", "zookeeper-clock"];
 
-/// What the stores themselves warn of beyond.
+/// The limit above which the stores themselves warn.
 const GOOD_OFFSET: Duration = Duration::from_secs(1);
 
 /// The server's clock compared with ours, as read twice.

@@ -63,7 +63,7 @@ async fn examine(
             let store = client.store();
             findings.extend(store::examine(&**store, limit, timing, outage).await?);
             let location = store.location();
-            // So that an embedded store leaves no log beside its file.
+            // So that an embedded store leaves no log next to its file.
             client.shutdown(limit).await;
             location
         }

@@ -15,7 +15,7 @@ use crate::members::facts;
 /// Hazards that the servers themselves tell, by their state.
 const KEEP_OUT_HAZARDS: [&str; 2] = ["redis-keep-out", "postgres-keep-out"];
 
-/// What it means that a store grants nothing for a while, and what to do.
+/// Explains a store that grants nothing for a while, and says what to do.
 const KEPT_OUT: (&str, &str) = (
     "nothing can be acquired until then; held leases are renewed",
     "Wait; if it is new, `leasehold init` ends the wait; if not, find out why it lost its data or was promoted",

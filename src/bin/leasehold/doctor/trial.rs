@@ -30,7 +30,7 @@ const ENOUGH: Duration = Duration::from_secs(3);
 /// A hand-over that takes longer than this did not come by notice.
 const SLOW_NOTICE: Duration = Duration::from_secs(1);
 
-/// What it means that no notice comes.
+/// Explains why no notice comes.
 const BY_TIME: &str = "waiting clients only check again after up to five seconds";
 
 /// The store, and the name that is tried on it.

@@ -14,13 +14,13 @@ use crate::exit::Failure;
 /// The longest head of a request; a scraper's has some hundred bytes.
 const MAX_HEAD: usize = 8 * 1024;
 
-/// How long a request may take from its first byte to the last of its answer.
+/// Limit for a request, from its first byte to the last of its answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// How many requests are answered at the same time; more wait.
+/// Most requests that are answered at the same time; more wait.
 const AT_ONCE: usize = 16;
 
-/// How often samples are moved out of the way while nothing reads them.
+/// Interval at which samples are moved out of the way while nothing reads them.
 const TIDY: Duration = Duration::from_secs(30);
 
 /// An answer before it is written.

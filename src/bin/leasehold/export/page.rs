@@ -12,13 +12,13 @@ use crate::row::{Row, folded, span};
 use crate::seen::Seen;
 use crate::table::Column;
 
-/// How often the browser loads the page again. The store is not asked more often for it.
+/// Interval at which the browser loads the page again. The store is not asked more often for it.
 const REFRESH: Duration = Duration::from_secs(5);
 
 /// More rows are not shown: a browser would be slow with them.
 const MOST: usize = 1_000;
 
-/// What the last scan of the store found.
+/// Result of the last scan of the store.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub store: String,
@@ -45,7 +45,7 @@ impl Snapshot {
     }
 }
 
-/// What the reader asks for.
+/// The request of the reader.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Query {
     sort: Option<String>,
@@ -112,7 +112,7 @@ fn rows(snapshot: &Snapshot, query: &Query, wall_clock: SystemTime) -> Vec<Row> 
             texts.any(|text| text.to_lowercase().contains(&needle))
         })
         .collect();
-    // What is asked for is shown by itself.
+    // The requested rows are shown by themselves.
     if needle.is_empty() {
         rows = folded(rows);
     }

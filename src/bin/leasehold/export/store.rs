@@ -29,10 +29,10 @@ const SHARE: u32 = 50;
 /// The longest pause between two scans, however long one takes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// How long a scan's list may take.
+/// Limit for the list of a scan.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
 
-/// What one scan found.
+/// Result of one scan.
 #[derive(Debug, Clone, PartialEq)]
 struct Found {
     leases: u32,
@@ -40,7 +40,7 @@ struct Found {
     /// As unix time.
     oldest: Option<f64>,
     hazards: u32,
-    /// How far the server's clock is ahead, in seconds.
+    /// Seconds by which the server's clock is ahead.
     clock_offset: Option<f64>,
 }
 
@@ -96,7 +96,7 @@ fn pause(took: Duration, is_scanned: bool) -> Duration {
     }
 }
 
-/// What the store answered to one scan.
+/// Answers of the store to one scan.
 struct Scan {
     leases: Vec<Held>,
     hazards: Vec<Hazard>,

@@ -12,10 +12,10 @@ use crate::exit::Failure;
 use crate::file;
 use crate::say;
 
-/// How often the file is written while the job runs.
+/// Interval at which the file is written while the job runs.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// How long the end of a run waits for its last writing.
+/// Time that the end of a run waits for the last write.
 const LAST: Duration = Duration::from_secs(2);
 
 /// The writer of the file.

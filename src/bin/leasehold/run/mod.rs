@@ -35,11 +35,11 @@ use service::Service;
 use signals::Signals;
 use supervise::Supervisor;
 
-/// How long the release may take. After that the lease expires by itself: what follows the job waits for the tool, and not
+/// Limit for the release. After that the lease expires by itself: what follows the job waits for the tool, and not
 /// for a store that does not answer. Together with the limit below it is two seconds.
 const RELEASE_LIMIT: Duration = Duration::from_millis(1_700);
 
-/// How long it may take to give back a claim of unknown outcome. After that it expires by itself; the user waits for
+/// Limit for giving back a claim of unknown outcome. After that it expires by itself; the user waits for
 /// the end of a run that was not granted its name.
 const GIVE_BACK_LIMIT: Duration = Duration::from_millis(300);
 
@@ -78,7 +78,7 @@ async fn run(plan: &Plan, reporter: &mut Reporter) -> Result<Exit, Failure> {
     result
 }
 
-/// What takes note of a run.
+/// The recorders of a run.
 struct Watchers<'a> {
     reporter: &'a mut Reporter,
     metrics: Option<&'a mut JobMetrics>,

@@ -1,4 +1,4 @@
-//! What a run has to do, checked as a whole before anything is started.
+//! The plan of a run, checked as a whole before anything is started.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -30,7 +30,7 @@ pub struct Plan {
     pub options: args::RunOptions,
 }
 
-/// How long to wait for a name that another holder has.
+/// Limit of the wait for a name that another holder has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     None,

@@ -1,11 +1,11 @@
-//! What a key does. Pure.
+//! The effect of a key. Pure.
 
 use leasehold::Name;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::model::{Mode, Model};
 
-/// What a key asks for in addition to drawing.
+/// Effect of a key in addition to drawing.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     None,

@@ -32,13 +32,13 @@ use model::Model;
 use scan::{Request, Update};
 use view::Context;
 
-/// How long the view waits for a key before it draws what changed in the store.
+/// Time that the view waits for a key before it draws the store's changes.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How many requests the reader may leave unread. A further one is left out, and made again with the next refresh.
+/// Most requests that the reader may leave unread. A further one is left out, and made again with the next refresh.
 const REQUESTS: usize = 16;
 
-/// How many updates the view may leave unread; the reader waits at more.
+/// Most updates that the view may leave unread; the reader waits at more.
 const UPDATES: usize = 4;
 
 /// Shows the table until the operator quits.

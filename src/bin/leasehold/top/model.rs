@@ -1,4 +1,4 @@
-//! What the live view shows, as plain data: rows, order, filter, selection and rates. Pure: `now` is an argument.
+//! The live view as plain data: rows, order, filter, selection and rates. Pure: `now` is an argument.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -38,7 +38,7 @@ pub struct Model {
     rate: Option<f64>,
     /// Why the last request failed, until one succeeds.
     pub fault: Option<String>,
-    /// What became of an eviction.
+    /// Result of an eviction.
     pub message: Option<String>,
     /// The servers of the store as they were last looked at, and when.
     members: Vec<Member>,
@@ -55,7 +55,7 @@ pub const SORTS: [Column; 6] = [
     Column::Holder,
 ];
 
-/// What the next key is for.
+/// Meaning of the next key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
     /// Moving about in the table.
@@ -73,7 +73,7 @@ fn has(row: &Seen, needle: &str) -> bool {
     texts.any(|text| text.to_lowercase().contains(needle))
 }
 
-/// What is worth a look comes first: the soonest end, the longest hold, the most waiting clients.
+/// The most urgent row comes first: the soonest end, the longest hold, the most waiting clients.
 fn compare(by: Column, a: &Seen, b: &Seen) -> Ordering {
     let (held, other) = (&a.held, &b.held);
     match by {
@@ -153,7 +153,7 @@ impl Model {
         self.arrange();
     }
 
-    /// How many names have another token than in the list before: so at least this many grants were made.
+    /// Number of names with another token than in the list before: at least this many grants were made.
     fn changed(&self, leases: &[Held]) -> f64 {
         let tokens = self.rows.iter();
         let tokens = tokens.map(|row| (&row.held.name, row.listed_token));
@@ -309,7 +309,7 @@ impl Model {
         self.arrange();
     }
 
-    /// How many leases there are, and how many of them pass the filter.
+    /// Number of leases, and number of those that pass the filter.
     pub const fn counts(&self) -> (usize, usize) {
         (self.rows.len(), self.shown.len())
     }
@@ -324,7 +324,7 @@ impl Model {
         self.rate
     }
 
-    /// How old the list is.
+    /// Age of the list.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.listed_at.map(|at| now.since(at))
     }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::process;
 
-/// How often the screen is brought up to date.
+/// Interval at which the screen is brought up to date.
 pub const REFRESH: Duration = Duration::from_secs(1);
 
 /// The longest pause between two lists, however long one takes.
@@ -27,19 +27,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// screen take their part of it.
 const SHARE: u32 = 150;
 
-/// How long a list may take, which is many requests.
+/// Limit for a list, which is many requests.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
 
 /// For a single request.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// How often the servers are looked at.
+/// Interval between looks at the servers.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 
-/// How many names are looked at at the same time.
+/// Most names that are looked at at the same time.
 const AT_ONCE: usize = 16;
 
-/// What the view asks the reader for.
+/// A request of the view to the reader.
 #[derive(Debug)]
 pub enum Request {
     /// These names are on the screen.
@@ -47,14 +47,14 @@ pub enum Request {
     Evict(Name),
 }
 
-/// What the reader found, for the view.
+/// An update of the reader for the view.
 #[derive(Debug)]
 pub enum Update {
     Listed(Vec<Held>),
     Seen(Vec<(Name, Option<Held>)>),
     /// The servers of the store.
     Looked(Vec<Member>),
-    /// Whether the name was held.
+    /// True if the name was held.
     Evicted(Name, bool),
     Failed(Error),
     /// The program is to end, by this signal.
@@ -170,8 +170,8 @@ async fn look_at_servers(store: Arc<dyn Store>, updates: SyncSender<Update>) {
     }
 }
 
-/// How long to leave the server alone after a list that took so long. The way there and back costs the server nothing,
-/// and a list makes it twice at least.
+/// Pause after a list that took this long, in which the server is left alone. The way there and back costs the server
+/// nothing, and a list makes it twice at least.
 fn pause(took: Duration, round_trip: Duration) -> Duration {
     let on_the_way = round_trip.saturating_mul(2);
     let cost = match round_trip {

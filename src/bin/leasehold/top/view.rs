@@ -25,7 +25,7 @@ const DETAIL_LINES: u16 = 9;
 /// In 80 columns.
 const KEYS: &str = " q quit  / filter  s sort  r reverse  p permits  Enter detail  e evict";
 
-/// What is drawn in addition to the model.
+/// State of the view in addition to the model.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// The store, without secrets.
@@ -100,7 +100,7 @@ fn summary<'a>(model: &Model, context: &Context, width: u16) -> Line<'a> {
     Line::styled(text, Style::new().add_modifier(Modifier::BOLD))
 }
 
-/// Whether a server takes part, or would once it is promoted.
+/// Returns true if a server takes part, or would once it is promoted.
 fn is_well(member: &&Member) -> bool {
     matches!(member.state, MemberState::Up | MemberState::Standby)
 }

@@ -1,7 +1,7 @@
 //! Opens a connection: walks the hosts of the URL and the addresses of each, and takes the first that answers.
 //!
 //! The driver would do so too, but one host after the other, each for the whole limit of a handshake. Here the next one
-//! is tried beside a host that is slow, and each attempt begins with the server that answered last.
+//! is tried as well when a host is slow, and each attempt begins with the server that answered last.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -99,7 +99,7 @@ impl Unended {
     }
 }
 
-/// What all attempts of one walk share.
+/// State that all attempts of one walk share.
 struct Walk<'a> {
     address: &'a Address,
     handshake: Handshake,
@@ -170,7 +170,7 @@ impl Walk<'_> {
         {
             opened = first_of(attempts(TargetSessionAttrs::Any)).await;
         }
-        // What a server says counts for more than that nothing answers at its other address.
+        // An answer of the server counts for more than the silence of its other address.
         opened.map_err(|failures| {
             let best = best(failures, |failure| !is_transient(failure));
             best.unwrap_or(Unconnected::Late.into())

@@ -23,7 +23,7 @@ const SMALL: i64 = 1 << 20;
 
 /// The faults that weaken the promises.
 pub(super) const CHECKS: &[Check<Findings>] = &[
-    // What a crash would cost.
+    // The cost of a crash.
     Check::new(
         Warning,
         "postgres-synchronous-commit-off",
@@ -75,7 +75,7 @@ pub(super) const CHECKS: &[Check<Findings>] = &[
         "contended claims fail with 40001 and are retried",
         "ALTER ROLE ... SET default_transaction_isolation = 'read committed'",
     ),
-    // What a failover would cost.
+    // The cost of a failover.
     Check::new(
         Critical,
         "postgres-waits-for-standby",
@@ -141,7 +141,7 @@ pub(super) const CHECKS: &[Check<Findings>] = &[
         "a promoted standby that missed grants is not detected: two holders are possible, and only a fence protects",
         "Allow pg_control_system() and pg_walfile_name() to this role and run `leasehold init` again",
     ),
-    // What fills up.
+    // Things that fill up.
     Check::new(
         Warning,
         "postgres-old-snapshot",
@@ -208,7 +208,7 @@ pub(super) const CHECKS: &[Check<Findings>] = &[
         "its free space is used again, but sweeps read all of it",
         "Run VACUUM FULL on it when traffic is low; renewals wait meanwhile",
     ),
-    // What keeps clients from connecting.
+    // Things that keep clients from connecting.
     Check::new(
         Warning,
         "postgres-few-connections",

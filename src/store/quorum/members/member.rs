@@ -54,7 +54,7 @@ pub(crate) struct NameRequest {
     pub(crate) name: Name,
     pub(crate) holder: Holder,
     pub(crate) token: Token,
-    /// How long the lease lasts from now, or the name is kept.
+    /// Time from now that the lease lasts, or the name is kept.
     pub(crate) ttl: Duration,
     pub(crate) info: Option<Arc<Info>>,
     /// The mark that is sent back by a client that vouches for the lease.

@@ -52,7 +52,7 @@ pub(super) struct Poll<T> {
     members: usize,
     asked_at: Instant,
     deadline: Instant,
-    /// How many have answered.
+    /// Number of members that have answered.
     pub(super) answered: usize,
     /// The time that the majority which has answered took.
     took: Option<Duration>,

@@ -1,4 +1,4 @@
-//! What the scripts of a member reply.
+//! The replies of a member's scripts.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) struct SeenLease {
     pub(crate) held: Held,
 }
 
-/// What a member keeps of itself.
+/// A member's record of itself.
 #[derive(Debug, Clone)]
 pub(crate) struct MemberPlace {
     pub(crate) membership: Option<Membership>,

@@ -1,4 +1,4 @@
-//! What a client finds out before it writes on a member: the highest token that any grant can have.
+//! The look before a client writes on a member: it finds the highest token that any grant can have.
 
 use super::majority;
 use super::member::Absence;

@@ -1,4 +1,4 @@
-//! What a member tells its clients, and what they conclude from it. What it does with a request is written in Lua, and
+//! A member's reports and the clients' conclusions. Its handling of a request is written in Lua, and
 //! as plain functions in `tests/model/protocol/node.rs`, with which tests compare the scripts.
 
 use crate::holder::Holder;
@@ -11,11 +11,11 @@ pub struct MemberId {
     pub quorum: u64,
     /// The member's place in the list of members, which is the same for all clients.
     pub index: u8,
-    /// How many members the quorum has.
+    /// Number of members of the quorum.
     pub of: u8,
 }
 
-/// What `init` or an adoption wrote on a server, and whether it is still in.
+/// The record that `init` or an adoption wrote on a server, and whether it is still in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
     /// Which member of which quorum it is.

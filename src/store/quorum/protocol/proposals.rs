@@ -23,7 +23,7 @@ pub fn propose(clock_us: u64, seen: u64, above: Option<Token>) -> Option<Token> 
 
 /// Remembers of each holder that has asked the token that it proposed last.
 ///
-/// What was taken back may be freed at any later moment by a request that is on its way, so the next proposal is above
+/// A proposal that was taken back may be freed at any later moment by a request on its way, so the next one is above
 /// it.
 #[derive(Debug, Default)]
 pub struct TokenMemory {

@@ -21,13 +21,13 @@ use crate::future::BoxFuture;
 use crate::store::connection::{best, first_of, is_transient};
 use crate::store::server_url::HostPort;
 
-/// How many requests may wait for their turn on the connection. Further callers wait within their limits.
+/// Most requests that wait for their turn on the connection. Further callers wait within their limits.
 const WAITING: usize = 512;
 /// After how long without traffic the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-/// How often it is probed again.
+/// Number of further probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long the kernel waits for an acknowledgement before it closes the connection.
+/// Time that the kernel waits for an acknowledgement before it closes the connection.
 #[cfg(not(target_os = "macos"))]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
@@ -82,7 +82,7 @@ impl Address {
             let encryption = self.encryption().await?;
             let found = lookup_host((&**host, *port)).await?;
             let attempts = found.map(|at| self.open_at(host, at, encryption.clone()));
-            // What a server says counts for more than that nothing answers at its other address.
+            // An answer of the server counts for more than the silence of its other address.
             first_of(attempts).await.map_err(|failures| {
                 let best = best(failures, |failure| !is_transient(failure));
                 best.unwrap_or(FailureCause::Silent.into())

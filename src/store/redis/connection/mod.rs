@@ -40,24 +40,24 @@ use crate::store::connection::shared_task::{self, SharedTask};
 use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
 use crate::store::server_url::HostPort;
 
-/// How long requests must have waited without an answer before the connection is held responsible, and not a limit that
+/// Time without an answer after which the connection is held responsible, and not a limit that
 /// is shorter than the round trip. A tenth of the ttl if that is less, so that a renewal gets another connection in
 /// time.
 const LEAST_SILENCE: Duration = Duration::from_millis(250);
 
-/// What all connections to one address have in common.
+/// State that all connections to one address share.
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) address: Address,
     /// Connections are taken from this pool of the caller's, counted by it, and never returned: a connection that is
-    /// given up is broken or used by others. When the pool has none to spare, they are made beside it.
+    /// given up is broken or used by others. When the pool has none to spare, they are made outside it.
     pub(super) pool: Option<Pool>,
-    /// What the server is asked to do.
+    /// The scripts and commands that the server is asked to run.
     pub(super) program: Program,
     pub(super) connect_timeout: Duration,
-    /// How many replicas must have a write before it counts.
+    /// Number of replicas that must have a write before it counts.
     pub(super) acknowledged_by: u8,
-    /// Whether a write was ever carried out at this address.
+    /// True if a write was ever carried out at this address.
     pub(super) has_written: Arc<AtomicBool>,
 }
 

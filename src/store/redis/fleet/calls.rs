@@ -215,7 +215,7 @@ impl Fleet {
         let is_right = |map: &Map| group.iter().any(|&index| is_served(map, index));
         let answers = answers(&server, pipeline, &are_written, 0, budget);
         let (mut answers, time) = self.watched(place, is_right, budget, answers).await?;
-        // What a server answered that was replaced meanwhile does not count.
+        // An answer of a server that was replaced meanwhile does not count.
         let map = self.map.borrow();
         for (&index, answer) in group.iter().zip(&mut answers) {
             if answer.is_ok() && !is_served(&map, index) {

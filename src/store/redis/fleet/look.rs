@@ -1,6 +1,6 @@
 //! Decides when to look for the servers, and whether an answer is younger than the look that confirms it.
 //!
-//! A look is a task of the runtime that asks for it. Calls go on beside it.
+//! A look is a task of the runtime that asks for it. Calls go on meanwhile.
 
 use std::time::Duration;
 

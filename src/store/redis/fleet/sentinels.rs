@@ -21,13 +21,13 @@ use crate::store::Sent;
 use crate::store::budget::Budget;
 use crate::store::server_url::HostPort;
 
-/// How much longer the others are awaited after the first answer. They may know of a newer master.
+/// Time that the others are awaited after the first answer. They may know of a newer master.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
 
 /// The Sentinels of a group of servers.
 #[derive(Debug)]
 pub(in super::super) struct Sentinels {
-    /// What the Sentinels call the group.
+    /// The Sentinels' name of the group.
     pub(in super::super) name: String,
     pub(in super::super) all: Vec<Sentinel>,
 }
@@ -40,7 +40,7 @@ pub(in super::super) struct Sentinel {
     was_silent: AtomicBool,
 }
 
-/// What a Sentinel takes for the master.
+/// The master that a Sentinel names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Opinion {
     master: HostPort,

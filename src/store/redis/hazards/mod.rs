@@ -179,7 +179,7 @@ async fn see_one(server: &Server, node: &str, budget: Budget) -> Result<Member, 
     Ok(Member::new(place, state).with_version(version))
 }
 
-/// Returns the server's name and version. Valkey shows the version of Redis beside its own.
+/// Returns the server's name and version. Valkey shows the version of Redis with its own.
 fn version(info: &HashMap<String, String>) -> Option<String> {
     let [valkey, redis] = ["valkey_version", "redis_version"].map(|key| info.get(key));
     let valkey = valkey.map(|version| format!("Valkey {version}"));

@@ -124,7 +124,7 @@ pub(super) async fn look_at(
 
 /// The faults in a server's own set-up and role that weaken the promises.
 const CHECKS: &[Check<ServerFacts>] = &[
-    // What the server does not let us check.
+    // Settings that the server does not let us check.
     Check::new(
         Critical,
         "redis-keep-out-denied",
@@ -149,7 +149,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         "the server's settings cannot be checked",
         "Grant `+config|get`, or check save and min-replicas-to-write by hand",
     ),
-    // What a full server or a restart would cost.
+    // The cost of a full server or a restart.
     Check::new(
         Critical,
         "redis-drops-keys",
@@ -183,7 +183,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         "a restart frees leases granted since the last snapshot",
         "Set appendonly yes",
     ),
-    // What keeps a server that should grant leases from it.
+    // Things that keep a server from granting leases.
     Check::new(
         Warning,
         "redis-keep-out",
@@ -231,7 +231,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         "no lease is granted or renewed",
         "Connect the replicas, or lower acknowledged_by",
     ),
-    // What a failover to one of its replicas would cost.
+    // The cost of a failover to one of its replicas.
     Check::new(
         Warning,
         "redis-some-replicas",

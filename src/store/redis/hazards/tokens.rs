@@ -16,15 +16,15 @@ use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
 use crate::store::{Hazard, Severity};
 
-/// How far a token may be ahead before it is reported: so much do clocks differ between which a name moves.
+/// Lead of a token above which it is reported: clocks between which a name moves differ by this much.
 const AHEAD: Duration = Duration::from_secs(60);
-/// How many marks one request reads: about a millisecond of the server's time.
+/// Number of marks that one request reads: about a millisecond of the server's time.
 const AT_ONCE: usize = 1_024;
 
-/// What the marks of all slots say.
+/// The marks of all slots, summed up.
 #[derive(Debug, Default)]
 struct MarkFacts {
-    /// How far the highest token is ahead of this machine's clock.
+    /// Lead of the highest token over this machine's clock.
     ahead: Duration,
     /// Why a mark could not be read.
     refusal: Option<Failure>,
@@ -57,7 +57,7 @@ pub(super) async fn look(
     Ok(judge(CHECKS, &facts))
 }
 
-/// What weakens the promises, in the tokens that the servers remember.
+/// Faults in the tokens that the servers remember.
 const CHECKS: &[Check<MarkFacts>] = &[
     Check::new(
         Severity::Warning,

@@ -1,4 +1,4 @@
-//! How a session is kept: over a connection to one server after the other.
+//! Keeps a session, over a connection to one server after the other.
 //!
 //! The task of the connection runs on the runtime that is to keep the session alive: the session ends when that runtime
 //! is blocked or has ended. A lost connection is made again at once, to another server if there is one, and the session
@@ -23,16 +23,16 @@ use super::{End, ServerConnection};
 use crate::clock::{Boottime, Clock};
 use crate::store::connection::{AfterEnd, Connect, Driven};
 
-/// How long one server may take to answer a hello, before the next is tried.
+/// Time that one server has to answer a hello, before the next is tried.
 const HELLO: Duration = Duration::from_secs(1);
 /// The same once all of them took longer: a new session is a write to their disks.
 const HELLO_MOST: Duration = Duration::from_secs(4);
 /// The pause once no server was reached.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long servers are tried for a new session: an election has ended by then. The next request tries again.
+/// Time for which servers are tried for a new session: an election has ended by then. The next request tries again.
 pub(in super::super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How the connections of a session are made, and what is remembered from one to the next.
+/// Makes the connections of a session, and remembers some facts from one to the next.
 #[derive(Clone)]
 pub(in super::super) struct Connector {
     address: Arc<Address>,

@@ -31,9 +31,9 @@ use super::protocol::wire::{
     self, Frame, Granted, Header, LOGGED_IN, NOTIFICATION, PONG, Reader, code,
 };
 
-/// How many bytes wait to be sent before no further request is taken.
+/// Bytes that wait to be sent at which no further request is taken.
 const OUTBOX: usize = 64 << 10;
-/// How many requests wait to be sent before their callers have to wait. Their number is bounded by the session's
+/// Number of requests that wait to be sent at which callers have to wait. Their number is bounded by the session's
 /// permits.
 const QUEUE: usize = 1_024;
 
@@ -54,7 +54,7 @@ pub(super) struct NodeWatch {
     pub(super) may_be_absent: bool,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     Lost,

@@ -23,7 +23,7 @@ const ENSEMBLE: &str = "/zookeeper/config";
 #[derive(Debug)]
 pub(in super::super) struct Line {
     pub(super) id: i64,
-    /// How long the servers keep the session without hearing from it, as negotiated with them.
+    /// Time that the servers keep the session without hearing from it, as negotiated with them.
     pub(super) timeout: Duration,
     /// Says whether nodes belong to the user of the login.
     pub(super) is_owned: bool,
@@ -41,7 +41,7 @@ pub(in super::super) struct Session {
     pub(in super::super) budget: Budget,
 }
 
-/// What the server reports about a node.
+/// The server's report about a node.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Stat {
     /// The stamp of the last change of its data.
@@ -50,13 +50,13 @@ pub(in super::super) struct Stat {
     pub(in super::super) zxid: i64,
     pub(in super::super) created_ms: u64,
     pub(in super::super) version: i32,
-    /// How many children it ever had: the number of its next one.
+    /// Number of children it ever had, which is the number of its next one.
     pub(in super::super) children_made: u32,
     /// The session with which the node ends; 0 if it ends with none.
     pub(in super::super) owner: i64,
 }
 
-/// How a node is made.
+/// The kind of a node that is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Mode {
     Persistent,

@@ -20,9 +20,9 @@ use crate::store::budget::Budget;
 use crate::store::connection::{Connection, HomeRuntime, Unconnected};
 use crate::telemetry::{ConnectionGauge, LaneUse};
 
-/// How many claims and releases may be under way at once, so that renewals never queue behind more.
+/// Most claims and releases under way at once, so that renewals never queue behind more.
 const IN_FLIGHT: usize = 256;
-/// How long the end of a session may take.
+/// Limit for the end of a session.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// A session shared by many requests, and kept connected without them.

@@ -1,12 +1,12 @@
-//! How long a server may be silent before it is left for another one. Pure: the connection counts the ticks.
+//! Decides when a silent server is left for another one. Pure: the connection counts the ticks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How often a connection is looked after.
+/// Interval at which a connection is looked after.
 pub(super) const TICK: Duration = Duration::from_millis(125);
-/// How many ticks a server may be silent: a second.
+/// Ticks that a server may be silent: a second.
 pub(super) const USUAL: u32 = 8;
 /// The same if a lease has a ttl of two seconds or less: half a second.
 const LEAST: u32 = 4;
@@ -22,7 +22,7 @@ pub(super) struct Patience(Arc<AtomicU32>);
 /// The silence of the server of one connection.
 #[derive(Debug)]
 pub(super) struct Silence {
-    /// How many ticks ago the connection was made.
+    /// Age of the connection in ticks.
     age: u32,
     /// For how many ticks the server has been silent.
     quiet: u32,
@@ -34,7 +34,7 @@ pub(super) struct Silence {
     usual: Patience,
 }
 
-/// What is due at a tick.
+/// The action that is due at a tick.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,

@@ -164,7 +164,7 @@ impl Children {
         children
     }
 
-    /// Returns whether there are places in the queue beside these.
+    /// Returns whether there are other places in the queue than these.
     pub(in super::super) fn has_others(&self, places: &[String]) -> bool {
         let mut nodes = self.queue.iter().flat_map(|place| &place.nodes);
         nodes.any(|node| !places.contains(node))

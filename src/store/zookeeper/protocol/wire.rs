@@ -1,11 +1,11 @@
-//! What goes over the wire: frames of big-endian numbers, texts and buffers, each after its length. Pure.
+//! The wire format: frames of big-endian numbers, texts and buffers, each after its length. Pure.
 
 use std::time::Duration;
 
 use super::super::connection::session::{Change, Mode, Stat};
 use super::stamp::Stamp;
 
-/// How the protocol numbers its requests.
+/// The protocol's numbers of its requests.
 pub(in super::super) mod code {
     pub(in crate::store) const CREATE: i32 = 1;
     pub(in crate::store) const DELETE: i32 = 2;
@@ -55,7 +55,7 @@ pub(in super::super) struct Granted {
     password: Vec<u8>,
 }
 
-/// What became of a transaction: the stat of the node that each `Set` wrote, or the first step that failed by itself,
+/// Result of a transaction: the stat of the node that each `Set` wrote, or the first step that failed by itself,
 /// with its error.
 pub(in super::super) type Steps = Result<Vec<Option<Stat>>, (usize, i32)>;
 
@@ -278,7 +278,7 @@ impl<'a> Reader<'a> {
             zxid: changed_by.max(children_changed_by),
             created_ms: u64::try_from(created_ms).unwrap_or_default(),
             version,
-            // What is shown counts the children that were made and those that were removed.
+            // The number counts the children that were made and those that were removed.
             children_made: changes.wrapping_add(children).cast_unsigned() / 2,
             owner,
         })

@@ -142,7 +142,7 @@ fn a_release_that_the_user_gives_up_is_taken_over_at_once() {
     assert!(bench.schedule.take_over(ticket, at(2)).0);
     let leaving = leaving(&mut bench, at(2));
     assert_eq!(leaving.keep_for, Some(ms(500)));
-    // What the user sent counts no more.
+    // The user's signal counts no more.
     assert!(!bench.schedule.take_over(ticket, at(3)).0);
     let _ = bench.schedule.settle_release(ticket, true, at(3));
     assert!(!bench.schedule.is_empty());
