@@ -21,11 +21,10 @@ use crate::store::{
 };
 
 /// Hazards of a server alone that are none of a member, because a member that may have lost data keeps out.
-const OF_A_SERVER_ALONE: [&str; 4] = [
+const OF_A_SERVER_ALONE: [&str; 3] = [
     "redis-forgets",
     "redis-asynchronous-replicas",
     "redis-slow-failover",
-    "redis-tokens-ahead",
 ];
 
 /// The leases of one name at the members.

@@ -48,7 +48,10 @@ pub(super) async fn look(redis: &Redis, budget: Budget) -> Result<Vec<Hazard>, F
     let beside = look_beside(redis, &servers, budget);
     let (granting, (mut hazards, replicas)) = tokio::try_join!(granting, beside)?;
     hazards.extend(told_once(granting, replicas));
-    hazards.extend(tokens::look(&redis.keys, &servers, budget).await?);
+    // A store of another kind has its own rules for the tokens that its servers remember.
+    if fleet.settings.program.kind == super::KIND {
+        hazards.extend(tokens::look(&redis.keys, &servers, budget).await?);
+    }
     Ok(hazards)
 }
 
