@@ -25,7 +25,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::session::Line;
-use self::silence::{Due, Patience, Silence, TICK};
+use self::silence::{Due, Silence, SilenceLimit, TICK};
 use super::failure::Failure;
 use super::protocol::wire::{
     self, Frame, Granted, Header, LOGGED_IN, NOTIFICATION, PONG, Reader, code,
@@ -104,7 +104,7 @@ impl ServerConnection {
         }
         let (sender, requests) = mpsc::channel(QUEUE);
         let ended = CancellationToken::new();
-        let patience = Patience::new();
+        let patience = SilenceLimit::new();
         let line = Line {
             id: granted.id,
             timeout: granted.timeout(),

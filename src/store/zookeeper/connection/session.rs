@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::failure::Failure;
 use super::super::protocol::stamp::Stamp;
 use super::super::protocol::wire::{Frame, Reader, code};
-use super::silence::Patience;
+use super::silence::SilenceLimit;
 use super::{NodeWatch, WireRequest};
 use crate::future::shielded;
 use crate::store::budget::Budget;
@@ -28,7 +28,7 @@ pub(in super::super) struct Line {
     /// Says whether nodes belong to the user of the login.
     pub(super) is_owned: bool,
     pub(super) requests: mpsc::Sender<WireRequest>,
-    pub(super) patience: Patience,
+    pub(super) patience: SilenceLimit,
     /// Cancelled when the connection has ended.
     pub(super) ended: CancellationToken,
 }

@@ -17,7 +17,7 @@ const PROBATION: u32 = 24;
 
 /// The limit for a server that is not slow, which the leases of a session set.
 #[derive(Debug, Clone)]
-pub(super) struct Patience(Arc<AtomicU32>);
+pub(super) struct SilenceLimit(Arc<AtomicU32>);
 
 /// The silence of the server of one connection.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Silence {
     /// The limit as long as the server may be slow.
     first: u32,
     /// The limit after that.
-    usual: Patience,
+    usual: SilenceLimit,
 }
 
 /// The action that is due at a tick.
@@ -44,7 +44,7 @@ pub(super) enum Due {
     Leave,
 }
 
-impl Patience {
+impl SilenceLimit {
     pub(super) fn new() -> Self {
         Self(Arc::new(AtomicU32::new(USUAL)))
     }
@@ -60,7 +60,7 @@ impl Patience {
 
 impl Silence {
     /// Begins with a new connection, whose server may be silent for `first` ticks at first.
-    pub(super) fn new(first: u32, usual: Patience) -> Self {
+    pub(super) fn new(first: u32, usual: SilenceLimit) -> Self {
         Self {
             age: 0,
             quiet: 0,
@@ -121,7 +121,7 @@ mod tests {
         unreachable!("a silence ends")
     }
 
-    fn after_probation(usual: Patience) -> Silence {
+    fn after_probation(usual: SilenceLimit) -> Silence {
         let mut silence = Silence::new(USUAL, usual);
         for _ in 0..PROBATION {
             silence.tick();
@@ -132,14 +132,14 @@ mod tests {
 
     #[test]
     fn a_server_is_asked_for_a_word_before_it_is_left() {
-        let mut silence = Silence::new(USUAL, Patience::new());
+        let mut silence = Silence::new(USUAL, SilenceLimit::new());
         assert_eq!(silent_until(&mut silence), (USUAL / 2, USUAL));
     }
 
     #[test]
     fn the_shortest_ttl_decides_when_a_server_that_was_well_is_left() {
         for (ttl_ms, ticks) in [(30_000, USUAL), (3_000, 6), (2_000, LEAST), (1_000, LEAST)] {
-            let patience = Patience::new();
+            let patience = SilenceLimit::new();
             patience.limit_for(Duration::from_secs(30));
             patience.limit_for(Duration::from_millis(ttl_ms));
             let mut silence = after_probation(patience);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_shorter_limit_never_ends_a_silence_that_had_begun() {
-        let patience = Patience::new();
+        let patience = SilenceLimit::new();
         let mut silence = after_probation(patience.clone());
         silence.tick();
         patience.limit_for(Duration::from_secs(2));
@@ -158,9 +158,12 @@ mod tests {
 
     #[test]
     fn a_server_that_is_slow_at_once_gives_the_next_one_more_time() {
-        let slow = Silence::new(USUAL, Patience::new());
+        let slow = Silence::new(USUAL, SilenceLimit::new());
         assert_eq!(slow.first_of_next(), 2 * USUAL);
-        assert_eq!(Silence::new(MOST, Patience::new()).first_of_next(), MOST);
-        assert_eq!(after_probation(Patience::new()).first_of_next(), USUAL);
+        assert_eq!(
+            Silence::new(MOST, SilenceLimit::new()).first_of_next(),
+            MOST
+        );
+        assert_eq!(after_probation(SilenceLimit::new()).first_of_next(), USUAL);
     }
 }
