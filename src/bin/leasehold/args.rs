@@ -107,7 +107,7 @@ pub struct RunOptions {
     #[arg(env = "LEASEHOLD_ON_OUTAGE", hide_possible_values = true)]
     pub on_outage: OnOutage,
 
-    /// Time that the lease lasts without a renewal
+    /// How long it lasts unrenewed
     #[arg(long, default_value = "30s", env = "LEASEHOLD_TTL", hide_env = true)]
     pub ttl: Span,
 
