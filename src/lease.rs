@@ -31,6 +31,9 @@ use crate::watchdog::{Enrollment, LeaseView};
 ///   sent in the background: a process that ends right afterwards may leave the name taken for the rest of its ttl.
 ///   Before `main` returns, await [`release`](Self::release) or [`Client::shutdown`](crate::Client::shutdown).
 ///
+/// A lease is not `Clone`, because its end has to be one moment. The holder's other tasks get a
+/// [`handle`](Self::handle), which does not keep it alive, or share the lease in an `Arc`.
+///
 /// # Assumptions
 /// The store's clock gains no more than the margin on the lease's clock within one ttl. The name can be granted
 /// earlier after a failover or a flush, or when an operator frees the name at once; then the holder is told at its next
@@ -159,7 +162,9 @@ impl Lease {
         Some(self.timing.term_until(deadline))
     }
 
-    /// Waits for a term that ends later than `deadline`. Returns `None` once the lease is lost.
+    /// Waits for a term that ends later than `deadline`. Returns `None` once the lease is lost. It is for a supervisor
+    /// that passes each new deadline on, to another process for example; work under a lease needs [`lost`](Self::lost)
+    /// only. A term here is the time between two renewals, not an epoch as in Raft: that is the token.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.

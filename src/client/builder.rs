@@ -12,6 +12,24 @@ use crate::telemetry;
 use crate::term::Timing;
 
 /// Builds a [`Client`]. [`build`](Self::build) checks all settings.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// use std::time::Duration;
+///
+/// use leasehold::{Client, store::memory::Memory};
+///
+/// let client = Client::builder()
+///     .store(Memory::new()) // or .store_url("redis://cache.internal")
+///     .ttl(Duration::from_secs(10))
+///     .label("report 7")
+///     .group("reports")
+///     .build()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct ClientBuilder {

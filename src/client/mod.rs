@@ -94,7 +94,9 @@ impl Client {
         ClientBuilder::new()
     }
 
-    /// Opens a client of the store at this URL, with the default settings.
+    /// Opens a client of the store at this URL, with the default settings. The path in `sqlite:leases` is relative to
+    /// the current folder: programs that are to exclude each other need the same file, so prefer an absolute path,
+    /// `sqlite:/var/lib/app/leases`.
     ///
     /// # Errors
     /// `Invalid` for a malformed or unsupported URL; otherwise the errors of opening the store.
@@ -142,6 +144,9 @@ impl Client {
     }
 
     /// Acquires the lease. Waits for as long as another holder has the name.
+    ///
+    /// Keep the lease in a variable for as long as the work lasts: `let _ = client.acquire(name).await?` drops it, and
+    /// so releases it, at once.
     ///
     /// # Errors
     /// The errors of [`LeaseRequest::acquire`].
@@ -254,7 +259,22 @@ impl Client {
         Owner::new(self.clone())
     }
 
-    /// Acquires the lease, runs `work` while it is held, and releases it.
+    /// Acquires the lease, runs `work` while it is held, and releases it. What the work returns is passed through, so
+    /// for work that returns a `Result` write `??`: the first is for the lease, the second for the work.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// # use leasehold::{Client, store::memory::Memory};
+    /// # let client = Client::builder().store(Memory::new()).build().await?;
+    /// let total = client.run("nightly-report", async |lease| {
+    ///     lease.check()?; // before a step that matters
+    ///     Ok::<u32, leasehold::Error>(41 + 1)
+    /// }).await??;
+    /// assert_eq!(total, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The errors of [`LeaseRequest::run`].

@@ -16,8 +16,23 @@ use crate::error::{Error, ErrorKind};
 use crate::lease::{Lease, ReleaseOutcome};
 use crate::name::Name;
 use crate::term::Instant;
+
 /// A re-entrant owner: it can acquire again any lease that it already holds. Clones are one owner; two owners of one
-/// client compete like two clients.
+/// client compete like two clients. "Re-entrant" is what other libraries call it, with a thread for the owner; here
+/// the owner is a value that a caller passes on.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// # use leasehold::{Client, store::memory::Memory};
+/// # let client = Client::builder().store(Memory::new()).build().await?;
+/// let owner = client.owner();
+/// let outer = owner.acquire("ledger").await?;
+/// let inner = owner.acquire("ledger").await?; // at once, without asking the store
+/// assert_eq!(inner.token(), outer.token());
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Guarantees
 /// - A name that the owner holds is acquired again at once, without asking the store, under the same token.

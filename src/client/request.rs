@@ -23,6 +23,22 @@ use crate::waiting::{OutagePolicy, WaitOrder};
 use crate::watchdog::schedule::Limits;
 
 /// A request for a lease, with options of its own. All values are checked when the request is sent.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// # use leasehold::{Client, store::memory::Memory};
+/// # let client = Client::builder().store(Memory::new()).build().await?;
+/// use std::time::Duration;
+///
+/// use leasehold::{OutagePolicy, WaitOrder};
+///
+/// let request = client.request("nightly").ttl(Duration::from_secs(60)).label("report 7");
+/// let request = request.order(WaitOrder::Fair).on_outage(OutagePolicy::WaitOut);
+/// let lease = request.acquire_within(Duration::from_secs(5)).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent by one of its acquiring methods"]
 pub struct LeaseRequest {
