@@ -11,6 +11,7 @@ use leasehold::store::{HeldState, Store};
 
 use crate::harness::asking::{claim, granted};
 use crate::harness::postgres_server::PostgresServer;
+use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
@@ -46,20 +47,43 @@ async fn a_recorded_file_of_sqlite_is_read() {
     assert_read(&Sqlite::open(&file).await.unwrap()).await;
 }
 
+/// Writes recorded keys to a server. Those that are not kept for good end in ten minutes.
+async fn write(server: &RedisServer, recorded: &str) {
+    let mut connection = server.connect().await.unwrap();
+    for line in recorded.lines() {
+        let (key, value) = line.split_once(' ').unwrap();
+        let mut command = deadpool_redis::redis::cmd("SET");
+        if key == "leasehold:node" {
+            command = deadpool_redis::redis::cmd("HSET");
+            command.arg(key).arg(value.split(' ').collect::<Vec<_>>());
+        } else {
+            command.arg(key).arg(value);
+            if !key.ends_with(":mark") {
+                command.arg("EX").arg(600);
+            }
+        }
+        let () = command.query_async(&mut connection).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn recorded_keys_of_redis_are_read() {
     let server = RedisServer::start().await;
-    let mut connection = server.connect().await.unwrap();
-    for line in include_str!("redis.txt").lines() {
-        let (key, value) = line.split_once(' ').unwrap();
-        let mut set = deadpool_redis::redis::cmd("SET");
-        set.arg(key).arg(value);
-        if !key.ends_with(":mark") {
-            set.arg("EX").arg(600);
-        }
-        let () = set.query_async(&mut connection).await.unwrap();
-    }
+    write(&server, include_str!("redis.txt")).await;
     assert_read(&*redis::open(&server.url()).await).await;
+}
+
+/// What a member knows of itself and of the others is of today; the rest of its node is recorded.
+#[tokio::test]
+async fn recorded_keys_of_a_quorum_are_read() {
+    let quorum = RedisQuorum::start_new(3)
+        .await
+        .set_up(Duration::from_secs(600))
+        .await;
+    for server in &quorum.servers {
+        write(server, include_str!("quorum.txt")).await;
+    }
+    assert_read(&quorum.open()).await;
 }
 
 #[tokio::test]
