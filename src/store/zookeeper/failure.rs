@@ -61,9 +61,12 @@ const OUTAGES: &[(i32, &str)] = &[
     (-1, "the server failed"),
     (-4, "the server lost its leader"),
     (-7, "the server gave up the request"),
+    (wire::UNKNOWN, "the session is not known"),
     (wire::EXPIRED, "the session has ended"),
+    (-116, "the server shuts down"),
     (wire::MOVED, "the session went to another server"),
     (-119, "the server only reads while it has no leader"),
+    (-122, "the servers were too slow"),
     (-127, "the server has too much to do"),
 ];
 
@@ -135,11 +138,11 @@ mod tests {
         for (kind, codes) in [
             (
                 ErrorKind::Unavailable,
-                &[-1, -4, -7, -112, -118, -119, -127] as &[i32],
+                &[-1, -4, -7, -12, -112, -116, -118, -119, -122, -127] as &[i32],
             ),
             (ErrorKind::TimedOut, &[-101, -103, -110, -111]),
             (ErrorKind::Denied, &[-102, -115, -124]),
-            (ErrorKind::Misconfigured, &[-5, -6, -8, -125]),
+            (ErrorKind::Misconfigured, &[-5, -6, -8, -114, -125, -999]),
         ] {
             for code in codes {
                 assert_eq!(Failure::of(*code).kind(), kind, "{code}");

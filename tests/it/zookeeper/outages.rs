@@ -15,7 +15,7 @@ use crate::harness::times::{LIMIT, LONG, STORED_TTL, UNANSWERED};
 use crate::harness::wait::{at, lost, now, until};
 use crate::harness::zookeeper_server::ZookeeperServer;
 
-/// The URL of the server behind this network. A silent server is given up after a tenth of the session.
+/// The URL of the server behind this network. The server ends the sessions of a client that is cut off for ten seconds.
 fn behind(relay: &Relay) -> String {
     format!("zookeeper://127.0.0.1:{}?session=10s", relay.port())
 }

@@ -255,7 +255,7 @@ impl ServerConnection {
             let _ = reply.send(failure.map_or(Ok(frame), Err));
         }
         match header.error {
-            wire::EXPIRED => Err(End::Expired),
+            wire::EXPIRED | wire::UNKNOWN => Err(End::Expired),
             // Another server has the session since: one that hung has read our hello after all.
             wire::MOVED => Err(End::Lost),
             _ => Ok(()),

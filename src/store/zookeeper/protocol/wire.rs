@@ -28,6 +28,7 @@ pub(in super::super) const PONG: i32 = -2;
 pub(in super::super) const LOGGED_IN: i32 = -4;
 
 /// Errors of the servers that end a connection.
+pub(in super::super) const UNKNOWN: i32 = -12;
 pub(in super::super) const EXPIRED: i32 = -112;
 pub(in super::super) const NO_LOGIN: i32 = -115;
 pub(in super::super) const MOVED: i32 = -118;
