@@ -265,7 +265,7 @@ impl SessionCall<'_> {
             self.freshen().await?;
         }
         let now_us = self.shared.remembered().clock.now_us(Boottime.now());
-        let now_us = now_us.ok_or_else(|| Failure::Odd("no stamp of a leader".into()))?;
+        let now_us = now_us.ok_or_else(|| Failure::Odd("lack of a stamp of the leader"))?;
         Token::mint(last, floor, now_us).map_err(Failure::Refused)
     }
 

@@ -42,10 +42,13 @@ pub(in crate::store) enum Failure {
     /// Other clients changed the name each time before our step.
     #[error("the name changed under each attempt")]
     Contended,
-    /// The answer, or what is in a node, is none of ours.
-    #[error("unexpected content {0}")]
-    Odd(String),
-    /// Two nodes say that a name is taken, each for another holder.
+    /// The answer is none of ours.
+    #[error("unexpected {0}")]
+    Odd(&'static str),
+    /// The node at this path, or what is in it, is none of ours.
+    #[error("the node has a form that this version does not know node={0}")]
+    UnknownForm(String),
+    /// The nodes at these paths say that a name is taken, each for another holder.
     #[error(
         "the name has two holders, of which one must not be: evict them now first={0} second={1}"
     )]
@@ -100,7 +103,9 @@ impl Failure {
             Self::Contended | Self::NoNode | Self::Changed => (ErrorKind::TimedOut, Sent::Answered),
             Self::Denied => (ErrorKind::Denied, Sent::Answered),
             Self::LockedOut => (ErrorKind::Denied, Sent::Perhaps),
-            Self::Unable(_) | Self::TwoHolders(..) => (ErrorKind::Misconfigured, Sent::Answered),
+            Self::Unable(_) | Self::UnknownForm(_) | Self::TwoHolders(..) => {
+                (ErrorKind::Misconfigured, Sent::Answered)
+            }
             Self::Odd(_) => (ErrorKind::Misconfigured, Sent::Perhaps),
             Self::Refused(error) => (error.kind(), Sent::Answered),
         }
@@ -109,6 +114,11 @@ impl Failure {
     /// Returns whether the server answered that the name is not as we had read it: look again.
     pub(super) const fn is_stale(&self) -> bool {
         matches!(self, Self::NoNode | Self::Changed)
+    }
+
+    /// Returns whether the nodes of one name are not in order, which says nothing about other names.
+    pub(super) const fn is_of_one_name(&self) -> bool {
+        matches!(self, Self::UnknownForm(_) | Self::TwoHolders(..))
     }
 }
 

@@ -53,7 +53,9 @@ impl SessionCall<'_> {
         stat: Stat,
     ) -> Result<NameReading, Failure> {
         let children = Children::read(nodes);
-        if let Some([first, second]) = children.rivals {
+        if let Some(rivals) = &children.rivals {
+            let path = self.shared.tree.name(name);
+            let [first, second] = rivals.each_ref().map(|node| format!("{path}/{node}"));
             return Err(Failure::TwoHolders(first, second));
         }
         let (taken, last) = tokio::try_join!(
@@ -75,7 +77,7 @@ impl SessionCall<'_> {
         };
         let path = self.shared.tree.taken(name, kind, holder);
         let (data, stat) = self.data(&path).await?;
-        let span = read_millis(&data).ok_or_else(|| Failure::Odd(format!("node={path}")))?;
+        let span = read_millis(&data).ok_or(Failure::UnknownForm(path))?;
         Ok(Some(Taken {
             kind,
             holder,
@@ -151,17 +153,31 @@ impl SessionCall<'_> {
         Ok(shown(reading, times))
     }
 
-    pub(super) async fn read_all(&self, prefix: &str) -> Result<Vec<Held>, Failure> {
+    /// Returns who has the names with this prefix, and the failures of names that are not in order: these hide no other
+    /// name.
+    pub(super) async fn read_all(
+        &self,
+        prefix: &str,
+    ) -> Result<(Vec<Held>, Vec<Failure>), Failure> {
         let names = self.names(prefix).await?;
         let looks = names.into_iter().map(|name| async move {
-            let reading = self.look(&name, 0).await?;
-            self.describe(&name, reading).await
+            let held = async { self.describe(&name, self.look(&name, 0).await?).await };
+            match held.await {
+                Err(failure) if failure.is_of_one_name() => Ok(Err(failure)),
+                held => held.map(Ok),
+            }
         });
         let looks = stream::iter(looks).buffer_unordered(AT_ONCE);
         let found: Vec<_> = looks.try_collect().await?;
-        let mut list: Vec<_> = found.into_iter().flatten().collect();
+        let (mut list, mut failures) = (Vec::new(), Vec::new());
+        for held in found {
+            match held {
+                Ok(held) => list.extend(held),
+                Err(failure) => failures.push(failure),
+            }
+        }
         list.sort_by(|one: &Held, other| one.name.cmp(&other.name));
-        Ok(list)
+        Ok((list, failures))
     }
 
     /// Returns all names with this prefix that have a node, in any order.

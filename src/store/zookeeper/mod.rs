@@ -256,7 +256,11 @@ impl Backend for Zookeeper {
     }
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
-        self.call(budget).await?.read_all(prefix).await
+        let (list, failures) = self.call(budget).await?.read_all(prefix).await?;
+        for failure in failures {
+            tracing::warn!(%failure, "a name is left out of a list");
+        }
+        Ok(list)
     }
 
     async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {

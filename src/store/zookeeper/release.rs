@@ -121,8 +121,7 @@ impl SessionCall<'_> {
     ) -> Result<Result<Vec<Change>, bool>, Failure> {
         let reading = match self.look_freshly(name).await {
             Err(Failure::TwoHolders(first, second)) if how == Eviction::Now => {
-                let path = |node| format!("{}/{node}", self.shared.tree.name(name));
-                let steps = [first, second].map(|node| Change::Delete(path(node), None));
+                let steps = [first, second].map(|path| Change::Delete(path, None));
                 return Ok(Ok(steps.into()));
             }
             reading => reading?,

@@ -100,7 +100,10 @@ impl SessionCall<'_> {
 
     /// Returns the last token of a name and the steps that remove its nodes, if all of it is old enough.
     async fn steps_to_sweep(&self, name: &Name) -> Result<Option<(Token, Vec<Change>)>, Failure> {
-        let reading = self.look(name, 0).await?;
+        let reading = match self.look(name, 0).await {
+            Err(failure) if failure.is_of_one_name() => None,
+            reading => reading?,
+        };
         let Some(reading) = reading.filter(|reading| reading.children.queue.is_empty()) else {
             return Ok(None);
         };
@@ -146,7 +149,7 @@ fn read_mark(folder: &str, data: &[u8]) -> Result<Option<Token>, Failure> {
     match mark {
         _ if data.is_empty() => Ok(None),
         Some(Ok(Ok(mark))) => Ok(Some(mark)),
-        _ => Err(Failure::Odd(format!("node={folder}"))),
+        _ => Err(Failure::UnknownForm(folder.to_owned())),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::harness::asking::{
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now};
 use crate::harness::zookeeper_server::held_way::HeldWay;
-use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
+use crate::harness::zookeeper_server::{TWO_HOLDERS, Wire, ZookeeperServer};
 
 const SHORT: Duration = Duration::from_millis(400);
 
@@ -79,11 +79,8 @@ async fn two_holders_of_a_name_are_an_error_and_an_operator_can_free_the_name() 
     let url = ZookeeperServer::chroot().await;
     let store = open(&url);
     next_token(&*open(&url), "a").await;
-    let mut operator = Wire::connect(ZookeeperServer::shared().await);
-    for holder in [1, 2] {
-        let lease = format!("{}/h-{holder:032x}-{holder:016x}", node_of_a(&url));
-        assert_eq!(operator.create(&lease, b"60000"), 0);
-    }
+    let server = ZookeeperServer::shared().await;
+    server.plant(&node_of_a(&url), &TWO_HOLDERS, b"60000");
     let next = claim("a", LONG);
     let refused = asked(&*store, &next, LIMIT).await;
     let shown = store.inspect(&next.name, LIMIT).await;
@@ -95,6 +92,22 @@ async fn two_holders_of_a_name_are_an_error_and_an_operator_can_free_the_name() 
     let evicted = store.evict(&next.name, Eviction::Now, LIMIT).await;
     assert!(evicted.expect("answered"));
     granted(&*store, &next).await;
+}
+
+/// Nor does one whose lease has odd content.
+#[tokio::test]
+async fn one_name_with_two_holders_hides_no_other_from_the_list() {
+    let url = ZookeeperServer::chroot().await;
+    let (server, store) = (ZookeeperServer::shared().await, open(&url));
+    granted(&*store, &claim("b", LONG)).await;
+    for (nodes, data) in [(&TWO_HOLDERS[..], "60000"), (&TWO_HOLDERS[..1], "?")] {
+        next_token(&*open(&url), "a").await;
+        server.plant(&node_of_a(&url), nodes, data.as_bytes());
+        let list = store.list("", LIMIT).await.expect("answered");
+        let names: Vec<_> = list.iter().map(|held| held.name.as_str()).collect();
+        assert_eq!(names, ["b"], "{nodes:?}");
+        Wire::connect(server).delete_all(&node_of_a(&url));
+    }
 }
 
 #[tokio::test]

@@ -164,7 +164,7 @@ impl Session {
         let stats = self.transact(steps).await;
         let stats = stats.map_err(|aborted| aborted.failure)?;
         let stat = stats.into_iter().flatten().next();
-        stat.ok_or_else(|| Failure::Odd("write without a stamp".into()))
+        stat.ok_or_else(|| Failure::Odd("write without a stamp"))
     }
 
     /// Does all steps or none. Returns the stat of the node that each `Set` wrote; the stats of other steps are of no
@@ -242,5 +242,5 @@ fn is_there(reply: Result<Vec<u8>, Failure>) -> Result<bool, Failure> {
 }
 
 fn read<T>(reply: Option<T>) -> Result<T, Failure> {
-    reply.ok_or_else(|| Failure::Odd("in a reply".into()))
+    reply.ok_or_else(|| Failure::Odd("reply"))
 }

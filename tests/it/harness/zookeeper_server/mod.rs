@@ -40,6 +40,11 @@ const JARS: &[&str] = &[
 const START: Duration = Duration::from_secs(60);
 /// How often a server is started on other ports, if another program took its port in the meantime.
 const STARTS: usize = 3;
+/// The nodes of two leases, which no client makes below one name.
+pub(crate) const TWO_HOLDERS: [&str; 2] = [
+    "h-00000000000000000000000000000001-0000000000000001",
+    "h-00000000000000000000000000000002-0000000000000002",
+];
 
 static SHARED: OnceCell<ZookeeperServer> = OnceCell::const_new();
 static CHROOTS: AtomicU32 = AtomicU32::new(0);
@@ -282,6 +287,14 @@ impl ZookeeperServer {
     pub(crate) fn make(&self, path: &str) {
         let mut wire = Wire::connect(self);
         wire.create(path, b"");
+    }
+
+    /// Makes these nodes below another one, as an operator.
+    pub(crate) fn plant(&self, node: &str, children: &[&str], data: &[u8]) {
+        let mut wire = Wire::connect(self);
+        for child in children {
+            assert_eq!(wire.create(&format!("{node}/{child}"), data), 0, "{child}");
+        }
     }
 
     /// Kills it.
