@@ -223,6 +223,13 @@ pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
     tracing::error!(name, token, floor, "a grant was refused: its token fell");
 }
 
+/// A name was looked at that two nodes of its store give to different holders.
+#[cfg(feature = "zookeeper")]
+pub(crate) fn two_holders(name: &str, first: &str, second: &str) {
+    Counts::of_process().add(&table::TWO_HOLDERS, &[], 1);
+    tracing::error!(name, first, second, "a name has two holders");
+}
+
 /// A fence refused a write.
 pub(crate) fn write_refused(group: Option<&str>, name: &str, token: u64, reason: &'static str) {
     tracing::warn!(name, token, group, reason, "a fence refused a write");

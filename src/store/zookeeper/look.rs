@@ -15,6 +15,7 @@ use crate::clock::{Boottime, Clock};
 use crate::name::Name;
 use crate::percent;
 use crate::store::{Held, HeldState, Queued};
+use crate::telemetry;
 
 /// Number of names of a list that are looked at together.
 const AT_ONCE: usize = 64;
@@ -56,6 +57,7 @@ impl SessionCall<'_> {
         if let Some(rivals) = &children.rivals {
             let path = self.shared.tree.name(name);
             let [first, second] = rivals.each_ref().map(|node| format!("{path}/{node}"));
+            telemetry::two_holders(name.as_str(), &first, &second);
             return Err(Failure::TwoHolders(first, second));
         }
         let (taken, last) = tokio::try_join!(

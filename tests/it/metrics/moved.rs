@@ -5,7 +5,7 @@ use leasehold::metrics::table;
 use crate::harness::tree::root;
 
 /// In the order of the table.
-const MOVED: [(&str, &str); 49] = [
+const MOVED: [(&str, &str); 50] = [
     ("acquisitions_total", ENDS_OF_A_CALL),
     ("acquire_attempts_total", ATTEMPTS),
     ("acquire_wait_seconds", ENDS_OF_A_CALL),
@@ -30,6 +30,10 @@ const MOVED: [(&str, &str); 49] = [
     ),
     ("clock_jumps_total", BACK_IN_TIME),
     ("tokens_fallen_total", BACK_IN_TIME),
+    (
+        "two_holders_total",
+        "metrics::servers::a_name_with_two_holders_in_zookeeper_is_counted",
+    ),
     // And each kind of fence has a test of its own there.
     ("fence_checks_total", CHECKS),
     ("fence_check_duration_seconds", CHECKS),

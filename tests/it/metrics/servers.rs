@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Lease};
+use leasehold::{Client, Lease, Name};
 
 use super::exporter::Exporter;
 use crate::harness::alone::alone;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::until;
+use crate::harness::zookeeper_server::{TWO_HOLDERS, ZookeeperServer};
 
 const TTL: Duration = Duration::from_secs(6);
 
@@ -100,6 +101,32 @@ async fn healthy(seen: &Exporter) {
     }
     let none = |value| value == 0.0;
     seen.shows("leasehold_at_risk_leases", &[], none).await;
+}
+
+#[test]
+fn a_name_with_two_holders_in_zookeeper_is_counted() {
+    alone(
+        "metrics::servers::a_name_with_two_holders_in_zookeeper_is_counted",
+        || {
+            let seen = Exporter::install();
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(two_holders(seen));
+        },
+    );
+}
+
+async fn two_holders(seen: Exporter) {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let client = Client::builder().store_url(server.url("")).build().await;
+    let client = client.unwrap();
+    acquired(&client, "a").await.release().await;
+    let counted = "leasehold_two_holders_total";
+    seen.shows(counted, &[], |value| value == 0.0).await;
+    server.plant("/leasehold/2c/a", &TWO_HOLDERS, b"60000");
+    let name = Name::new("a").unwrap();
+    let shown = client.store().inspect(&name, PATIENCE).await;
+    shown.unwrap_err();
+    seen.counts(counted, &[]).await;
 }
 
 #[test]

@@ -89,9 +89,15 @@ async fn two_holders_of_a_name_are_an_error_and_an_operator_can_free_the_name() 
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
         assert!(chain(&error).contains("two holders"), "{error:#}");
     }
+    let is_seen = async || {
+        let hazards = store.hazards(LIMIT).await.expect("answered");
+        hazards.iter().any(|it| it.id == "zookeeper-two-holders")
+    };
+    assert!(is_seen().await);
     let evicted = store.evict(&next.name, Eviction::Now, LIMIT).await;
     assert!(evicted.expect("answered"));
     granted(&*store, &next).await;
+    assert!(!is_seen().await);
 }
 
 /// Nor does one whose lease has odd content.
