@@ -215,6 +215,13 @@ const CHECKS: &[Check<SetUp>] = &[
         "Find out which client made the second node, then run `leasehold evict --now` for each of these names",
     ),
     Check::new(
+        Warning,
+        "zookeeper-unknown-form",
+        |set_up| set_up.first(|it| matches!(it, Failure::UnknownForm(_))),
+        "No client of this version is granted the name; lists leave it out",
+        "Run the version that wrote the node, or remove it if no version did",
+    ),
+    Check::new(
         Unknown,
         "zookeeper-names-unread",
         |set_up| {
@@ -273,7 +280,10 @@ mod tests {
             wrote_in: Duration::from_secs(1),
             apart: Duration::from_secs(9),
             zxid: (7 << 32) + 0xffff_0000,
-            failures: Some(vec![Failure::TwoHolders("/h-1".into(), "/h-2".into())]),
+            failures: Some(vec![
+                Failure::TwoHolders("/h-1".into(), "/h-2".into()),
+                Failure::UnknownForm("/h2-1".into()),
+            ]),
         };
         assert_eq!(
             ids(&weak),
@@ -284,7 +294,8 @@ mod tests {
                 "zookeeper-slow-writes",
                 "zookeeper-clock",
                 "zookeeper-numbers-run-out",
-                "zookeeper-two-holders"
+                "zookeeper-two-holders",
+                "zookeeper-unknown-form"
             ]
         );
         let failures = None;

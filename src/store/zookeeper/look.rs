@@ -54,11 +54,14 @@ impl SessionCall<'_> {
         stat: Stat,
     ) -> Result<NameReading, Failure> {
         let children = Children::read(nodes);
+        let path = |node: &String| format!("{}/{node}", self.shared.tree.name(name));
         if let Some(rivals) = &children.rivals {
-            let path = self.shared.tree.name(name);
-            let [first, second] = rivals.each_ref().map(|node| format!("{path}/{node}"));
+            let [first, second] = rivals.each_ref().map(path);
             telemetry::two_holders(name.as_str(), &first, &second);
             return Err(Failure::TwoHolders(first, second));
+        }
+        if let Some(node) = &children.unknown {
+            return Err(Failure::UnknownForm(path(node)));
         }
         let (taken, last) = tokio::try_join!(
             self.read_taken(name, &children),

@@ -100,13 +100,38 @@ async fn two_holders_of_a_name_are_an_error_and_an_operator_can_free_the_name() 
     assert!(!is_seen().await);
 }
 
-/// Nor does one whose lease has odd content.
+/// Each refusal names the node.
+#[tokio::test]
+async fn a_lease_in_a_later_form_is_not_taken_for_a_free_name() {
+    let url = ZookeeperServer::chroot().await;
+    let (server, store) = (ZookeeperServer::shared().await, open(&url));
+    next_token(&*open(&url), "a").await;
+    server.plant(&node_of_a(&url), &["h2-1"], b"60000");
+    let next = claim("a", LONG);
+    let claimed = asked(&*store, &next, LIMIT).await.map(drop);
+    let shown = store.inspect(&next.name, LIMIT).await.map(drop);
+    let evicted = store.evict(&next.name, Eviction::Now, LIMIT).await;
+    let node = format!("{}/h2-1", node_of_a(&url));
+    for error in [claimed, shown, evicted.map(drop)] {
+        let error = error.expect_err("it is not known whether the name is free");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+        assert!(chain(&error).contains(&node), "{error:#}");
+    }
+    Wire::connect(server).delete(&node);
+    granted(&*store, &next).await;
+}
+
+/// Nor does one whose lease has odd content, or a form that is not known.
 #[tokio::test]
 async fn one_name_with_two_holders_hides_no_other_from_the_list() {
     let url = ZookeeperServer::chroot().await;
     let (server, store) = (ZookeeperServer::shared().await, open(&url));
     granted(&*store, &claim("b", LONG)).await;
-    for (nodes, data) in [(&TWO_HOLDERS[..], "60000"), (&TWO_HOLDERS[..1], "?")] {
+    for (nodes, data) in [
+        (&TWO_HOLDERS[..], "60000"),
+        (&TWO_HOLDERS[..1], "?"),
+        (&["h2-1"][..], "60000"),
+    ] {
         next_token(&*open(&url), "a").await;
         server.plant(&node_of_a(&url), nodes, data.as_bytes());
         let list = store.list("", LIMIT).await.expect("answered");

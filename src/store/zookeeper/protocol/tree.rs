@@ -57,6 +57,8 @@ pub(in super::super) struct Children {
     pub(in super::super) taken: Option<(Kind, Holder)>,
     /// Two nodes that keep the name taken. No rule of ours makes a second one.
     pub(in super::super) rivals: Option<[String; 2]>,
+    /// The first node with a name that this version cannot read: a later one or another program made it.
+    pub(in super::super) unknown: Option<String>,
     pub(in super::super) queue: Vec<QueuePlace>,
 }
 
@@ -111,7 +113,7 @@ impl Kind {
 }
 
 impl Child {
-    /// Reads the name of a node. Returns `None` if the node is another program's.
+    /// Reads the name of a node. Returns `None` if it has a form that this version does not know.
     pub(in super::super) fn read(node: &str) -> Option<Self> {
         let (letter, rest) = node.split_once('-')?;
         match letter {
@@ -147,7 +149,9 @@ impl Children {
                     }
                 }
                 Some(Child::Place(client, number)) => places.push((number, client, node)),
-                None => {}
+                None => {
+                    children.unknown.get_or_insert_with(|| node.clone());
+                }
             }
         }
         places.sort();
