@@ -15,7 +15,7 @@ mod notices;
 mod outages;
 mod rules;
 mod sessions;
-mod sweep;
+pub(crate) mod sweep;
 mod tokens;
 
 /// The store at a URL that is in order.

@@ -242,6 +242,22 @@ async fn a_lease_that_was_renewed_while_a_takeover_was_under_way_is_not_taken() 
     );
 }
 
+/// The rival knows the clock as it was before the step back: it asks for the time before it takes over a lease.
+#[tokio::test]
+async fn a_rival_that_knew_a_clock_ahead_takes_no_lease_after_its_step_back() {
+    const HOUR_MS: i64 = 3_600_000;
+    let server = ZookeeperServer::start_on_own_machine(Duration::from_secs(2)).await;
+    let (store, rival) = (open(&server.url("")), open(&server.url("")));
+    server.step_clock(HOUR_MS);
+    next_token(&*rival, "b").await;
+    server.step_clock(-HOUR_MS);
+    let lease = claim("a", LONG);
+    granted(&*store, &lease).await;
+    let found = held(&*rival, &claim("a", LONG)).await;
+    assert_eq!(found.by, Some(lease.holder));
+    assert!(matches!(renewed(&*store, &lease).await, Outcome::Renewed));
+}
+
 #[tokio::test]
 async fn a_client_that_leaves_during_its_offer_gives_the_next_a_full_one() {
     let url = ZookeeperServer::chroot().await;

@@ -42,13 +42,13 @@ async fn grants_remove_names_that_were_idle_for_longer_than_the_token_memory() {
 }
 
 /// Names of the folder 07.
-fn in_one_folder(prefix: &'static str) -> impl Iterator<Item = String> {
+pub(crate) fn in_one_folder(prefix: &'static str) -> impl Iterator<Item = String> {
     let names = (0..).map(move |number| format!("{prefix}-{number}"));
     names.filter(|name| folder(name) == 7)
 }
 
 /// Uses new names until this one, which was freed, is swept away.
-async fn swept(server: &ZookeeperServer, store: &dyn Store, name: &str) {
+pub(crate) async fn swept(server: &ZookeeperServer, store: &dyn Store, name: &str) {
     at(now().after(Duration::from_millis(1_500))).await;
     let mut news = in_one_folder("new");
     let mut operator = Wire::connect(server);

@@ -5,11 +5,12 @@ use std::time::Duration;
 use leasehold::store::{Answer, Outcome};
 
 use super::{TICK, TTL};
-use crate::harness::asking::{asked, claim, granted, held, released, renewed};
+use crate::harness::asking::{asked, claim, granted, held, next_token, released, renewed};
 use crate::harness::leases::client_at;
 use crate::harness::times::{LIMIT, LONG};
-use crate::harness::wait::{at, now};
+use crate::harness::wait::{at, now, until};
 use crate::harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
+use crate::zookeeper::sweep::{in_one_folder, swept};
 use crate::zookeeper::{open, take};
 
 /// The third one leads first, and is the one behind: the next leader's clock is ahead of it by half a minute or a minute.
@@ -60,6 +61,29 @@ async fn a_leader_whose_clock_is_ahead_ends_no_lease_early() {
     }
     drop(held);
     client.shutdown(LIMIT).await;
+}
+
+/// The next leader's clock is two hours behind the one that stamped the token before the sweep.
+#[tokio::test]
+async fn tokens_rise_through_a_sweep_and_a_leader_whose_clock_is_behind() {
+    let ensemble = ZookeeperEnsemble::with_clocks(TICK, [None, None, Some(2 * HOUR_MS)]).await;
+    let leader = ensemble.leader();
+    let ahead = ensemble.servers[2].port();
+    assert_eq!(leader.port(), ahead, "the one ahead leads");
+    let store = open(&ensemble.url("?token_memory=1s"));
+    let name = in_one_folder("old").next().expect("a name");
+    let token = next_token(&*store, &name).await;
+    swept(leader, &*store, &name).await;
+    leader.kill();
+    let fresh = open(&ensemble.url(""));
+    let next = until("a grant", async || {
+        match asked(&*fresh, &claim(&name, LONG), LIMIT).await {
+            Ok(Answer::Granted(grant)) => Some(grant.token),
+            _ => None,
+        }
+    });
+    let next = next.await;
+    assert!(next > token, "{next} after {token}");
 }
 
 /// The rival knows the clock as it was before the step back: it asks for the time before it takes over what seems to be over.

@@ -12,9 +12,9 @@ use crate::harness::asking::{asked, claim, granted, held, released};
 use crate::harness::leases::client_at;
 use crate::harness::relay::{Passing, Relay};
 use crate::harness::times::LIMIT;
-use crate::harness::wait::{at, lost, now, soon};
-use crate::harness::zookeeper_server::ZookeeperEnsemble;
+use crate::harness::wait::{at, lost, now, soon, until};
 use crate::harness::zookeeper_server::peers::PeerNetwork;
+use crate::harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
 use crate::zookeeper::{open, take};
 
 mod clients;
@@ -249,6 +249,27 @@ async fn a_hint_is_followed_by_a_look_at_what_it_told_of() {
     };
     let (answer, ()) = tokio::join!(asked(&*store, &next, LIMIT), healing);
     assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
+}
+
+/// Their sessions are unknown, and the writes are numbered anew.
+#[tokio::test]
+async fn clients_are_back_within_seconds_after_all_three_servers_lost_their_data() {
+    let ensemble = ensemble().await;
+    let client = client_at(&ensemble.url(""), 15 * TTL).await;
+    let lease = take(&client, "a").await;
+    ensemble.servers.iter().for_each(ZookeeperServer::kill);
+    for server in &ensemble.servers {
+        server.empty();
+        server.run();
+    }
+    ensemble.serving().await;
+    let serving_at = now();
+    let next = until("a grant", async || client.acquire("b").await.ok()).await;
+    let back_after = now().since(serving_at);
+    eprintln!("case=data of all three lost: back_after={back_after:.1?}");
+    assert!(back_after < LIMIT, "{back_after:?}");
+    drop((lease, next));
+    client.shutdown(LIMIT).await;
 }
 
 #[tokio::test]
