@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::fake_server::FakeServer;
 
@@ -11,6 +12,7 @@ pub(crate) struct FakeSentinel {
     server: FakeServer,
     opinion: Arc<Mutex<(u16, u64)>>,
     denies_its_id: Arc<AtomicBool>,
+    delay_ms: Arc<AtomicU64>,
 }
 
 impl FakeSentinel {
@@ -20,11 +22,19 @@ impl FakeSentinel {
         let said = opinion.clone();
         let denies_its_id = Arc::new(AtomicBool::new(false));
         let denies = denies_its_id.clone();
+        let delay_ms = Arc::new(AtomicU64::new(0));
+        let delay = delay_ms.clone();
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let id = format!("{:040x}", STARTED.fetch_add(1, Ordering::Relaxed));
         let server = FakeServer::answering(move |words| {
             let (port, epoch) = *said.lock().expect("no panic");
-            let reply = match words.get(1).map(|word| word.to_uppercase()).as_deref() {
+            let word = words.get(1).map(|word| word.to_uppercase());
+            // The last of three that are asked together: the others say what it knew when they came.
+            let after_ms = match word.as_deref() {
+                Some("MYID") => delay.load(Ordering::Relaxed),
+                _ => 0,
+            };
+            let reply = match word.as_deref() {
                 Some("GET-MASTER-ADDR-BY-NAME") => array(&["127.0.0.1", &port.to_string()]),
                 Some("MASTER") => array(&["config-epoch", &epoch.to_string()]),
                 Some("MYID") if denies.load(Ordering::Relaxed) => {
@@ -34,12 +44,13 @@ impl FakeSentinel {
                 _ if words[0].eq_ignore_ascii_case("EXISTS") => ":0\r\n".into(),
                 _ => "+OK\r\n".into(),
             };
-            (0, reply)
+            (after_ms, reply)
         });
         Self {
             server: server.await,
             opinion,
             denies_its_id,
+            delay_ms,
         }
     }
 
@@ -53,9 +64,15 @@ impl FakeSentinel {
         *self.opinion.lock().expect("no panic") = (master, epoch);
     }
 
-    /// Returns how often it was asked for the master.
+    /// From now on its answers arrive so much later than they were given.
+    pub(crate) fn delay(&self, by: Duration) {
+        let by_ms = u64::try_from(by.as_millis()).expect("short");
+        self.delay_ms.store(by_ms, Ordering::Relaxed);
+    }
+
+    /// Returns how often it was asked for the master: its id is the last that a look asks for.
     pub(crate) fn asked(&self) -> usize {
-        self.server.count("GET-MASTER-ADDR-BY-NAME")
+        self.server.count("MYID")
     }
 
     /// Returns its address.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join;
 use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
-use leasehold::store::{Answer, conformance};
+use leasehold::store::{Answer, Purpose, conformance};
 
 use super::behind_nat::port_of;
 use super::open;
@@ -217,4 +217,42 @@ async fn a_slow_answer_does_not_count_if_another_master_was_made_meanwhile() {
     let failed = answer.expect_err("the old master's answer");
     assert_eq!(failed.error.kind(), ErrorKind::Unavailable);
     assert!(chain(&failed.error).contains("taken over"), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_look_that_another_one_overtook_takes_no_failover_back() {
+    let [old, new] = [
+        Setup::default().with_port().start().await,
+        Setup::default().with_port().start().await,
+    ];
+    let sentinel = FakeSentinel::naming(old.port(), 1).await;
+    let store = open(&format!("redis+sentinel://{}/main", sentinel.host())).await;
+    granted(&*store, &claim("warm", LONG)).await;
+    let own = store.on_own_connection(Purpose::Watchdog).await;
+    let own = own.expect("connected");
+    // The next claim begins with a look, and the one after that comes half a second later.
+    at(now().after(Duration::from_millis(600))).await;
+    let looked = sentinel.asked();
+    sentinel.delay(Duration::from_millis(300));
+    let first = claim("a", LONG);
+    let mut request = store.acquire(&first, first.ask, LIMIT);
+    begin(&mut request).await;
+    let overtaken = async {
+        until_so("it was looked", async || sentinel.asked() > looked).await;
+        sentinel.name(new.port(), 2);
+        sentinel.delay(Duration::ZERO);
+        until_so("the other look", async || {
+            let _ = asked(&*own, &claim("b", LONG), LIMIT).await;
+            new.keys().await.contains(&"leasehold:{b}".into())
+        })
+        .await;
+    };
+    let (answer, ()) = join(request, overtaken).await;
+    let failed = answer.expect_err("the old master's answer");
+    assert_eq!(failed.error.kind(), ErrorKind::Unavailable, "{failed:?}");
+    for (store, name) in [(&store, "c"), (&own, "d")] {
+        granted(&**store, &claim(name, LONG)).await;
+        let keys = new.keys().await;
+        assert!(keys.contains(&format!("leasehold:{{{name}}}")), "{keys:?}");
+    }
 }

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 pub(super) use self::calls::Call;
-use self::look::{AT_MOST_EVERY, LOOK_EVERY, Looks};
+use self::look::{AT_MOST_EVERY, LOOK_EVERY, Looks, most_telling};
 use self::map::{Map, Range};
 pub(super) use self::sentinels::{Sentinel, Sentinels};
 use super::address::{Address, AddressMap};
@@ -321,12 +321,16 @@ impl Fleet {
     }
 
     async fn learn(self: &Arc<Self>, budget: Budget) -> Result<(), Failure> {
-        let known = self.map.borrow().clone();
         match &self.discovery {
             Discovery::One(_) => {}
             Discovery::Sentinels(sentinels) => {
-                let (master, epoch) = sentinels.look(&known, &self.address_map, budget).await?;
-                self.change(|map| map.set_master(master, epoch));
+                let (opinions, failures) = sentinels.ask_all(&self.address_map, budget).await;
+                let mut is_settled = false;
+                // By the map of this moment: another look may have learned of a failover meanwhile.
+                self.change(|map| is_settled = sentinels.settle(&opinions, map));
+                if !is_settled {
+                    return Err(most_telling(failures));
+                }
             }
             Discovery::Nodes(_) => {
                 let ranges = self.topology(budget).await?;

@@ -14,7 +14,6 @@ use super::super::connection::Connector;
 use super::super::connection::server::Server;
 use super::super::failure::Failure;
 use super::super::protocol::reply::{fields, items, no_error, number, text};
-use super::look::most_telling;
 use super::map::Map;
 use crate::error::ErrorKind;
 use crate::store::Sent;
@@ -42,7 +41,7 @@ pub(in super::super) struct Sentinel {
 
 /// The master that a Sentinel names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Opinion {
+pub(super) struct Opinion {
     master: HostPort,
     epoch: u64,
     /// The Sentinel that has it, if it says which it is: several addresses may lead to one.
@@ -66,25 +65,17 @@ impl Sentinels {
         Self { name, all }
     }
 
-    /// Asks all Sentinels who the master is.
-    ///
-    /// # Errors
-    /// If none of them can tell: the failure that tells the most about what has to be changed.
-    pub(super) async fn look(
-        &self,
-        known: &Map,
-        address_map: &AddressMap,
-        budget: Budget,
-    ) -> Result<(HostPort, u64), Failure> {
-        let (opinions, failures) = self.ask_all(address_map, budget).await;
-        match choose(&opinions, self.all.len(), known) {
-            Some(opinion) => Ok((opinion.master.clone(), opinion.epoch)),
-            None => Err(most_telling(failures)),
+    /// Notes in the map the master that these opinions name. Returns whether any of them is believed.
+    pub(super) fn settle(&self, opinions: &[Opinion], map: &mut Map) -> bool {
+        let chosen = choose(opinions, self.all.len(), map);
+        if let Some(opinion) = chosen {
+            map.set_master(opinion.master.clone(), opinion.epoch);
         }
+        chosen.is_some()
     }
 
-    /// Asks all Sentinels, and awaits those that answered last time: after the first answer only for a moment.
-    async fn ask_all(
+    /// Asks all Sentinels who the master is, and awaits those that answered last time: after the first answer only for a moment.
+    pub(super) async fn ask_all(
         &self,
         address_map: &AddressMap,
         budget: Budget,
