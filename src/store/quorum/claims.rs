@@ -55,7 +55,7 @@ pub(super) struct Rounds<'a> {
     may_have: BTreeSet<usize>,
 }
 
-/// Refuses a claim that no member could grant, before any is asked.
+/// Refuses a claim that no member could grant, before it is sent.
 fn refuse(shared: &Shared, claim: &Claim, floor: Option<Token>) -> Result<(), Failure> {
     if let Some(most) = shared.max_ttl.filter(|most| claim.ttl > *most) {
         let why = "the ttl is longer than the longest of the quorum";
@@ -83,9 +83,11 @@ impl<'a> Rounds<'a> {
         ask: Ask,
         budget: Budget,
     ) -> Result<Answer, Failure> {
+        // The floor is compared with the tokens that the members have.
+        let known = quorum.known(budget.left()).await?;
         refuse(&quorum.shared, claim, ask.floor)?;
         let mut rounds = Self {
-            known: quorum.known(budget.left()).await?,
+            known,
             quorum,
             claim,
             budget,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::failure::Failure;
 use super::members::{MemberPlace, QuorumMember, words};
 use super::micros;
-use super::protocol::{Absence, MemberId, keep_out_us, majority};
+use super::protocol::{Absence, MemberId, Membership, keep_out_us, majority};
 use super::store::Quorum;
 use crate::error::ErrorKind;
 use crate::store::budget::millis;
@@ -68,12 +68,15 @@ impl Quorum {
             let why = format!("{why} max_ttl={ours:?} theirs={:?}", known.max_ttl);
             return Err(Failure::new(ErrorKind::Misconfigured, why));
         }
-        *self.shared.known() = Some(known.clone());
         for (member, place) in &places {
+            let of_ours = |it: &Membership| it.id.quorum == known.quorum;
+            let highest = place.membership.filter(of_ours).map_or(0, |it| it.max);
+            self.shared.note_seen(highest);
             if let Some(absence) = place.absence(known.id(*member)) {
                 self.care_for(*member, absence, &known);
             }
         }
+        *self.shared.known() = Some(known.clone());
         Ok(known)
     }
 

@@ -84,8 +84,8 @@ async fn one_clock_hours_ahead_and_one_a_little_behind_stop_no_claims() {
     }
 }
 
-#[tokio::test]
-async fn a_new_quorum_with_a_clock_a_minute_ahead_grants_at_once() {
+/// Sets a quorum up while the clock of one member is so far ahead, which its tokens then are.
+async fn set_up_ahead(by_ms: i64) -> RedisQuorum {
     let mut quorum = RedisQuorum {
         servers: Vec::new(),
     };
@@ -93,11 +93,24 @@ async fn a_new_quorum_with_a_clock_a_minute_ahead_grants_at_once() {
         let setup = Setup::default().with_port().with_clock();
         quorum.servers.push(setup.start().await);
     }
-    quorum.servers[1].step_clock(60_000).await;
-    let quorum = quorum.set_up(MAX_TTL).await;
+    quorum.servers[1].step_clock(by_ms).await;
+    quorum.set_up(MAX_TTL).await
+}
+
+#[tokio::test]
+async fn a_new_quorum_with_a_clock_a_minute_ahead_grants_at_once() {
+    let quorum = set_up_ahead(60_000).await;
     for number in 0..30 {
         granted(&quorum.open(), &claim(&format!("a{number}"), LONG)).await;
     }
+}
+
+#[tokio::test]
+async fn a_new_process_takes_the_last_token_as_its_floor_however_far_ahead_it_is() {
+    let quorum = set_up_ahead(48 * 3_600_000).await;
+    let token = next_token(&quorum.open(), "a").await;
+    let next = claim("a", LONG).with_floor(token);
+    assert!(granted(&quorum.open(), &next).await > token);
 }
 
 #[tokio::test]
