@@ -11,7 +11,7 @@ use super::known::KnownQuorum;
 use super::members::{MemberPlace, QuorumMember, SeenLease, SoughtNames};
 use super::protocol::{Absence, Answers, MemberAnswer, MemberLease, majority};
 use super::store::Quorum;
-use crate::clock::Instant;
+use crate::clock::{Instant, wall_clock_us};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::store::backend::Failing as _;
@@ -26,6 +26,9 @@ const OF_A_SERVER_ALONE: [&str; 3] = [
     "redis-asynchronous-replicas",
     "redis-slow-failover",
 ];
+
+/// Lead of a token above which it is reported, as for a server alone.
+const AHEAD: Duration = Duration::from_secs(60);
 
 /// The leases of one name at the members.
 type ToldLeases = Answers<Box<SeenLease>>;
@@ -117,6 +120,7 @@ impl Quorum {
     }
 
     pub(super) async fn find_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+        let known = self.known(limit / 2).await.ok();
         let asked = self.all_answers(limit, |_, member| async move {
             let mut found = member
                 .server
@@ -134,9 +138,9 @@ impl Quorum {
         let silent = self.members.len() - found.len();
         let mut hazards: Vec<Hazard> = found.into_iter().flat_map(|(_, found)| found).collect();
         hazards.extend((silent > 0).then(|| self.down(silent)));
-        let known = self.shared.known().clone();
         let other = known.filter(|known| known.members != self.members.places());
         hazards.extend(other.map(|known| self.other_list(&known)));
+        hazards.extend(tokens_ahead(self.shared.seen()));
         Ok(hazards)
     }
 
@@ -184,6 +188,21 @@ impl Quorum {
             false => Err(self.too_few(answers.len(), &failures)),
         }
     }
+}
+
+/// Returns the hazard of tokens that only the members' data keeps from falling.
+fn tokens_ahead(highest: u64) -> Option<Hazard> {
+    let ahead = Duration::from_micros(highest.saturating_sub(wall_clock_us()));
+    (ahead > AHEAD).then(|| {
+        Hazard::new(
+            "quorum-tokens-ahead",
+            Severity::Warning,
+            format!("the highest token is {ahead:.0?} ahead of this machine's clock"),
+            "if most members lose their data, later tokens are lower, and fenced storage refuses their holders until the \
+             clock has come as far",
+            "Keep the data of most members until then",
+        )
+    })
 }
 
 /// Returns the hazard of a member whose connections end at different servers.

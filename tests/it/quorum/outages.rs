@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::store::quorum::Quorum;
-use leasehold::store::{Answer, MemberState, Outcome};
+use leasehold::store::{Answer, MemberState, Outcome, Store as _};
 use leasehold::{Client, Lease};
 
 use super::rivals::{lead_nowhere, over, renewed_for, states, ways};
@@ -111,6 +111,17 @@ async fn a_new_process_takes_the_last_token_as_its_floor_however_far_ahead_it_is
     let token = next_token(&quorum.open(), "a").await;
     let next = claim("a", LONG).with_floor(token);
     assert!(granted(&quorum.open(), &next).await > token);
+}
+
+#[tokio::test]
+async fn tokens_that_are_ahead_of_the_clock_are_reported() {
+    for (by_ms, is_reported) in [(1_000, false), (48 * 3_600_000, true)] {
+        let quorum = set_up_ahead(by_ms).await;
+        let hazards = quorum.open().hazards(LIMIT).await.expect("answered");
+        let mut ids = hazards.iter().map(|hazard| hazard.id);
+        let found = ids.any(|id| id == "quorum-tokens-ahead");
+        assert_eq!(found, is_reported, "{hazards:?}");
+    }
 }
 
 #[tokio::test]
