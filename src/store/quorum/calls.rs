@@ -217,10 +217,7 @@ impl Backend for Quorum {
         if self.members.is_closed() {
             return Err(Failure::new(ErrorKind::Closed, "store is closed"));
         }
-        let connected = Self {
-            members: self.members.beside(purpose),
-            shared: self.shared.clone(),
-        };
+        let connected = Self::on(self.members.beside(purpose), self.shared.clone());
         connected.learn(self.shared.connect_timeout).await?;
         Ok(connected)
     }

@@ -24,11 +24,8 @@ impl Quorum {
         let Absence::Out(out_us) = absence else {
             return;
         };
-        let Ok(permit) = self.shared.care[member]
-            .adopting
-            .clone()
-            .try_acquire_owned()
-        else {
+        let adopting = self.care[member].adopting.clone();
+        let Ok(permit) = adopting.try_acquire_owned() else {
             return;
         };
         let (quorum, known) = (self.share(), known.clone());
@@ -108,7 +105,7 @@ impl Quorum {
 
     /// Sends releases again that a member did not confirm, in a task, until it does or nothing is left to free.
     pub(super) fn owe(&self, member: usize, asked: &Arc<[NameRequest]>, known: &KnownQuorum) {
-        let releasing = self.shared.care[member].releasing.clone();
+        let releasing = self.care[member].releasing.clone();
         let Ok(permit) = releasing.try_acquire_owned() else {
             return;
         };

@@ -23,6 +23,9 @@ const MOST_OWED: usize = 1_024;
 /// It is made without I/O: the first request connects.
 pub struct Quorum {
     pub(super) members: Members,
+    /// For each member. Of these connections alone: a task that waits here may be on a runtime that is blocked, and must
+    /// not keep the watchdog from the same work.
+    pub(super) care: Arc<[Care]>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -32,7 +35,6 @@ pub(super) struct Shared {
     /// The highest mark and token that members told.
     seen: AtomicU64,
     known: Mutex<Option<KnownQuorum>>,
-    pub(super) care: Vec<Care>,
     /// As the settings have it.
     pub(super) max_ttl: Option<Duration>,
     pub(super) connect_timeout: Duration,
@@ -70,15 +72,21 @@ impl Quorum {
             memory: Mutex::default(),
             seen: AtomicU64::new(0),
             known: Mutex::default(),
-            care: members.iter().map(|_| Care::default()).collect(),
             max_ttl,
             connect_timeout,
             place: format!("quorum of {}", members.places()),
             counts,
         };
+        Self::on(members, Arc::new(shared))
+    }
+
+    /// Returns the store on these connections, on which no work is under way.
+    pub(super) fn on(members: Members, shared: Arc<Shared>) -> Self {
+        let care = members.iter().map(|_| Care::default()).collect();
         Self {
-            shared: Arc::new(shared),
             members,
+            care,
+            shared,
         }
     }
 
@@ -86,6 +94,7 @@ impl Quorum {
     pub(super) fn share(&self) -> Self {
         Self {
             members: self.members.clone(),
+            care: self.care.clone(),
             shared: self.shared.clone(),
         }
     }

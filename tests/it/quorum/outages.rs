@@ -5,9 +5,11 @@ use std::time::Duration;
 use leasehold::store::quorum::Quorum;
 use leasehold::store::{Answer, MemberState, Outcome, Store as _};
 use leasehold::{Client, Lease};
+use tokio::runtime::{Builder, Runtime};
 
 use super::rivals::{lead_nowhere, over, renewed_for, states, ways};
 use crate::harness::asking::{Asking, asked, claim, granted, next_token, released, renewed};
+use crate::harness::leases::take;
 use crate::harness::proxy::{Fault, Proxy};
 use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum};
 use crate::harness::redis_server::Setup;
@@ -140,6 +142,37 @@ async fn a_member_that_came_back_comes_in_though_only_renewals_are_sent() {
     granted(&other, &claim("b", STORED_TTL)).await;
     let outcome = renewed_for(&store, &lease, STORED_TTL * 2).await;
     assert!(is_renewed(&outcome), "{outcome:?}");
+}
+
+#[test]
+fn a_member_that_came_back_comes_in_though_the_callers_runtime_stands_still() {
+    const TTL: Duration = STORED_TTL.saturating_mul(2);
+    const MOMENT: Duration = Duration::from_millis(200);
+    let servers = Runtime::new().expect("a runtime");
+    let mut quorum = servers.block_on(RedisQuorum::with(3, Setup::default, TTL));
+    let caller = Builder::new_current_thread().enable_all().build();
+    let caller = caller.expect("a runtime");
+    let client = caller.block_on(async {
+        let store = quorum.builder().max_ttl(TTL).build();
+        let client = Client::builder().store(store.expect("in order"));
+        let client = client.ttl(TTL).build().await.expect("a client");
+        take(&client, "warm").await.release().await;
+        client
+    });
+    servers.block_on(quorum.servers[0].restart_empty());
+    let _lease = caller.block_on(async {
+        // The caller's connections hear of the restart, and then they meet the member that is out, before the first renewal
+        // does. From then on the caller's runtime does nothing.
+        at(now().after(MOMENT)).await;
+        let lease = take(&client, "a").await;
+        at(now().after(MOMENT)).await;
+        lease
+    });
+    servers.block_on(until_so("it is in", async || {
+        let ask = "HGET leasehold:node incarnation";
+        let incarnation: Option<String> = quorum.servers[0].told(ask).await;
+        incarnation.is_some()
+    }));
 }
 
 #[tokio::test]
