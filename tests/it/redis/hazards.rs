@@ -8,7 +8,8 @@ use leasehold::store::{Severity, Store};
 
 use super::open;
 use super::rights::least_rights;
-use crate::harness::asking::{claim, granted};
+use crate::harness::asking::{chain, claim, granted};
+use crate::harness::fake_server::FakeServer;
 use crate::harness::redis_cluster::RedisCluster;
 use crate::harness::redis_group::RedisGroup;
 use crate::harness::redis_server::{RedisServer, Setup};
@@ -124,6 +125,21 @@ async fn marks_that_cannot_be_read_are_reported() {
     let hazards = hazards(&*open(&url).await).await;
     let told = find(&hazards, "a mark of the highest token cannot be read");
     assert!(told.contains("+get"), "{told}");
+}
+
+#[tokio::test]
+async fn settings_that_cannot_be_read_are_not_shown() {
+    let server = FakeServer::answering(|words| match &*words[0].to_uppercase() {
+        // The form of a later version of the protocol.
+        "CONFIG" => (0, "%1\r\n$11\r\nrequirepass\r\n$6\r\ns3cret\r\n".into()),
+        "HGET" => (0, "$-1\r\n".into()),
+        _ => (0, ":0\r\n".into()),
+    });
+    let server = server.await;
+    let hazards = open(&server.url()).await.hazards(LIMIT).await;
+    let told = chain(&hazards.expect_err("an odd reply"));
+    assert!(told.contains("to CONFIG GET"), "{told}");
+    assert!(!told.contains("s3cret"), "{told}");
 }
 
 #[tokio::test]

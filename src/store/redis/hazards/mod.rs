@@ -192,7 +192,9 @@ fn version(info: &HashMap<String, String>) -> Option<String> {
 /// Returns the settings of a server. `None` if it refuses to tell them.
 async fn settings(server: &Server, budget: Budget) -> Result<Option<Settings>, Failure> {
     let reply = allowed(server.ask(&["CONFIG", "GET", "*"], budget).await)?;
-    reply.map(|reply| reply::fields(&reply)).transpose()
+    // The reply is not shown: it has the server's passwords.
+    let fields = |reply| reply::fields(&reply).map_err(|_| Failure::odd("to CONFIG GET"));
+    reply.map(fields).transpose()
 }
 
 /// A server that refuses one command, or does not know it, still answers the others.
