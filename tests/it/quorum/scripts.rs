@@ -3,10 +3,13 @@
 use leasehold::ErrorKind;
 use leasehold::store::{Outcome, Release, Store as _};
 
-use crate::harness::asking::{asked, chain, claim, granted, next_token, released, renewed};
+use crate::harness::asking::{
+    asked, chain, claim, granted, held, next_token, released, renewal, renewed,
+};
 use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG};
+use crate::harness::wait::until_so;
 
 /// The server takes no more memory.
 async fn fill(server: &RedisServer) {
@@ -93,7 +96,54 @@ async fn keys_of_another_type_are_misconfigured_and_left_alone() {
             error.to_string().contains(&format!("name={text} ")),
             "{error}"
         );
+        let seen = store.inspect(&claim(text, LONG).name, LIMIT).await;
+        let error = seen.expect_err("it is not free");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
         assert_eq!(others(&quorum).await, before);
     }
     next_token(&store, "d").await;
+}
+
+#[tokio::test]
+async fn a_lease_without_an_end_or_of_no_known_form_hides_no_other() {
+    let quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    let claims = ["endless", "odd", "sound"].map(|name| claim(name, LONG));
+    for claim in &claims {
+        granted(&store, claim).await;
+        let key = format!("leasehold:{{{}}}", claim.name);
+        until_so("it is at all members", async || {
+            renewed(&store, claim).await;
+            let mut keys = Vec::new();
+            for server in &quorum.servers {
+                keys.push(server.keys().await);
+            }
+            keys.iter().all(|keys| keys.contains(&key))
+        })
+        .await;
+    }
+    for server in &quorum.servers {
+        let value: String = server.told("GET leasehold:{odd}").await;
+        let mut connection = server.connect().await.expect("it is up");
+        let mut set = deadpool_redis::redis::cmd("SET");
+        set.arg("leasehold:{odd}")
+            .arg(value.replacen("held", "unheard", 1))
+            .arg("KEEPTTL");
+        let () = set.query_async(&mut connection).await.expect("set");
+        let _: i64 = server.told("PERSIST leasehold:{endless}").await;
+    }
+    let list = store.list("", LIMIT).await.expect("answered");
+    let names: Vec<_> = list.iter().map(|held| held.name.as_str()).collect();
+    assert_eq!(names, ["endless", "sound"]);
+    let by_another = held(&store, &claim("endless", LONG)).await;
+    assert_eq!(
+        (by_another.by, by_another.remaining),
+        (Some(claims[0].holder), None)
+    );
+    let batch = [renewal(&claims[1]), renewal(&claims[2])];
+    let outcomes = store.renew(&batch, LIMIT).await.outcomes;
+    let [Outcome::Unknown(error), Outcome::Renewed] = &*outcomes else {
+        panic!("{outcomes:?}");
+    };
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
 }

@@ -154,6 +154,7 @@ impl QuorumMember {
         names: &SoughtNames,
         limit: Duration,
     ) -> Result<Result<Vec<SeenLease>, Absence>, Failed> {
+        let is_list = matches!(names, SoughtNames::WithPrefix(_));
         let names = match names {
             SoughtNames::One(name) => vec![name.clone()],
             SoughtNames::WithPrefix(prefix) => {
@@ -171,6 +172,8 @@ impl QuorumMember {
                 match answer {
                     Ok(MemberAnswer::Taken(lease)) => leases.push(*lease),
                     Ok(MemberAnswer::Away(absence)) => return Ok(Err(absence)),
+                    Err(error) if !is_list => return Err(Failed::answered(error)),
+                    // A key in a list that is another program's is not a lease.
                     _ => {}
                 }
             }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use deadpool_redis::redis::Value;
 
+use super::super::micros;
 use super::super::protocol::{Absence, MemberAnswer, MemberId, MemberLease, Membership, Standing};
 use super::member::NameAnswer;
 use crate::error::{Error, ErrorKind};
@@ -66,9 +67,12 @@ pub(super) fn told(reply: &Value, names: &[&Name]) -> Option<Vec<NameAnswer>> {
         ("done", [clock, answers @ ..]) if answers.len() == names.len() => {
             let clock_us = number(clock)?;
             let answers = answers.iter().zip(names);
-            return answers
-                .map(|(answer, name)| told_of(answer, name, clock_us))
-                .collect();
+            // One that cannot be read says nothing of the other names.
+            let read = |(answer, name): (&Value, &&Name)| {
+                told_of(answer, name, clock_us)
+                    .unwrap_or_else(|| Err(odd_key("it cannot be read", name)))
+            };
+            return Some(answers.map(read).collect());
         }
         ("out", [_, at, clock]) => Absence::Out(number(clock)?.saturating_sub(number(at)?)),
         ("other", [quorum, index, of, _]) => Absence::Other(id_of(quorum, index, of)?),
@@ -85,22 +89,27 @@ fn told_of(answer: &Value, name: &Name, clock_us: u64) -> Option<NameAnswer> {
         ("yes" | "freed", []) => MemberAnswer::Yes,
         ("not_held" | "free", []) => MemberAnswer::NotHeld,
         ("low", [mark]) => MemberAnswer::Low(number(mark)?),
-        ("taken", [left, value]) => {
-            let seen = lease_in(text(value).ok()?, name, number(left)?, clock_us)?;
+        ("taken", [Value::Int(left), value]) => {
+            // A number below 0 means that the key has no expiry.
+            let left = u64::try_from(*left).ok().map(Duration::from_millis);
+            let seen = lease_in(text(value).ok()?, name, left, clock_us)?;
             MemberAnswer::Taken(Box::new(seen))
         }
         ("too_long", [max]) => MemberAnswer::Away(Absence::TooLong(number(max)? * 1_000)),
         ("failed", [message]) => {
-            let message = text(message).ok()?;
-            let message = format!("a key holds something else: {message} name={name}");
-            return Some(Err(Error::new(ErrorKind::Misconfigured, message)));
+            return Some(Err(odd_key(text(message).ok()?, name)));
         }
         _ => return None,
     }))
 }
 
+fn odd_key(why: &str, name: &Name) -> Error {
+    let message = format!("a key holds something else: {why} name={name}");
+    Error::new(ErrorKind::Misconfigured, message)
+}
+
 /// Parses the value of a lease: `<standing> <holder> <token> <floor> <info>`.
-fn lease_in(value: &str, name: &Name, left_ms: u64, clock_us: u64) -> Option<SeenLease> {
+fn lease_in(value: &str, name: &Name, left: Option<Duration>, clock_us: u64) -> Option<SeenLease> {
     let mut words = value.splitn(5, ' ');
     let mut next = || words.next();
     let (standing, state) = match next()? {
@@ -113,7 +122,7 @@ fn lease_in(value: &str, name: &Name, left_ms: u64, clock_us: u64) -> Option<See
         holder: next()?.parse().ok()?,
         token: next()?.parse().ok()?,
         floor: next()?.parse().ok()?,
-        ends_at_us: clock_us + left_ms * 1_000,
+        ends_at_us: left.map_or(u64::MAX, |left| clock_us.saturating_add(micros(left))),
         standing,
     };
     let told = next()?;
@@ -121,7 +130,7 @@ fn lease_in(value: &str, name: &Name, left_ms: u64, clock_us: u64) -> Option<See
     held.state = state;
     held.by = (standing != Standing::Kept).then_some(lease.holder);
     held.token = Some(lease.token);
-    held.remaining = Some(Duration::from_millis(left_ms));
+    held.remaining = left;
     read_info(told, &mut held);
     Some(SeenLease { lease, held })
 }
