@@ -236,10 +236,25 @@ async fn the_members_of_a_quorum_are_shown_up_away_and_down() {
     quorum.servers[1].restart_empty().await;
     let port = quorum.servers[1].port().to_string();
     let diagnosis = Diagnosis::of(&quorum.url(), &[]);
-    diagnosis.says("store", "warning", &[&port, "keeps out", "for another"]);
+    let words = [&*port, "keeps out", "for another", "one more server"];
+    diagnosis.says("store", "warning", &words);
+    let (_, told) = diagnosis.finding("store");
+    assert!(!told.contains("init"), "{told}");
     diagnosis.says("trial", "ok", &[]);
     quorum.servers[1].kill();
     let diagnosis = Diagnosis::of(&quorum.url(), &[]);
-    diagnosis.says("store", "failure", &[&port, "no answer"]);
+    let words = [&*port, "no answer", "one more server"];
+    diagnosis.says("store", "failure", &words);
     diagnosis.says("trial", "ok", &[]);
+}
+
+#[tokio::test]
+async fn with_one_member_dead_and_one_away_nothing_is_granted_for_a_known_time() {
+    let mut quorum = RedisQuorum::start_with_ports(3).await;
+    quorum.servers[1].restart_empty().await;
+    quorum.servers[2].kill();
+    let [away, dead] = [1, 2].map(|member| quorum.servers[member].port().to_string());
+    let diagnosis = Diagnosis::of(&quorum.url(), &[]);
+    let words = [&dead, "no answer", &away, "for another", "nothing can be"];
+    diagnosis.says("store", "failure", &words);
 }

@@ -21,6 +21,9 @@ const KEPT_OUT: (&str, &str) = (
     "Wait; if it is new, `leasehold init` ends the wait; if not, find out why it lost its data or was promoted",
 );
 
+/// Explains what the loss of one of several servers means while the others still grant leases.
+const ONE_MORE: &str = "one more server that fails may stop all grants";
+
 /// Examines an open store, and this machine meanwhile.
 pub async fn examine(
     store: &dyn Store,
@@ -32,14 +35,14 @@ pub async fn examine(
     let servers = store.members(limit).await.map_err(Failure::from);
     let hazards = store.hazards(limit).await.map_err(Failure::from);
     let keeps_out = servers.iter().flatten().any(is_away);
-    let mut findings = vec![servers.map_or_else(|failure| judge(failure, "store"), members)];
-    findings.extend(
-        store
-            .facts()
-            .max_ttl
-            .map(|most| max_ttl(most, timing.ttl())),
-    );
+    let most = store.facts().max_ttl;
+    let mut findings = Vec::from_iter(most.map(|most| max_ttl(most, timing.ttl())));
     let clock = tried(&trial, timing, outage, &mut findings).await;
+    let seen = match servers {
+        Ok(servers) => members(servers, clock.is_ok()),
+        Err(failure) => judge(failure, "store"),
+    };
+    findings.insert(0, seen);
     let known = hazards.as_deref().unwrap_or_default();
     match clock {
         Ok(clock) => {
@@ -134,7 +137,8 @@ const fn is_away(member: &Member) -> bool {
     matches!(member.state, MemberState::Away { .. })
 }
 
-fn members(members: Vec<Member>) -> Finding {
+/// Judges the servers by their state, and by whether a name could be acquired.
+fn members(members: Vec<Member>, is_granting: bool) -> Finding {
     let of = |wanted: fn(&Member) -> bool| {
         let found = members.iter().filter(|member| wanted(member));
         found.map(facts).collect::<Vec<_>>().join(", ")
@@ -143,19 +147,14 @@ fn members(members: Vec<Member>) -> Finding {
     let away = of(is_away);
     let standbys = of(|one| one.state == MemberState::Standby);
     let (nothing, start) = consequence(Exit::Unreachable);
+    let left = if is_granting { ONE_MORE } else { nothing };
     let takes_writes = members.iter().any(|one| one.state == MemberState::Up);
     let (verdict, what, endangers, fix) = if !down.is_empty() {
-        let is_all = members.iter().all(|one| one.state == MemberState::Down);
-        let endangers = match is_all {
-            true => nothing,
-            false => "one more server that fails may stop all grants",
+        let what = match away.is_empty() {
+            true => format!("no answer from {down}"),
+            false => format!("no answer from {down}, and {away} keeps out"),
         };
-        (
-            Verdict::Failure,
-            format!("no answer from {down}"),
-            endangers,
-            start,
-        )
+        (Verdict::Failure, what, left, start)
     } else if !standbys.is_empty() && !takes_writes {
         let what = format!("no server takes writes: {standbys}");
         let fix = "Name the server that takes writes, or all of them; or promote one";
@@ -163,7 +162,12 @@ fn members(members: Vec<Member>) -> Finding {
     } else if !away.is_empty() {
         let what =
             format!("{away} keeps out: it is new to leasehold, or lost its data or was promoted");
-        (Verdict::Warning, what, KEPT_OUT.0, KEPT_OUT.1)
+        let grants = |one: &&Member| one.state != MemberState::Standby;
+        let (endangers, fix) = match members.iter().filter(grants).count() {
+            1 => KEPT_OUT,
+            _ => (left, "Wait, and restart no other server meanwhile"),
+        };
+        (Verdict::Warning, what, endangers, fix)
     } else {
         (Verdict::Ok, format!("answers: {}", of(|_| true)), "", "")
     };
@@ -261,10 +265,13 @@ mod tests {
     #[test]
     fn a_standby_is_named_and_is_a_failure_only_where_no_server_takes_writes() {
         let standby = Member::new("b", MemberState::Standby);
-        let found = members(vec![Member::new("a", MemberState::Up), standby.clone()]);
+        let found = members(
+            vec![Member::new("a", MemberState::Up), standby.clone()],
+            true,
+        );
         assert_eq!(found.verdict, Verdict::Ok);
         assert_eq!(found.what, "answers: a, b, a standby that grants nothing");
-        let found = members(vec![standby]);
+        let found = members(vec![standby], false);
         assert_eq!(found.verdict, Verdict::Failure);
         assert!(found.what.contains("no server takes writes: b"), "{found}");
     }
@@ -280,7 +287,7 @@ mod tests {
             };
             Member::new(place, state)
         });
-        let found = members(all.to_vec());
+        let found = members(all.to_vec(), true);
         assert_eq!(found.verdict, Verdict::Failure);
         assert_eq!(found.what, "no answer from b");
     }
