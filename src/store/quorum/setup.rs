@@ -125,8 +125,10 @@ impl Quorum {
     /// Closes these members, which are to be replaced, for the quorum `new`: all that answer.
     async fn close_all(&self, old: u64, new: u64, limit: Duration) -> (Closings, Failures) {
         let asked = self.members.iter().map(async |member| {
-            let Some(it) = member.look(limit).await?.membership else {
-                return Ok(None);
+            let found = member.look(limit).await?.membership;
+            // An address may lead to a member of a quorum that is none of this change.
+            let Some(it) = found.filter(|it| it.id.quorum == old) else {
+                return Ok(found);
             };
             let arguments = [&words(it.id)[..], &[new.to_string()]].concat();
             Ok(member.place("close", &arguments, limit).await?.membership)
@@ -194,14 +196,11 @@ impl Quorum {
                 Err(failed) => return Err(failed.error),
             }
         }
-        let votes = |of: &Membership| {
+        let most = told.iter().max_by_key(|of| {
             let alike = told.iter().filter(|it| it.id.quorum == of.id.quorum);
             alike.count()
-        };
-        let most = told.iter().max_by_key(|member| votes(member));
-        Ok(most
-            .map(|member| Some(*member))
-            .or(is_replaced.then_some(None)))
+        });
+        Ok(most.copied().map(Some).or(is_replaced.then_some(None)))
     }
 
     /// Reserves all servers for one run, sees what they are, and then that all are reserved by it still. Returns the

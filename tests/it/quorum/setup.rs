@@ -131,6 +131,26 @@ async fn other_members_take_over_with_rising_tokens_and_the_old_clients_are_told
     token_of(&store).await;
 }
 
+#[tokio::test]
+async fn a_replacement_closes_no_member_of_a_third_quorum() {
+    let old = RedisQuorum::start_new(3).await.set_up(SHORT).await;
+    let other = RedisQuorum::start_new(3).await.set_up(SHORT).await;
+    let new = RedisQuorum::start_new(3).await;
+    let [a, b, _] = &old.servers[..] else {
+        panic!("three servers");
+    };
+    // Its address leads to a member of the other one by now.
+    let before = quorum_of(&[a, b, &other.servers[0]], SHORT);
+    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    after
+        .replace(&before, false, LIMIT)
+        .await
+        .expect("a majority of the old members is closed");
+    let ask = "HGET leasehold:node closed_for";
+    let closed_for: Option<String> = other.servers[0].told(ask).await;
+    assert_eq!(closed_for, None);
+}
+
 /// Replaces one of three members, by a command whose writes these servers refuse. Returns its outcome, the list of the new
 /// members, and the highest token before.
 async fn replaced_by_a_torn_command(
