@@ -12,7 +12,7 @@ use crate::store::budget::millis;
 use crate::store::{Failed, Sent};
 
 /// The answer of a closed quorum to its clients.
-const CLOSED: &str =
+pub(super) const CLOSED: &str =
     "the quorum was closed by `leasehold init --replace`: use the URL of the one that replaces it";
 
 /// The members' reports about their quorum.

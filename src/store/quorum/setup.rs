@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::failure::Failure;
-use super::known::KnownQuorum;
+use super::known::{CLOSED, KnownQuorum};
 use super::members::{Failures, MemberPlace, words};
 use super::protocol::{Closings, Membership, keep_out_us, majority};
 use super::store::Quorum;
@@ -311,6 +311,9 @@ impl Quorum {
                     place.members
                 ))),
             };
+        }
+        if member.closed_for.is_some() {
+            return Err(self.refused_at(index, CLOSED));
         }
         let theirs = Duration::from_micros(member.max_ttl_us);
         match self.shared.max_ttl.filter(|ours| *ours != theirs) {

@@ -123,6 +123,7 @@ async fn other_members_take_over_with_rising_tokens_and_the_old_clients_are_told
     let error = asked(&before, &claim("a", SHORT), LIMIT).await;
     let error = error.expect_err("it was closed");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+    refused(&before, ErrorKind::Misconfigured, "was closed by").await;
     // Run again, it changes nothing.
     store
         .replace(&before, false, LIMIT)
