@@ -261,7 +261,8 @@ pub struct EvictOptions {
 
 /// Set up a store, once
 ///
-/// The tables in Postgres, a new Redis server whose URL has max_ttl, or the members of a quorum.
+/// The tables in Postgres, a new Redis server whose URL has max_ttl, or the members of a quorum; if these lost their
+/// data, wait for the longest ttl first.
 #[derive(Debug, Args)]
 pub struct InitOptions {
     /// The longest ttl that Postgres grants, which a failover takes [default: 10min, or the earlier setting]

@@ -94,7 +94,9 @@ impl Quorum {
                 self.members.place(*member),
                 place.members
             ),
-            None => "the quorum was not set up: run `leasehold init --store URL`, with the URL of this store".into(),
+            None => "the quorum was not set up, or all members lost their data: run `leasehold init --store URL`, with the URL \
+                     of this store; if it was set up before, wait for the longest ttl first"
+                .into(),
         }
     }
 

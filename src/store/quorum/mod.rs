@@ -68,7 +68,10 @@
 //!    balancer only if two connections end at two servers.
 //! 4. **Keys that are deleted or evicted** by hand or under memory pressure, while `<prefix>:node` stays, are not
 //!    noticed. Set `maxmemory-policy noeviction`.
-//! 5. **Waiting is not fair**: [`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`, because the members keep no
+//! 5. **Set-up after a loss of all data.** [`init`](Quorum::init) opens blank servers at once. If all members have lost
+//!    their data, wait for the longest ttl before you run it: a holder that was paused meanwhile believes in its lease
+//!    for as long. `init` itself knows only of clients that have asked since.
+//! 6. **Waiting is not fair**: [`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`, because the members keep no
 //!    common queue.
 //!
 //! # How it works

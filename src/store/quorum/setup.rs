@@ -33,6 +33,9 @@ impl Quorum {
     /// Run again, it succeeds if they are members already. Servers that an earlier run left blank come in on their own,
     /// one longest ttl after a client first meets them.
     ///
+    /// If they were members before and all have lost their data, wait for the longest ttl first: leases that they
+    /// forgot may still be held. A server that a client has asked for the lost quorum is refused until then.
+    ///
     /// # Errors
     /// `Misconfigured` with the member and what to do about it: nothing was granted meanwhile. Otherwise the errors of
     /// a request; after one of these run it again.
@@ -223,6 +226,13 @@ impl Quorum {
             if place.membership.is_some() {
                 continue;
             }
+            // A replacement waits for the end of all leases itself.
+            let left = self.made(0).left(place.out_us);
+            if change.quorums.is_none() && place.asked_for.is_some() && !left.is_zero() {
+                return Err(self.refused_at(index, &format!(
+                    "clients ask it for a quorum whose data it lost: wait for {left:.0?} until its leases have ended, and run this again"
+                )));
+            }
             let found = member.server.any_key(Budget::new(change.limit)).await;
             let found = found.map_err(|failure| member.server.failed(failure, "init"))?;
             if let Some(key) = found {
@@ -291,7 +301,7 @@ impl Quorum {
     /// Returns whether a server is a member already of the quorum that is set up.
     ///
     /// # Errors
-    /// It is one of another quorum.
+    /// It is one of another quorum, or of one that was closed.
     fn check(&self, index: usize, place: &MemberPlace, change: Succession) -> Result<bool, Error> {
         let Some(member) = place.membership else {
             return Ok(false);

@@ -6,8 +6,8 @@ use leasehold::store::quorum::Quorum;
 use leasehold::store::{self, Answer, MemberState, Release, Store as _};
 use leasehold::{Error, ErrorKind, Token};
 
-use crate::harness::asking::{asked, chain, claim, granted, released};
-use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum};
+use crate::harness::asking::{asked, chain, claim, granted, released, renewed};
+use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum, end_keep_out};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, STORED_TTL};
 use crate::harness::wait::{until, until_so};
@@ -102,6 +102,30 @@ async fn init_runs_again_unharmed_and_refuses_members_of_another_quorum() {
         .build()
         .expect("in order");
     refused(&longer, ErrorKind::Misconfigured, "another longest ttl").await;
+}
+
+#[tokio::test]
+async fn init_is_refused_until_the_leases_of_a_lost_quorum_have_ended() {
+    let mut quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    let lease = claim("a", LONG);
+    granted(&store, &lease).await;
+    for server in &mut quorum.servers {
+        server.restart_empty().await;
+    }
+    until_so("its holder has asked again", async || {
+        renewed(&store, &lease).await;
+        let ask = "HGET leasehold:node asked_for";
+        let asked_for: Option<String> = quorum.servers[0].told(ask).await;
+        asked_for.is_some()
+    })
+    .await;
+    let new = quorum.open();
+    refused(&new, ErrorKind::Misconfigured, "wait for").await;
+    for server in &quorum.servers {
+        end_keep_out(server).await;
+    }
+    new.init(LIMIT).await.expect("the lease has ended");
 }
 
 #[tokio::test]

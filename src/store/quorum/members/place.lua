@@ -7,7 +7,7 @@
 --        1 'adopt', 'open'   2 quorum   3 index   4 number of members   5 longest ttl in ms   6 the incarnation that was found,
 --                            or the run of `init`   7 the highest token that any grant can have   8 the places of all members
 -- Reply  {'node', clock, incarnation, when it was first seen or 0, 1 if it is in or 0, and as they are then: quorum, index, of,
---        keep_out, max, floor, closed_for, reserved_by, members}, '' for each that is missing
+--        keep_out, max, floor, closed_for, reserved_by, members, asked_for}, '' for each that is missing
 --        {'foreign', 'alone' or 'old'}     nothing was changed
 --        {'invalid', argument, value}      nothing was changed
 
@@ -28,7 +28,7 @@ local function write()
   if not is_it then keep_out = ARGV[5] end
   quorum, index, of, members = ARGV[2], ARGV[3], ARGV[4], ARGV[8]
   floor = digits(highest + 1)
-  max, incarnation, is_in, closed_for, reserved_by = floor, present, true, false, false
+  max, incarnation, is_in, closed_for, reserved_by, asked_for = floor, present, true, false, false, false
   call('DEL', node)
   call('HSET', node, 'quorum', quorum, 'index', index, 'of', of, 'keep_out', keep_out, 'incarnation', incarnation,
     'replid', match(info, 'master_replid:(%x+)'), 'max', max, 'floor', floor, 'members', members)
@@ -64,4 +64,4 @@ else
   return {'invalid', 'what', what}
 end
 return {'node', clock, present, since, is_in and 1 or 0, quorum or '', index or '', of or '', keep_out or '', max or '', floor or '',
-  closed_for or '', reserved_by or '', members or ''}
+  closed_for or '', reserved_by or '', members or '', asked_for or ''}

@@ -26,7 +26,9 @@ pub(crate) struct MemberPlace {
     pub(crate) incarnation: String,
     pub(crate) clock_us: u64,
     /// For how long it has been out, by its clock.
-    out_us: u64,
+    pub(crate) out_us: u64,
+    /// The quorum that a client asked a blank server for, which has lost its data.
+    pub(crate) asked_for: Option<u64>,
     /// The run of `init` that may write here.
     pub(crate) reserved_by: Option<u64>,
     /// The places of all members, as `init` was given them.
@@ -160,6 +162,7 @@ pub(super) fn placed(reply: &Value) -> Option<MemberPlace> {
         closed_for,
         reserved_by,
         members,
+        asked_for,
     ] = rest
     else {
         return None;
@@ -179,6 +182,7 @@ pub(super) fn placed(reply: &Value) -> Option<MemberPlace> {
         incarnation: word(incarnation)?,
         clock_us,
         out_us: clock_us.saturating_sub(since),
+        asked_for: number(asked_for),
         reserved_by: number(reserved_by),
         members: word(members)?,
     })
