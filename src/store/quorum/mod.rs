@@ -62,16 +62,20 @@
 //!    one ttl, two holders may both believe in their leases. The tokens are right, and the fence protects. The same
 //!    holds for a member whose clock gains while it keeps out; there a token can fall too.
 //! 2. **One dead and one out.** With three members nothing is granted until one of the two is in again. A restart of
-//!    one member while another is dead loses the leases that lived on those two. Use five members.
+//!    one member while another is dead loses the leases that lived on those two. Use five members, or
+//!    [replace](Quorum::replace) them.
 //! 3. **An address is one server.** No balancer, no address that may go back to a server that was replaced without a
-//!    restart, no snapshot of a machine: such a server cannot be told from the one it was. `leasehold doctor` sees a
-//!    balancer only if two connections end at two servers.
+//!    restart, no snapshot of a machine: such a server passes for the one it was, with old data. `leasehold doctor`
+//!    names a member two connections to which end at two servers; a balancer that goes to one server at a time is not
+//!    seen.
 //! 4. **Keys that are deleted or evicted** by hand or under memory pressure, while `<prefix>:node` stays, are not
 //!    noticed. Set `maxmemory-policy noeviction`.
 //! 5. **Set-up after a loss of all data.** [`init`](Quorum::init) opens blank servers at once. If all members have lost
 //!    their data, wait for the longest ttl before you run it: a holder that was paused meanwhile believes in its lease
 //!    for as long. `init` itself knows only of clients that have asked since.
-//! 6. **Waiting is not fair**: [`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`, because the members keep no
+//! 6. **Evictions across a loss.** If a member that carried out an eviction is lost within the same ttl, the holder may
+//!    be renewed once more: evict again.
+//! 7. **Waiting is not fair**: [`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`, because the members keep no
 //!    common queue.
 //!
 //! # How it works
