@@ -11,7 +11,6 @@ use super::signal::Signal;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::name::Name;
-use crate::reason::LossReason;
 use crate::store::{Answer, Claim, Failed};
 use crate::telemetry::Reporter;
 use crate::term::Timing;
@@ -149,7 +148,7 @@ impl Enrollment {
         let now = self.view.clock().now();
         let begin = |schedule: &mut Schedule| Leaving::begin(schedule, id, keep_for, now);
         let ended = self.view.shared.end(begin);
-        self.view.note_end();
+        self.view.wake_handles();
         ended
     }
 
@@ -168,7 +167,7 @@ impl Enrollment {
         let now = self.view.clock().now();
         let end = |schedule: &mut Schedule| ((), Leaving::by_the_loop(schedule, id, keep_for, now));
         let ((), was_held) = self.view.shared.end(end);
-        self.view.note_end();
+        self.view.wake_handles();
         was_held
     }
 
@@ -207,9 +206,8 @@ impl LeaseView {
         &self.signal
     }
 
-    /// Notes that the guard has ended, for the handles of the lease.
-    fn note_end(&self) {
-        self.signal.lose(LossReason::Released);
+    /// Wakes the tasks that wait at handles of the lease, whose guard has ended.
+    fn wake_handles(&self) {
         self.shared.wake_users(&self.name, || self.signal.wake());
     }
 

@@ -217,10 +217,13 @@ impl Schedule {
     }
 
     /// Checks a lease whose guard is about to go. Returns whether it is held; and its loss, if a `check()`, this one
-    /// included, found it and it was not yet reported to the holder.
+    /// included, found it and it was not yet reported to the holder. No check of its handles succeeds from then on.
     pub(super) fn last_check(&mut self, id: LeaseId, now: Instant) -> (bool, Option<Loss>) {
         let is_held = self.slot(id).lease.signal.check(now).is_ok();
-        (is_held, self.found(id))
+        let loss = self.found(id);
+        // Before the caller unlocks the schedule: from then on the release may be sent, and a rival granted the name.
+        self.slot(id).lease.signal.lose(LossReason::Released);
+        (is_held, loss)
     }
 
     /// Takes the loss that a `check()` found, if the holder was not told yet.

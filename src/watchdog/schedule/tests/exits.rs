@@ -66,6 +66,18 @@ fn a_lease_that_is_left_is_released_and_never_renewed_again() {
 }
 
 #[test]
+fn no_check_succeeds_from_the_moment_at_which_the_guard_ends() {
+    let mut bench = Bench::new();
+    let (dropped, of_dropped) = bench.held(START);
+    let (released, of_released) = bench.held(START);
+    let _ = Leaving::by_the_loop(&mut bench.schedule, dropped, None, at(1));
+    let _ = Leaving::begin(&mut bench.schedule, released, None, at(1));
+    for signal in [of_dropped, of_released] {
+        assert_eq!(signal.check(at(1)), Err(LossReason::Released));
+    }
+}
+
+#[test]
 fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
     let mut bench = Bench::new();
     let (id, _) = bench.enroll(START, Limits::default());
