@@ -139,7 +139,7 @@ impl Schedule {
         match shard.server.read(reading, tolerance, memory) {
             Finding::Alike => {}
             Finding::Forward(by) => {
-                let confirmed = self.confirmed_by(batch, outcomes);
+                let confirmed = self.confirmed_by(batch, outcomes).collect();
                 self.shorten(server, by, &confirmed);
                 settled.step = is_concerned.then_some((Jump::Forward, by));
             }
@@ -154,25 +154,20 @@ impl Schedule {
     /// Moves the leases that this reply confirms to the shard of the server that answered.
     fn follow_confirmed(&mut self, batch: &Batch, outcomes: &[Outcome], number: u32) {
         let server = self.index_of(number);
-        for (ticket, outcome) in batch.tickets.iter().zip(outcomes) {
-            let slot = self.slots.get(ticket.id.index());
-            let is_elsewhere = slot.is_some_and(|slot| slot.shard != server);
-            if is_elsewhere && matches!(outcome, Outcome::Renewed) && self.is_waiting_for(*ticket) {
-                self.follow(ticket.id, number);
-            }
+        let confirmed = self.confirmed_by(batch, outcomes);
+        let elsewhere = confirmed.filter(|id| self.slot(*id).shard != server);
+        for id in elsewhere.collect::<Vec<_>>() {
+            self.follow(id, number);
         }
     }
 
     /// The leases that this reply confirms: by the new time, if it has one.
-    fn confirmed_by(&self, batch: &Batch, outcomes: &[Outcome]) -> HashSet<LeaseId> {
-        let confirmed = batch
-            .tickets
-            .iter()
-            .zip(outcomes)
-            .filter(|(ticket, outcome)| {
-                matches!(outcome, Outcome::Renewed) && self.is_waiting_for(**ticket)
-            });
-        confirmed.map(|(ticket, _)| ticket.id).collect()
+    fn confirmed_by(&self, batch: &Batch, outcomes: &[Outcome]) -> impl Iterator<Item = LeaseId> {
+        let answers = batch.tickets.iter().zip(outcomes);
+        let confirmed = answers.filter(|(ticket, outcome)| {
+            matches!(outcome, Outcome::Renewed) && self.is_waiting_for(**ticket)
+        });
+        confirmed.map(|(ticket, _)| ticket.id)
     }
 
     /// The deadline of the lease, or why it ended, if it still waits for this attempt.
