@@ -38,6 +38,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 const WRITES_IN_A_ROW: u64 = 16;
 /// For how many round trips.
 const GIVEN_WAY: u32 = 2;
+/// And for how long at most: the last request may have taken minutes, with the retries of the crate.
+const LONGEST_GIVEN_WAY: Duration = Duration::from_secs(1);
 
 /// The fence of one object in an object store. The [module](self) has its guarantees.
 ///
@@ -242,7 +244,7 @@ impl Fence {
         let is_due = (put.number - 1).is_multiple_of(WRITES_IN_A_ROW);
         if is_due && admission == Admission::Again {
             let took = self.memory.lock().took;
-            tokio::time::sleep(took * GIVEN_WAY).await;
+            tokio::time::sleep((took * GIVEN_WAY).min(LONGEST_GIVEN_WAY)).await;
         }
     }
 

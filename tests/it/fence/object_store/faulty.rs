@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use leasehold::BoxFuture;
+use leasehold::clock::{Clock, Monotonic};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
@@ -33,6 +35,7 @@ pub(super) struct Faulty {
     pub(super) inner: Arc<InMemory>,
     fault: Fault,
     loss: Mutex<Option<Loss>>,
+    delay: Mutex<Duration>,
     puts: Mutex<u64>,
     gets: Mutex<u64>,
 }
@@ -43,6 +46,7 @@ impl Faulty {
             inner: Arc::default(),
             fault,
             loss: Mutex::default(),
+            delay: Mutex::default(),
             puts: Mutex::default(),
             gets: Mutex::default(),
         })
@@ -64,6 +68,11 @@ impl Faulty {
             })
         });
         *self.loss.lock().unwrap() = Some(loss);
+    }
+
+    /// The next put takes this long.
+    pub(super) fn delay(&self, delay: Duration) {
+        *self.delay.lock().unwrap() = delay;
     }
 
     /// How many puts and gets have come since this was asked last.
@@ -94,6 +103,8 @@ impl ObjectStore for Faulty {
         mut options: PutOptions,
     ) -> Result<PutResult> {
         *self.puts.lock().unwrap() += 1;
+        let delay = std::mem::take(&mut *self.delay.lock().unwrap());
+        Monotonic.sleep_until(Monotonic.now().after(delay)).await;
         let loss = self.loss.lock().unwrap().take();
         if let Some(loss) = loss {
             loss(options, payload).await;

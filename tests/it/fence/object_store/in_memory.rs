@@ -1,6 +1,7 @@
 //! On the crate's store in memory, and on stores that cannot be fenced.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold::fence::object_store::Fence;
 use leasehold::fence::{Refusal, conformance};
@@ -10,6 +11,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
+use tokio::time::timeout;
 
 use super::faulty::{Fault, Faulty};
 use super::registers::Registers;
@@ -108,6 +110,26 @@ async fn each_call_takes_as_many_requests_as_its_page_says() {
     }
     first.commit(&pass(1, 1), one_more).await.expect("written");
     assert_eq!(store.requests(), (2, 1), "a commit after another's");
+}
+
+/// Before one version in sixteen a writer lets successors in. It measures how long they need by its last request, which
+/// the client may have sent again for minutes.
+#[tokio::test(start_paused = true)]
+async fn after_a_request_that_took_long_a_commit_waits_for_a_second_at_most() {
+    let store = Faulty::with(Fault::None);
+    let fence = Fence::new(store.clone(), "ledger").expect("valid");
+    let mut last = fence.raise(&pass(1, 1)).await.expect("raised");
+    while last.number % 16 != 0 {
+        if last.number % 16 == 15 {
+            store.delay(Duration::from_millis(700));
+        }
+        let written = fence.commit(&pass(1, 1), one_more).await;
+        last = written.expect("written");
+    }
+    let pass = pass(1, 1);
+    let next = fence.commit(&pass, one_more);
+    let next = timeout(Duration::from_millis(1_200), next).await;
+    next.expect("a second at most").expect("written");
 }
 
 #[tokio::test]
