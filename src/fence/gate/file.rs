@@ -180,10 +180,17 @@ impl State {
         let file = OpenOptions::new().append(true).open(&new)?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
-        // From here on the new file is used, even if syncing the folder fails: both files have every row.
+        let synced = sync_folder(&self.path);
+        self.go_on_in(file, synced)
+    }
+
+    /// Uses the new file, which has the name. Both files have every row. Where the folder was not synced, either may
+    /// have the name after a loss of power, so neither can keep another row.
+    fn go_on_in(&mut self, file: fs::File, synced: io::Result<()>) -> io::Result<()> {
         self.file = file;
         self.lines = self.rows.len();
-        sync_folder(&self.path)
+        self.has_failed = synced.is_err();
+        synced
     }
 
     fn plan_rewrite(&mut self) {
@@ -275,4 +282,27 @@ async fn blocking<T: Send + 'static>(
         let text = "the gate's file was not used: the runtime is being shut down";
         Err(Error::new(ErrorKind::Unavailable, text).with_source(error))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::holder::{ClientId, Holder};
+    use crate::{Name, Token};
+
+    #[test]
+    fn a_file_whose_new_name_may_not_be_durable_keeps_no_further_raise() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut state = State::open(folder.path().join("fences")).expect("opened");
+        let name = Name::new("nightly").expect("valid");
+        let holder = Holder::new(ClientId::from_u128(7), 1);
+        let pass = Pass::new(name, holder, Token::MAX);
+        state.keep("a".into(), pass.clone()).expect("kept");
+        let file = state.file.try_clone().expect("a copy");
+        let unsynced = Err(io::ErrorKind::StorageFull.into());
+        state.go_on_in(file, unsynced).expect_err("reported");
+        let error = state.keep("b".into(), pass).expect_err("not durable");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("open it again"), "{error}");
+    }
 }
