@@ -189,11 +189,15 @@ impl Problem {
             (None, _) if error.is_transient() => (503, ProblemKind::Failed),
             (None, _) => (500, ProblemKind::Failed),
         };
+        let title = title(&kind);
         Self {
-            title: title(&kind).into(),
+            title: title.into(),
             status,
-            // Without the sources: they may tell more about this machine than a client should know.
-            detail: error.to_string(),
+            // No sources, and nothing of a failure of our own: a client should learn no path of this machine.
+            detail: match kind {
+                ProblemKind::Failed => title.into(),
+                _ => error.to_string(),
+            },
             kind,
         }
     }
@@ -363,6 +367,22 @@ mod tests {
             Refusal::of(&heard.expect_err("refused")),
             Some(&Refusal::Missing)
         );
+    }
+
+    #[test]
+    fn a_failure_of_the_fence_shows_nothing_of_its_machine() {
+        for (kind, status) in [
+            (ErrorKind::Unavailable, 503),
+            (ErrorKind::Misconfigured, 500),
+        ] {
+            let error = Error::new(
+                kind,
+                "raise failed: the gate's file failed path=/srv/fences",
+            );
+            let answer = response_for::<String>(&error);
+            assert_eq!(answer.status(), status);
+            assert!(!answer.body().contains("/srv"), "{}", answer.body());
+        }
     }
 
     #[test]
