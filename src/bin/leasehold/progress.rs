@@ -67,6 +67,8 @@ impl Reports {
     /// Waits for the next report, or several. Dropping the future loses none.
     pub async fn next(&self) {
         loop {
+            // Here the runtime looks for signals and timers, although a job may report without end.
+            tokio::task::yield_now().await;
             let readable = self.pipe.readable().await;
             match self.pipe.try_read(&mut [0; 256]) {
                 Ok(1..) => return,

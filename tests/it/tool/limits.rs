@@ -20,6 +20,17 @@ fn a_job_that_runs_for_too_long_is_ended_with_124() {
 }
 
 #[test]
+fn a_job_that_reports_progress_without_end_has_its_time_all_the_same() {
+    let place = Place::new();
+    let began = Monotonic.now();
+    let script = "exec yes > ${LEASEHOLD_STATUS_FILE%.json}.progress";
+    let ended = place.run(&["--max-runtime", "1s"], script).end();
+    assert_eq!(ended.code, Some(124), "{ended:?}");
+    let took = Monotonic.now().since(began);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
 fn a_job_that_ends_before_its_time_keeps_its_code() {
     let place = Place::new();
     let ended = place.run(&["--max-runtime", "20s"], "exit 3").end();

@@ -1,4 +1,4 @@
-//! The signals that a run passes on to its job, and those that end its wait.
+//! The signals that a run passes on to its job, those that end its wait, and that of an ended child.
 
 use std::io;
 use std::task::Poll;
@@ -39,7 +39,9 @@ impl Signals {
         let ignored = ignored().unwrap_or(0);
         let received = FORWARDED
             .into_iter()
-            .filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0);
+            .filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0)
+            // In any case: the guardian would ignore it, too, and could not wait for the job.
+            .chain([Signal::CHILD]);
         let streams = received.map(|signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw()))?;
             Ok((signal, stream))

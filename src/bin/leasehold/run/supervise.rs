@@ -93,8 +93,6 @@ impl<'a> Supervisor<'a> {
     /// Supervises the job until no process of it is left.
     pub async fn run(mut self, signals: &mut Signals) -> Result<Outcome, Failure> {
         let clock = self.clock.clone();
-        let mut children = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())
-            .map_err(|error| Failure::internal("cannot listen for signals", &error))?;
         loop {
             let (at, due) = self.next_due();
             let is_held = self.announcer.state() != State::Lost;
@@ -107,14 +105,17 @@ impl<'a> Supervisor<'a> {
                     Some(term) => self.renewed(term),
                     None => self.lost(self.lease.lost().await),
                 },
+                signal = signals.next() => match signal {
+                    Signal::CHILD => job::reap(),
+                    signal => self.job.tell(&Instruction::Signal(signal.as_raw())),
+                },
+                () = clock.sleep_until(at) => if let Some(outcome) = self.act(due).await {
+                    return outcome;
+                },
+                // Last, because a job may report without end.
                 () = self.reports.next() => {
                     self.lease.progress();
                     self.announcer.progressed(self.clock.now());
-                },
-                signal = signals.next() => self.job.tell(&Instruction::Signal(signal.as_raw())),
-                _ = children.recv() => job::reap(),
-                () = clock.sleep_until(at) => if let Some(outcome) = self.act(due).await {
-                    return outcome;
                 },
             }
         }
