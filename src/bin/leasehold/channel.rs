@@ -55,8 +55,8 @@ pub struct Begin {
 pub enum Event {
     /// The job runs, as the leader of the group of this number.
     Started { pid: i32 },
-    /// The job could not be started.
-    NotStarted { error: String },
+    /// The job was not started, because it could not be or because it was too late for it.
+    NotStarted { error: String, is_late: bool },
     /// The group was sent TERM, or KILL if there was no time for TERM.
     Stopping { cause: Cause },
     /// The command ended. There is a cause if it was being ended by then.

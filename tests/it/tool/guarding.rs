@@ -7,6 +7,7 @@ use rustix::process::{Signal, kill_process};
 
 use super::{LOOK_FOR_RIVALS, Place, STUBBORN_FAMILY, is_alive, until};
 use crate::harness::child::stop;
+use crate::harness::preload;
 
 /// Starts a stubborn family under a short lease, does something to its tool, and has a rival look for it.
 fn a_rival_finds_no_process_after(harm: impl FnOnce(&super::Process)) -> (Place, super::Process) {
@@ -119,18 +120,47 @@ fn a_killed_guardian_counts_as_a_loss() {
 }
 
 #[test]
-fn a_stopped_guardian_does_not_save_the_job() {
+fn a_stopped_guardian_saves_neither_the_job_nor_the_tool() {
     let place = Place::new();
     let mut run = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);
     let pids = place.numbers("pids");
     let guardian = run.guardian();
     stop(guardian);
-    super::loss::block(&place, || {
+    let ended = super::loss::block(&place, || {
         // Nobody can reap what has ended but the one that is stopped.
         until("the job's end", || pids.iter().all(|pid| is_dead(*pid)));
+        run.end()
     });
-    kill_process(guardian, Signal::CONT).expect("it lives");
-    assert_eq!(run.end().code, Some(79));
+    assert_eq!(ended.code, Some(79), "{ended:?}");
+    // The kernel lets it go on, as no process of its session can do so.
+    let _ = kill_process(guardian, Signal::CONT);
+}
+
+/// Loaded into each process of a run: the first guardian takes longer to start than its lease lasts.
+const SLOW_GUARDIAN: &[u8] = br#"
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+__attribute__((constructor)) static void start_slowly(int argc, char **argv) {
+    if (argc < 2 || strcmp(argv[1], "__guardian")) return;
+    int first = open("slow", O_CREAT | O_EXCL, 0600);
+    if (first < 0) return;
+    close(first);
+    usleep(1500000);
+}
+"#;
+
+#[test]
+fn a_guardian_that_starts_too_late_is_a_loss_which_again_repeats() {
+    let place = Place::new();
+    let library = preload::compiled("slow_guardian", SLOW_GUARDIAN);
+    let run = ["run", "--ttl", "1s", "--again", "x", "--"];
+    let mut command = place.tool(&[&run[..], &["sh", "-c", "echo up > started"]].concat());
+    preload::load(&mut command, &library);
+    let ended = place.start(command).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("is run again"), "{ended:?}");
+    assert!(place.has("slow") && place.has("started"));
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn start_group(
 ) -> io::Result<(Group, Option<Terminal>)> {
     let terminal = Terminal::of(&stdin);
     let group = Group::start(command, stdin, inherited)
-        .map_err(|error| refuse(channel, format!("cannot start a process: {error}")))?;
+        .map_err(|error| refuse(channel, format!("cannot start a process: {error}"), false))?;
     if let Some(terminal) = &terminal {
         terminal.begin(group.leader());
     }
@@ -115,8 +115,8 @@ impl Guardian {
         let timer = timerfd_create(id, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let timeline = Timeline::new(begin.distances, begin.deadline());
         if begin.distances.term_at(begin.deadline()) <= clock.now() {
-            let error = "the lease's time was up before it began".into();
-            return Err(refuse(&channel, error));
+            let error = "the lease's time was up before the command was started".into();
+            return Err(refuse(&channel, error, true));
         }
         let (group, terminal) = start_group(&channel, stdin, command, &inherited)?;
         let mut guardian = Self {
@@ -284,9 +284,9 @@ impl Guardian {
     }
 }
 
-fn refuse(channel: &Channel, error: String) -> io::Error {
+fn refuse(channel: &Channel, error: String, is_late: bool) -> io::Error {
     let result = io::Error::other(error.clone());
-    let _ = channel.send(&Event::NotStarted { error }, None);
+    let _ = channel.send(&Event::NotStarted { error, is_late }, None);
     result
 }
 
@@ -310,4 +310,30 @@ fn to_null(replace: fn(std::fs::File) -> rustix::io::Result<()>) -> io::Result<(
         .write(true)
         .open("/dev/null")?;
     Ok(replace(null)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::clock::Timing;
+
+    use super::*;
+    use crate::timeline::Distances;
+
+    #[test]
+    fn a_lease_whose_time_is_up_starts_no_command_and_is_reported_as_late() {
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        let begin = Begin {
+            clock: Monotonic.name().into(),
+            distances: Distances::new(&Timing::default(), None).expect("valid"),
+            deadline_ns: Monotonic.now().as_nanos(),
+            is_nested: false,
+            status_file: None,
+        };
+        let stdin = std::fs::File::open("/dev/null").expect("opened").into();
+        assert!(Guardian::start(theirs, begin, stdin, Vec::new()).is_err());
+        let Ok(Received::Message(event, _)) = ours.receive::<Event>() else {
+            panic!("no event");
+        };
+        assert!(matches!(event, Event::NotStarted { is_late: true, .. }));
+    }
 }

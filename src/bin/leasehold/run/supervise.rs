@@ -204,7 +204,10 @@ impl<'a> Supervisor<'a> {
                 self.runtime_ends_at = most.map(|most| now.after(most.time));
                 self.announcer.started(pid);
             }
-            Event::NotStarted { error } => return Some(Err(Failure::new(Exit::Internal, error))),
+            Event::NotStarted { error, is_late } => {
+                let exit = if is_late { Exit::Lost } else { Exit::Internal };
+                return Some(Err(Failure::new(exit, error)));
+            }
             Event::Stopping { cause } => {
                 let kill_after = self.plan.distances.kill_after();
                 self.stuck_at = Some(self.clock.now().after(kill_after + STUCK));
@@ -245,7 +248,10 @@ impl<'a> Supervisor<'a> {
                 self.announcer.killed();
             }
         }
-        self.job.kill();
+        if !self.job.kill() && self.announcer.state() == State::Lost {
+            // The guardian may be stopped for ever.
+            return Some(Ok(std::mem::take(&mut self.outcome)));
+        }
         self.kill_at = now.after(KILL_AGAIN);
         None
     }
