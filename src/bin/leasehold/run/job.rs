@@ -59,9 +59,11 @@ impl Job {
             is_nested: std::env::var_os(status_file::VARIABLE).is_some(),
             status_file: Some(status_file.into()),
         });
-        ours.send(&begin, Some(io::stdin().as_fd()))?;
+        let channel = listen(ours)?;
+        // Last: nothing fails once the job may run.
+        channel.get_ref().send(&begin, Some(io::stdin().as_fd()))?;
         Ok(Self {
-            channel: listen(ours)?,
+            channel,
             group: None,
         })
     }

@@ -12,8 +12,10 @@ mod signals;
 mod supervise;
 
 use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold::clock::{Clock, Monotonic, wall_clock};
 use leasehold::{Lease, ReleaseOutcome};
 
@@ -235,7 +237,10 @@ async fn work(
         Ok(job) => {
             let announcer = Announcer::new(status, &file, service);
             let supervisor = Supervisor::new(lease, term, plan, job, announcer);
-            supervisor.run(signals).await
+            let running = AssertUnwindSafe(supervisor.run(signals)).catch_unwind();
+            // After a bug the lease is not released: the guardian needs time to end the job.
+            let ended = running.await;
+            ended.unwrap_or_else(|_| std::process::exit(Exit::Internal.code().into()))
         }
         Err(failure) => Err(failure),
     };
