@@ -7,6 +7,7 @@ use leasehold::{Name, store};
 use rustix::process::Signal;
 
 use super::{HOLDER, Place, Process, until};
+use crate::harness::ports::free_port;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::LIMIT;
 use crate::harness::wait::until_so;
@@ -93,7 +94,24 @@ fn the_metrics_file_tells_how_each_run_ended_and_remembers_the_last_success() {
     has(&text, &success, last);
     let seen = std::fs::read_to_string(place.path("seen")).expect("written at the start");
     has(&seen, &success, last);
-    assert!(!place.has("job.prom.new"));
+}
+
+#[test]
+fn a_run_within_a_run_leaves_the_metrics_of_the_outer_one_alone() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!("{tool} run y true && cp job.prom seen");
+    let mut command = place.tool(&["run", "x", "--", "sh", "-c", &script]);
+    command
+        .env("LEASEHOLD_METRICS", free_port().to_string())
+        .env("LEASEHOLD_METRICS_FILE", "job.prom");
+    let ended = place.start(command).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let seen = std::fs::read_to_string(place.path("seen")).expect("copied");
+    assert!(
+        seen.contains("name=\"x\"") && !seen.contains("name=\"y\""),
+        "{seen}"
+    );
 }
 
 #[test]

@@ -145,6 +145,9 @@ fn set_environment(command: &mut Command, lease: &Lease, plan: &Plan, status_fil
             plan.timing.ttl().as_millis().to_string(),
         )
         .env(status_file::VARIABLE, status_file)
+        // A run within the run would serve its metrics at the same address, and write them to the same file.
+        .env_remove("LEASEHOLD_METRICS")
+        .env_remove("LEASEHOLD_METRICS_FILE")
         .env_remove(PERMIT);
     if let Some(number) = plan.options.pool.number(lease) {
         command.env(PERMIT, number.to_string());
