@@ -242,13 +242,15 @@ impl Model {
 
     /// Describes a row as it is now, or the pool that it stands for.
     pub fn described(&self, row: &Seen, now: Instant, wall_clock: SystemTime) -> row::Row {
-        match self.folded(row) {
-            None => row.row(now, wall_clock),
-            Some(pool) => {
-                let rows = self.pools[pool].iter().map(|place| &self.rows[*place]);
-                let rows = rows.filter(|row| !row.is_free);
-                row::Row::of_pool(rows.map(|row| row.row(now, wall_clock)).collect())
-            }
+        let places = self
+            .folded(row)
+            .map_or(&[][..], |pool| self.pools[pool].as_slice());
+        let rows = places.iter().map(|place| &self.rows[*place]);
+        let held = rows.filter(|row| !row.is_free);
+        let held: Vec<_> = held.map(|row| row.row(now, wall_clock)).collect();
+        match held.is_empty() {
+            true => row.row(now, wall_clock),
+            false => row::Row::of_pool(held),
         }
     }
 
@@ -440,6 +442,17 @@ mod tests {
         assert_eq!(names(&model), ["gpu#2"]);
         model.set_filter("x".into());
         assert!(!model.turn_pool());
+    }
+
+    #[test]
+    fn a_pool_that_looks_found_empty_is_free() {
+        let mut model = model(&["gpu#1", "gpu#2"]);
+        for name in ["gpu#1", "gpu#2"] {
+            model.seen(&held(name, 1).name, None, later(1));
+        }
+        let row = model.selection().expect("a row");
+        let shown = model.described(row, later(1), SystemTime::UNIX_EPOCH);
+        assert_eq!((&*shown.name, &*shown.state), ("gpu#1", "free"));
     }
 
     #[test]
