@@ -1,7 +1,13 @@
 //! `leasehold top` on a real terminal.
 
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::terminal::Shell;
 use super::{HOLDER, Place};
+use crate::harness::redis_server::RedisServer;
+use crate::harness::wait::{at, now};
 
 /// A holder of this name in this store, whose lease is short.
 fn holder(place: &Place, store: &str, name: &str) -> super::Process {
@@ -59,22 +65,46 @@ fn a_holder_is_seen_filtered_looked_at_and_evicted_and_the_terminal_is_restored(
     see_and_evict(&format!("sqlite:{}", file.display()));
 }
 
-#[test]
-fn a_signal_ends_it_and_the_terminal_is_restored() {
-    let place = Place::new();
-    let mut shell = Shell::on(&place);
-    shell.press("stty rows 24 cols 120; sh -c 'echo $$ > pid; exec $TOOL top'\n");
+/// The live view of this store, once it is drawn.
+fn view(place: &Place, store: &str) -> Shell {
+    let mut shell = Shell::on(place);
+    let top = format!("exec $TOOL top --store \"{store}\"");
+    shell.press(&format!(
+        "stty rows 24 cols 120; sh -c 'echo $$ > pid; {top}'\n"
+    ));
     shell.sees("NAME");
+    shell
+}
+
+/// Ends the view by a signal, which restores the terminal.
+fn end(place: &Place, shell: &mut Shell) {
     let pid = place.numbers("pid")[0];
-    let pid = i32::try_from(pid)
-        .ok()
-        .and_then(rustix::process::Pid::from_raw);
-    rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::TERM)
-        .expect("it lives");
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    kill_process(pid.expect("a pid"), Signal::TERM).expect("it lives");
     shell.sees("\x1b[?1049l");
     shell.sees("ready> ");
     shell.press("echo code-$?\n");
     shell.sees("code-143");
+}
+
+#[test]
+fn a_signal_ends_it_and_the_terminal_is_restored() {
+    let place = Place::new();
+    let store = format!("sqlite:{}", place.store().display());
+    end(&place, &mut view(&place, &store));
+}
+
+#[tokio::test]
+async fn a_signal_ends_it_while_its_store_is_silent() {
+    let (place, server) = (Place::new(), RedisServer::start().await);
+    let mut shell = view(&place, &server.url());
+    server.pause();
+    // It asks the store once a second.
+    at(now().after(Duration::from_millis(1_500))).await;
+    let began = now();
+    end(&place, &mut shell);
+    let took = now().since(began);
+    assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
 #[test]

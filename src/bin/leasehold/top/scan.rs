@@ -3,7 +3,6 @@
 //! A list reads every lease, so a big store is listed seldom enough that it costs the server less than a hundredth of
 //! its time. Between two lists only the names on the screen are looked at, once a second.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -73,43 +72,47 @@ struct Scan {
 }
 
 /// Reads until the view has ended.
-pub async fn run(client: Client, mut requests: Receiver<Request>, updates: SyncSender<Update>) {
+pub async fn run(client: Client, requests: Receiver<Request>, updates: SyncSender<Update>) {
     let signals = [SignalKind::terminate(), SignalKind::hangup()];
-    let mut signalled = pin!(process::signalled(signals));
     let now = Monotonic.now();
     tokio::spawn(look_at_servers(client.store().clone(), updates.clone()));
-    let mut scan = Scan {
+    let scan = Scan {
         store: client.store().clone(),
-        updates,
+        updates: updates.clone(),
         on_screen: Vec::new(),
         list_at: now,
         look_at: now,
         round_trip: Duration::MAX,
     };
-    let mut is_watched = true;
-    while is_watched {
-        let due = scan.list_at.min(scan.look_at);
-        let told = tokio::select! {
-            request = requests.recv() => match request {
-                Some(request) => scan.serve(request).await,
-                None => break,
-            },
-            () = Monotonic.sleep_until(due) => scan.refresh().await,
-            Ok(number) = &mut signalled => {
-                // The terminal has to be restored.
-                let _ = scan.updates.send(Update::Ended(number));
-                break;
-            }
-        };
-        // A view that has ended reads no updates.
-        is_watched = match told.unwrap_or_else(|error| Some(Update::Failed(error))) {
-            Some(update) => scan.updates.send(update).is_ok(),
-            None => true,
-        };
+    tokio::select! {
+        () = scan.run(requests) => {}
+        Ok(number) = process::signalled(signals) => {
+            // The terminal has to be restored.
+            let _ = updates.send(Update::Ended(number));
+        }
     }
 }
 
 impl Scan {
+    async fn run(mut self, mut requests: Receiver<Request>) {
+        let mut is_watched = true;
+        while is_watched {
+            let due = self.list_at.min(self.look_at);
+            let told = tokio::select! {
+                request = requests.recv() => match request {
+                    Some(request) => self.serve(request).await,
+                    None => return,
+                },
+                () = Monotonic.sleep_until(due) => self.refresh().await,
+            };
+            // A view that has ended reads no updates.
+            is_watched = match told.unwrap_or_else(|error| Some(Update::Failed(error))) {
+                Some(update) => self.updates.send(update).is_ok(),
+                None => true,
+            };
+        }
+    }
+
     async fn serve(&mut self, request: Request) -> Result<Option<Update>, Error> {
         match request {
             Request::Show(names) => {
