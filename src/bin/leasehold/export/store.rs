@@ -32,15 +32,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Limit for the list of a scan.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
 
-/// Result of one scan.
-#[derive(Debug, Clone, PartialEq)]
-struct Found {
-    leases: u32,
-    waiters: u32,
-    /// As unix time.
-    oldest: Option<f64>,
-    hazards: u32,
-    /// Seconds by which the server's clock is ahead.
+/// Answers of the store to one scan.
+struct Scan {
+    leases: Vec<Held>,
+    hazards: Vec<Hazard>,
+    /// Seconds by which the server's clock is ahead, if it has one.
     clock_offset: Option<f64>,
 }
 
@@ -64,10 +60,7 @@ async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration)
         let (scan, members) = tokio::join!(scan(store, limit), store.members(limit));
         let now = Monotonic.now();
         show_members(kind, &members);
-        let found = scan
-            .as_ref()
-            .map(|scan| found(&scan.leases, scan.hazards.len(), scan.clock_offset));
-        show(kind, &location, &found, &members, pages);
+        show(kind, &location, &scan, &members, pages);
         let is_scanned = scan.is_ok();
         let mut snapshot = Snapshot::first(location.clone());
         snapshot.scanned_at = Some(now);
@@ -96,11 +89,23 @@ fn pause(took: Duration, is_scanned: bool) -> Duration {
     }
 }
 
-/// Answers of the store to one scan.
-struct Scan {
-    leases: Vec<Held>,
-    hazards: Vec<Hazard>,
-    clock_offset: Option<f64>,
+impl Scan {
+    /// The leases that have holders.
+    fn held(&self) -> impl Iterator<Item = &Held> {
+        let is_held = |held: &&Held| matches!(held.state, HeldState::Leased | HeldState::Evicted);
+        self.leases.iter().filter(is_held)
+    }
+
+    fn waiters(&self) -> usize {
+        self.leases.iter().filter_map(|held| held.waiting).sum()
+    }
+
+    /// When the oldest of them was granted, as unix time.
+    fn oldest(&self) -> Option<f64> {
+        let since = self.held().filter_map(|held| held.since).min()?;
+        let since = since.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        Some(since.as_secs_f64())
+    }
 }
 
 async fn scan(store: &dyn Store, limit: Duration) -> Result<Scan, Error> {
@@ -123,21 +128,6 @@ fn servers(members: &Result<Vec<Member>, Error>) -> Vec<String> {
         }
         Ok(_) => Vec::new(),
         Err(error) => vec![format!("the servers were not looked at: {error:#}")],
-    }
-}
-
-fn found(leases: &[Held], hazards: usize, clock_offset: Option<f64>) -> Found {
-    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    let is_held = |held: &&Held| matches!(held.state, HeldState::Leased | HeldState::Evicted);
-    let held = leases.iter().filter(is_held);
-    let oldest = held.clone().filter_map(|held| held.since).min();
-    let oldest = oldest.and_then(|since| since.duration_since(SystemTime::UNIX_EPOCH).ok());
-    Found {
-        leases: number(held.count()),
-        waiters: number(leases.iter().filter_map(|held| held.waiting).sum()),
-        oldest: oldest.map(|since| since.as_secs_f64()),
-        hazards: number(hazards),
-        clock_offset,
     }
 }
 
@@ -167,40 +157,41 @@ fn show_members(kind: &'static str, members: &Result<Vec<Member>, Error>) {
 fn show(
     kind: &'static str,
     location: &str,
-    found: &Result<Found, &Error>,
+    scan: &Result<Scan, Error>,
     members: &Result<Vec<Member>, Error>,
     pages: &Pages,
 ) {
-    set_gauges(kind, found.as_ref().ok());
-    let error = found.as_ref().err().map(|error| format!("{error:#}"));
+    set_gauges(kind, scan.as_ref().ok());
+    let error = scan.as_ref().err().map(|error| format!("{error:#}"));
     if let Some(error) = &error {
         say::note("scan", format_args!("the store was not scanned: {error}"));
     }
-    let of = |value: fn(&Found) -> u32| found.as_ref().ok().map(value);
+    let of = |count: fn(&Scan) -> usize| scan.as_ref().ok().map(count);
     let rows = |members: &Vec<Member>| members.iter().map(MemberRow::from).collect::<Vec<_>>();
     let status = json!({
         "version": 1,
         "store": location,
-        "leases": of(|found| found.leases),
-        "waiters": of(|found| found.waiters),
-        "hazards": of(|found| found.hazards),
+        "leases": of(|scan| scan.held().count()),
+        "waiters": of(Scan::waiters),
+        "hazards": of(|scan| scan.hazards.len()),
         "members": members.as_ref().ok().map(rows),
         "error": error,
     });
-    pages.set(found.is_ok(), status);
+    pages.set(scan.is_ok(), status);
 }
 
-fn set_gauges(kind: &'static str, found: Option<&Found>) {
+fn set_gauges(kind: &'static str, scan: Option<&Scan>) {
     let set = |name, value| set(kind, name, value);
-    let count = |of: fn(&Found) -> u32| found.map(of).map(f64::from);
-    set("leasehold_store_leases", count(|found| found.leases));
-    set("leasehold_store_waiters", count(|found| found.waiters));
-    set("leasehold_store_hazards", count(|found| found.hazards));
-    let oldest = found.and_then(|found| found.oldest);
+    let number = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    let count = |of: fn(&Scan) -> usize| scan.map(of).map(number);
+    set("leasehold_store_leases", count(|scan| scan.held().count()));
+    set("leasehold_store_waiters", count(Scan::waiters));
+    set("leasehold_store_hazards", count(|scan| scan.hazards.len()));
+    let oldest = scan.and_then(Scan::oldest);
     set("leasehold_store_oldest_lease_timestamp_seconds", oldest);
-    let has_clock = found.is_none_or(|found| found.clock_offset.is_some());
+    let has_clock = scan.is_none_or(|scan| scan.clock_offset.is_some());
     if has_clock {
-        let offset = found.and_then(|found| found.clock_offset);
+        let offset = scan.and_then(|scan| scan.clock_offset);
         set("leasehold_store_clock_offset_seconds", offset);
     }
 }
@@ -214,6 +205,14 @@ fn set(kind: &'static str, gauge: &'static str, value: Option<f64>) {
 mod tests {
     use super::*;
     use crate::export::recorder::Recorder;
+
+    fn scan_of(leases: Vec<Held>) -> Scan {
+        Scan {
+            leases,
+            hazards: Vec::new(),
+            clock_offset: Some(0.5),
+        }
+    }
 
     #[test]
     fn a_scan_that_failed_through_an_outage_is_made_again_soon() {
@@ -233,36 +232,24 @@ mod tests {
             held.waiting = Some(2);
             held
         };
-        let leases = [
+        let scan = scan_of(vec![
             held("a", HeldState::Leased, 200),
             held("b", HeldState::Evicted, 100),
             held("c", HeldState::Offered, 50),
-        ];
-        let expected = Found {
-            leases: 2,
-            waiters: 6,
-            oldest: Some(100.0),
-            hazards: 1,
-            clock_offset: None,
-        };
-        assert_eq!(found(&leases, 1, None), expected);
+        ]);
+        assert_eq!((scan.held().count(), scan.waiters()), (2, 6));
+        assert_eq!(scan.oldest(), Some(100.0));
     }
 
     #[test]
     fn after_a_scan_that_failed_the_gauges_tell_nothing_and_the_pages_are_not_ready() {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let pages = Pages::new(Recorder::of_test());
-        let scanned = Found {
-            leases: 7,
-            waiters: 0,
-            oldest: None,
-            hazards: 0,
-            clock_offset: Some(0.5),
-        };
+        let scanned = scan_of(vec![Held::new(Name::new("a").expect("valid")); 7]);
         let unavailable = Error::new(leasehold::ErrorKind::Unavailable, "no answer");
-        let text = |found: Result<Found, &Error>| {
+        let text = |scan: Result<Scan, Error>| {
             metrics::with_local_recorder(&recorder, || {
-                show("redis", "place", &found, &Ok(Vec::new()), &pages);
+                show("redis", "place", &scan, &Ok(Vec::new()), &pages);
             });
             recorder.handle().render()
         };
@@ -272,7 +259,7 @@ mod tests {
         assert!(good.contains(&format!("{leases} 7\n")), "{good}");
         assert!(good.contains(&format!("{offset} 0.5\n")), "{good}");
         assert!(pages.is_ready());
-        let bad = text(Err(&unavailable));
+        let bad = text(Err(unavailable));
         assert!(bad.contains(&format!("{leases} NaN\n")), "{bad}");
         assert!(bad.contains(&format!("{offset} NaN\n")), "{bad}");
         assert!(!pages.is_ready() && pages.status().contains("no answer"));
