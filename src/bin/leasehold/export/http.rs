@@ -135,7 +135,9 @@ fn respond(line: &str, pages: &Pages) -> Response {
         return Response::plain("405 Method Not Allowed", "only GET and HEAD are answered\n");
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    if let Some(body) = pages.page(query).filter(|_| path == "/") {
+    if path == "/"
+        && let Some(body) = pages.page(query)
+    {
         return Response::ok(HTML, body);
     }
     match path {
@@ -236,6 +238,18 @@ mod tests {
         ] {
             assert_eq!(status(line), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn the_page_for_people_is_made_for_no_other_path() {
+        let pages = Arc::new(Pages::new(Recorder::of_test()));
+        let snapshot = pages.snapshot.lock().expect("whole");
+        let (answered, answer) = std::sync::mpsc::sync_channel(1);
+        let asked = pages.clone();
+        std::thread::spawn(move || answered.send(respond("GET /healthz HTTP/1.1", &asked).status));
+        let answer = answer.recv_timeout(LIMIT);
+        assert_eq!(answer, Ok("200 OK"), "it waits for the page's contents");
+        drop(snapshot);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub struct Pages {
     is_ready: AtomicBool,
     status: Mutex<Value>,
     /// The contents of the page for people. A job has none.
-    snapshot: Mutex<Option<Snapshot>>,
+    pub snapshot: Mutex<Option<Snapshot>>,
 }
 
 impl Pages {
