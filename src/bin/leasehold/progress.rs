@@ -41,7 +41,7 @@ pub fn of(held: &Held) -> Option<Duration> {
     if !process::is_this_host(&held.info.host) {
         return None;
     }
-    let path = status_file::path(held.info.pid, &held.by?.to_string()).ok()?;
+    let path = status_file::path(held.info.pid, &held.by?.to_string())?;
     Status::read(&path).ok()?.progress_age()
 }
 

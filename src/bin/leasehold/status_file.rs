@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
@@ -132,7 +133,7 @@ enum Change {
 impl StatusFile {
     /// Writes the file for the first time.
     pub fn create(status: Status) -> io::Result<Self> {
-        let path = path(status.pid, &status.holder)?;
+        let path = own_folder(folders())?.join(name(status.pid, &status.holder));
         let changes = Slot::start("status file", {
             let path = path.clone();
             move |change| make(&path, change)
@@ -174,48 +175,52 @@ fn make(path: &Path, change: Change) {
     }
 }
 
-/// Returns the path of the file of this run.
-pub fn path(pid: u32, holder: &str) -> io::Result<PathBuf> {
-    Ok(folder()?.join(format!("{pid}-{holder}.json")))
+/// Returns the path of the file of this run, if this user has a folder for it.
+pub fn path(pid: u32, holder: &str) -> Option<PathBuf> {
+    let folder = folders().into_iter().find(|folder| is_own(folder))?;
+    Some(folder.join(name(pid, holder)))
 }
 
-/// Returns a folder of this user's own, in memory if there is one.
-fn folder() -> io::Result<PathBuf> {
+fn name(pid: u32, holder: &str) -> String {
+    format!("{pid}-{holder}.json")
+}
+
+/// Returns the folders for the files of this user, those in memory first.
+fn folders() -> Vec<PathBuf> {
+    let user = rustix::process::geteuid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let shared = rustix::process::geteuid().is_root().then(|| "/run".into());
-    let parents = [runtime, shared, Some(std::env::temp_dir())];
+    let shared = user.is_root().then(|| "/run".into());
+    let in_memory = [runtime, shared].into_iter().flatten();
+    let mut folders: Vec<_> = in_memory.map(|parent| parent.join("leasehold")).collect();
+    folders.push(std::env::temp_dir().join(format!("leasehold-{}", user.as_raw())));
+    folders
+}
+
+/// Returns the first of these folders that this user has or can make; where other users have taken even the last name,
+/// a new folder next to it.
+fn own_folder(mut folders: Vec<PathBuf>) -> io::Result<PathBuf> {
+    if let Some(last) = folders.last() {
+        let mut other = last.as_os_str().to_owned();
+        other.push(format!("-{:016x}", fastrand::u64(..)));
+        folders.push(other.into());
+    }
     let mut result = Err(io::ErrorKind::NotFound.into());
-    for parent in parents.into_iter().flatten() {
-        let folder = if parent == std::env::temp_dir() {
-            parent.join(format!("leasehold-{}", rustix::process::geteuid().as_raw()))
-        } else {
-            parent.join("leasehold")
+    for folder in folders {
+        result = match fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if !is_own(&folder) => Err(error),
+            _ => return Ok(folder),
         };
-        result = own_folder(&folder).map(|()| folder);
-        if result.is_ok() {
-            break;
-        }
     }
     result
 }
 
-/// Makes the folder, or checks that it belongs to this user alone: another user could otherwise replace the file in it.
-fn own_folder(folder: &Path) -> io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-    match fs::DirBuilder::new().mode(0o700).create(folder) {
-        Ok(()) => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
-    let metadata = fs::symlink_metadata(folder)?;
-    let is_ours = metadata.is_dir()
-        && metadata.uid() == rustix::process::geteuid().as_raw()
-        && metadata.mode() & 0o022 == 0;
-    if is_ours {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::PermissionDenied.into())
-    }
+/// Returns whether this is a folder of this user alone: another user could otherwise replace the file in it.
+fn is_own(folder: &Path) -> bool {
+    fs::symlink_metadata(folder).is_ok_and(|metadata| {
+        metadata.is_dir()
+            && metadata.uid() == rustix::process::geteuid().as_raw()
+            && metadata.mode() & 0o022 == 0
+    })
 }
 
 fn write(path: &Path, status: &Status) -> io::Result<()> {
@@ -227,4 +232,21 @@ fn write(path: &Path, status: &Status) -> io::Result<()> {
 pub fn boot_id() -> io::Result<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(text.trim().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_another_user_has_taken_the_folder_a_new_one_is_made() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let taken = parent.path().join("leasehold-7");
+        // Of another user, or a link of theirs, or no folder: neither is ours alone.
+        fs::write(&taken, "").expect("written");
+        let own = own_folder(vec![parent.path().join("no/parent"), taken.clone()]);
+        let own = own.expect("made");
+        assert!(own != taken && is_own(&own), "{own:?}");
+        assert_eq!(own_folder(vec![own.clone()]).expect("there"), own);
+    }
 }
