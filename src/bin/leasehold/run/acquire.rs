@@ -91,8 +91,8 @@ pub async fn acquire(
 fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
     let is_in_job = std::env::var_os(status_file::VARIABLE).is_some();
     let pid = held.info.pid;
-    // A permit that another run has may be free sooner.
-    let is_alone = plan.options.pool.permits.is_none();
+    // Of several permits, one that another run has may be free sooner.
+    let is_alone = plan.options.pool.permits.is_none_or(|count| count == 1);
     if is_alone && is_in_job && process::is_this_host(&held.info.host) && process::is_ancestor(pid)
     {
         let failure = plan.not_acquired(format!(
