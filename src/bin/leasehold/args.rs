@@ -208,7 +208,7 @@ pub struct StatusOptions {
     /// Show only this name
     pub name: Option<String>,
 
-    /// Print nothing: exit 0 if the name is taken, 1 if it is free
+    /// Print nothing: exit 0 if the name or a permit of it is taken, 1 if it is free
     #[arg(short, long, requires = "name", conflicts_with_all = ["json", "members", "verbose"])]
     pub quiet: bool,
 

@@ -57,20 +57,28 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
             say::output(servers(&**store, contact.left()).await)?;
         }
         let mut leases = leases(&contact, name.as_ref()).await?;
+        if let Some(name) = &name {
+            leases.extend(permits(&**store, name).await);
+        }
         if arguments.quiet {
             return Ok(match leases.is_empty() {
                 true => Exit::Free,
                 false => Exit::Success,
             });
         }
-        if let Some(name) = &name {
-            leases.extend(permits(&**store, name).await);
-        }
         say::output(if arguments.json {
             let leases: Vec<_> = leases.into_iter().map(Lease::from).collect();
             say::json(&json!({"version": 1, "store": location, "leases": leases}))?
         } else {
-            let hazards = contact.long_answer(LIMIT, store.hazards(LIMIT)).await?;
+            let hazards = contact.long_answer(LIMIT, store.hazards(LIMIT)).await;
+            // Not to know them is no reason to hide the leases.
+            let hazards = hazards.unwrap_or_else(|failure| {
+                say::note(
+                    "hazards",
+                    format_args!("hazards were not looked for: {failure}"),
+                );
+                Vec::new()
+            });
             let is_folded = name.is_none() && !arguments.verbose;
             text(&hazards, &leases, arguments.verbose, is_folded)
         })?;

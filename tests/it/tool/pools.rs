@@ -94,6 +94,7 @@ fn status_shows_the_permits_of_a_pool_and_evict_names_them() {
         let permits: Vec<_> = permits.map(|lease| lease["permit"].as_u64()).collect();
         assert_eq!(permits, [Some(1), Some(2)], "{answer}");
     }
+    assert_eq!(place.says(&["status", "--quiet", "x"]).code, Some(0));
     let evicted = place.says(&["evict", "x"]);
     assert!(evicted.stderr.contains("such as x#1"), "{evicted:?}");
     assert_eq!(place.says(&["evict", "--now", "x#1"]).code, Some(0));

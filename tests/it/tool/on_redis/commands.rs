@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::super::{Ended, HOLDER, LOOK_FOR_RIVALS, STUBBORN_FAMILY};
 use super::contest::SLACK;
 use super::{Site, gone};
+use crate::harness::proxy::Fault;
 use crate::harness::times::STORED_TTL;
 use crate::harness::wait::now;
 
@@ -30,6 +31,20 @@ impl Site {
         let answer: Value = serde_json::from_str(&self.told(&arguments).stdout).expect("JSON");
         answer["leases"].clone()
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_shows_a_holder_although_hazards_cannot_be_looked_for() {
+    let site = Site::start().await;
+    let _run = site.run(&OPTIONS, HOLDER);
+    site.place.mark("first");
+    let proxy = site.server.proxy().await;
+    proxy.set(|request| (request.words[0] == "CONFIG").then_some(Fault::DropReply));
+    let asking = site.tool_on(&proxy.url(), &["status", "x"]);
+    let ended = site.place.start(asking).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("x host="), "{ended:?}");
+    assert!(ended.stderr.contains("not looked for"), "{ended:?}");
 }
 
 #[tokio::test]
