@@ -34,6 +34,8 @@ use crate::watchdog::{Enrollment, LeaseView};
 /// A lease is not `Clone`, because its end has to be one moment. The holder's other tasks get a
 /// [`handle`](Self::handle), which does not keep it alive, or share the lease in an `Arc`.
 ///
+/// Chapters of the manual: [the promises](crate::manual::promises), [faults and errors](crate::manual::failure).
+///
 /// # Assumptions
 /// The store's clock gains no more than the margin on the lease's clock within one ttl. The name can be granted
 /// earlier after a failover or a flush, or when an operator frees the name at once; then the holder is told at its next

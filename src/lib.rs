@@ -43,7 +43,7 @@
 //! | I want to ... | use |
 //! |---|---|
 //! | run a job that only one process may run at a time | [`Client::run`]; for a command, the tool `leasehold run` |
-//! | hold a name while I work | [`Client::acquire`]; then [`Lease::check`] before each step, or `select!` on [`Lease::lost`] |
+//! | hold a name while I work | [`Client::acquire`], then [`Lease::check`] at each step or wait for [`Lease::lost`] |
 //! | try, and do something else if another holder has the name | [`Client::try_acquire`] |
 //! | wait for a limited time | [`Client::acquire_within`] |
 //! | wait in a fair order | [`LeaseRequest::order`] with [`WaitOrder::Fair`] |

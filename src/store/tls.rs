@@ -24,8 +24,9 @@ use crate::error::Error;
 /// | | the URL | the builder | the environment |
 /// |---|---|---|---|
 /// | trusted authorities | `ca=FILE` | [`ca`](Self::ca) | `LEASEHOLD_TLS_CA=FILE` |
-/// | the roots of the operating system | `ca=system` | [`system_roots`](Self::system_roots) | `LEASEHOLD_TLS_CA=system` |
-/// | client certificate and key | `cert=FILE&key=FILE` | [`client_certificate`](Self::client_certificate) | `LEASEHOLD_TLS_CERT=FILE` and `LEASEHOLD_TLS_KEY=FILE` |
+/// | the system's own roots | `ca=system` | [`system_roots`](Self::system_roots) | `LEASEHOLD_TLS_CA=system` |
+/// | client certificate | `cert=FILE` | [`client_certificate`](Self::client_certificate) | `LEASEHOLD_TLS_CERT=FILE` |
+/// | its key | `key=FILE` | the same | `LEASEHOLD_TLS_KEY=FILE` |
 /// | name of the server | `server_name=NAME` | [`server_name`](Self::server_name) | `LEASEHOLD_TLS_SERVER_NAME=NAME` |
 ///
 /// A certificate and its key are one setting and come from the same place. Without any setting a store trusts the usual

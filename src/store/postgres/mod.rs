@@ -18,14 +18,15 @@
 //! `postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST2...][/DATABASE][?PARAMETERS]`, or `postgresql://`. Special
 //! characters are written as `%XX`. The parameters:
 //!
-//! | parameter | meaning |
-//! |---|---|
-//! | `schema` | the schema that has the tables (default: `leasehold`); leases in different schemas are unrelated |
-//! | `sslmode` | `disable`, `require` or `verify-full`. The last two mean the same: the certificate's chain and name are always checked. Default: `disable` on this machine, and `require` elsewhere |
-//! | `ca` or `sslrootcert`, `cert` and `key` or `sslcert` and `sslkey`, `server_name` | what is trusted, what is shown, and which name the server must have: see [`Tls`](super::Tls); the builder and the environment can set them too |
-//! | `host`, `port`, `user`, `password` | the same as the parts before the question mark; a host that begins with `/` is the folder of a socket. Several are separated by commas; one port is that of all hosts |
-//! | `notices` | `off`: waiting clients only check again after some time |
-//! | `connections` | the greatest number of connections for requests (default: 4) |
+//! - `schema`: the schema that has the tables (default: `leasehold`); leases in different schemas are unrelated.
+//! - `sslmode`: `disable`, `require` or `verify-full`. The last two mean the same: the certificate's chain and name are
+//!   always checked. Default: `disable` on this machine, and `require` elsewhere.
+//! - `ca` or `sslrootcert`, `cert` and `key` or `sslcert` and `sslkey`, `server_name`: what is trusted, what is shown,
+//!   and which name the server must have; see [`Tls`](super::Tls). The builder and the environment can set them too.
+//! - `host`, `port`, `user`, `password`: the same as the parts before the question mark; a host that begins with `/` is
+//!   the folder of a socket. Several are separated by commas; one port is that of all hosts.
+//! - `notices`: `off`, so that waiting clients only check again after some time.
+//! - `connections`: the greatest number of connections for requests (default: 4).
 //!
 //! Of several hosts, and of several addresses of a host, the first one that accepts writes is used. The one that
 //! answered last is tried first, and the next one as well after 300 ms; `connect_timeout` limits each handshake.
@@ -40,14 +41,15 @@
 //!
 //! # What it promises in each fault
 //! *Kept by the clock* means: the counter is lost or stale, and tokens rise under the assumption that
-//! [the contract](super) makes about the clock.
+//! [the contract](super) makes about the clock. *Kept by keep-out* means: nothing is granted for the longest ttl.
 //!
 //! | fault | tokens rise | told in time | nothing left behind |
 //! |---|---|---|---|
 //! | a client is killed or paused | kept | kept | kept |
 //! | the connection breaks, the server restarts or crashes | kept | kept | kept |
 //! | a synchronous standby is promoted | kept | kept | kept |
-//! | a lagging standby is promoted; recovery to a point in time; a dump restored into another server | kept by the clock | kept: for the longest ttl nothing is granted | kept |
+//! | a lagging standby is promoted; recovery to a point in time | kept by the clock | kept by keep-out | kept |
+//! | a dump is restored into another server | kept by the clock | kept by keep-out | kept |
 //! | the disk is restored from a snapshot without a recovery | kept by the clock | only the fence protects | kept |
 //! | two primaries at once | by each one's clock | only the fence protects | kept |
 //! | `synchronous_commit = off` for the role or the server | kept: each grant turns it on for itself | kept | kept |

@@ -45,14 +45,16 @@
 //! that are left out.
 //!
 //! # What it promises
-//! | promise | rests on |
-//! |---|---|
-//! | Tokens rise, and no token is granted twice | No clock while no member is lost. Across a loss: the keep-out is longer than any ttl as the holders measure it. If no majority is in: the clock of the client that takes the member in is ahead of every token |
-//! | A lease ends for its holder before another holder gets the name | Each member's clock gains no more than the margin on the holder's within one ttl |
-//! | Once a higher token was granted, the older holder's renewals are refused | No clock while no member is lost. Across a loss: the keep-out |
-//! | A holder that asks again gets the token that it already has | The same store asks, or its watchdog |
-//! | What is granted, half granted or on its way runs out at most one ttl after the last member heard of it | nothing |
-//! | Grants, renewals and releases go on | A majority is in |
+//! - Tokens rise, and no token is granted twice. This needs no clock while no member is lost. Across a loss, the
+//!   keep-out has to be longer than any ttl as the holders measure it; if no majority is in, the clock of the client
+//!   that takes the member in has to be ahead of every token.
+//! - A lease ends for its holder before another holder gets the name, if each member's clock gains no more than the
+//!   margin on the holder's within one ttl.
+//! - Once a higher token was granted, the older holder's renewals are refused. This needs no clock while no member is
+//!   lost, and the keep-out across a loss.
+//! - A holder that asks again gets the token that it already has, if the same store asks, or its watchdog.
+//! - What is granted, half granted or on its way runs out at most one ttl after the last member heard of it.
+//! - Grants, renewals and releases go on while a majority is in.
 //!
 //! No disk and no replica is trusted: a member that was restarted or promoted is *out* for the longest ttl, and then
 //! comes in without its leases and above all tokens.

@@ -23,8 +23,8 @@ const MOST_OWED: usize = 1_024;
 /// It is made without I/O: the first request connects.
 pub struct Quorum {
     pub(super) members: Members,
-    /// For each member. Of these connections alone: a task that waits here may be on a runtime that is blocked, and must
-    /// not keep the watchdog from the same work.
+    /// For each member. Of these connections alone: a task that waits here may be on a runtime that is blocked, and
+    /// must not keep the watchdog from the same work.
     pub(super) care: Arc<[Care]>,
     pub(super) shared: Arc<Shared>,
 }

@@ -18,11 +18,11 @@
 //! `zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/CHROOT][?PARAMETERS]`; special characters are written as
 //! `%XX`. The chroot must exist. With a user, only that user can use the nodes (the scheme `digest`). The parameters:
 //!
-//! | parameter | meaning |
-//! |---|---|
-//! | `prefix` | the node that has the names (default: `leasehold`); leases under different prefixes are unrelated |
-//! | `session` | the time-out that the client asks for, for the session in which leases live (default: `40s`) |
-//! | `token_memory` | how long a name's nodes stay after the name was freed (default: `3600s`). A name takes three nodes while it is held, and two for that long afterwards. Then only the highest token of all such names in a folder is kept, and the tokens of new names there are above it |
+//! - `prefix`: the node that has the names (default: `leasehold`); leases under different prefixes are unrelated.
+//! - `session`: the time-out that the client asks for, for the session in which leases live (default: `40s`).
+//! - `token_memory`: how long a name's nodes stay after the name was freed (default: `3600s`). A name takes three nodes
+//!   while it is held, and two for that long afterwards. Then only the highest token of all such names in a folder is
+//!   kept, and the tokens of new names there are above it.
 //!
 //! TLS is not supported. Keep the servers on a private network, or put a TLS tunnel on each machine and name its local
 //! port in the URL.
@@ -40,26 +40,35 @@
 //!
 //! Two settings of the servers matter:
 //!
-//! | setting | value |
-//! |---|---|
-//! | `maxClientCnxns` | at least twice the number of clients on one machine, where each running `leasehold` counts as a client. The server counts by address, and while other servers are down all of these connections can lead to one server. With the default of 60, the 31st client of a machine can be `Unavailable` |
-//! | `minSessionTimeout` | at least two ticks, as by default. With less, the leader can end a session while a lease that was confirmed in it has time left, and the holder hears of it only at its next renewal |
+//! - `maxClientCnxns`: at least twice the number of clients on one machine, where each running `leasehold` counts as a
+//!   client. The server counts by address, and while other servers are down all of these connections can lead to one
+//!   server. With the default of 60, the 31st client of a machine can be `Unavailable`.
+//! - `minSessionTimeout`: at least two ticks, as by default. With less, the leader can end a session while a lease that
+//!   was confirmed in it has time left, and the holder hears of it only at its next renewal.
 //!
 //! # What differs from the other stores
 //!
-//! | | in this store | consequence |
-//! |---|---|---|
-//! | a lease | is a node with a ttl of its own, measured by the clock of the leader that wrote it; it is not a session | every ttl works with every `tickTime`, and one lease can end while others of its client go on |
-//! | a session | only removes the nodes that a dead process left behind, those of leases whose ttl is at most three quarters of the session's time-out | a killed process frees a name after its ttl, as with every store |
-//! | a grant | is a write of a quorum to its disks | use it where an ensemble exists, not for 10,000 grants a second |
-//! | a change of leaders | the new leader's clock cannot be compared with the stamps of the old one: a name whose holder *died* is granted after one more ttl; leases that are renewed are not affected | choose short ttls if that matters |
-//! | alive in the queue | is a client whose session (9 s) has not expired, not one that claimed lately | a client that was cut off for nine seconds stands at the end again |
-//! | `WaitOrder::Any` | wakes every waiting client at each release | with many waiting clients use `WaitOrder::Fair`, which wakes two, and costs the servers about 20 requests a grant, with 10, 100 and 1,000 waiting clients. Beside that, each waiting client checks the name every few seconds: about one request a second for each |
-//! | an operator's removal of a last token (`t-`) | makes the next grant remove the whole name and make it anew | clients that waited for the name join its queue again |
-//! | a restored snapshot | does not know later grants: their holders are told at their next renewal, and a name can be granted before that | only the fence protects until then |
-//! | the clock of the servers | shows in tokens and in `since`; clocks of two leaders may differ by any amount, and shorten no lease | run a time daemon, for the tokens' sake should the data be lost |
-//! | `close` | ends the session, and with it what it still holds | drop or release the leases first |
-//! | an operator's `deleteall` of a name | is an eviction, found at the next renewal | use `leasehold evict` |
+//! - A lease is a node with a ttl of its own, measured by the clock of the leader that wrote it; it is not a session.
+//!   So every ttl works with every `tickTime`, and one lease can end while others of its client go on.
+//! - A session only removes the nodes that a dead process left behind, those of leases whose ttl is at most three
+//!   quarters of the session's time-out. So a killed process frees a name after its ttl, as with every store.
+//! - A grant is a write of a quorum to its disks. Use it where an ensemble exists, not for 10,000 grants a second.
+//! - After a change of leaders, the new leader's clock cannot be compared with the stamps of the old one: a name whose
+//!   holder *died* is granted after one more ttl. Leases that are renewed are not affected. Choose short ttls if that
+//!   matters.
+//! - Alive in the queue is a client whose session (9 s) has not expired, not one that claimed lately. A client that was
+//!   cut off for nine seconds stands at the end again.
+//! - `WaitOrder::Any` wakes every waiting client at each release. With many waiting clients use `WaitOrder::Fair`,
+//!   which wakes two, and costs the servers about 20 requests a grant, with 10, 100 and 1,000 waiting clients. Each
+//!   waiting client also checks the name every few seconds: about one request a second for each.
+//! - After an operator removed a last token (`t-`), the next grant removes the whole name and makes it anew, and
+//!   clients that waited for the name join its queue again.
+//! - A restored snapshot does not know later grants: their holders are told at their next renewal, and a name can be
+//!   granted before that. Only the fence protects until then.
+//! - The clock of the servers shows in tokens and in `since`; clocks of two leaders may differ by any amount, and
+//!   shorten no lease. Run a time daemon, for the tokens' sake should the data be lost.
+//! - `close` ends the session, and with it what it still holds: drop or release the leases first.
+//! - An operator's `deleteall` of a name is an eviction, found at the next renewal: use `leasehold evict`.
 //!
 //! # What it promises in each fault
 //! *Kept by the leader's clock* means: the last tokens are lost or stale, and tokens rise under the assumption that
@@ -72,7 +81,7 @@
 //! | the majority is lost | kept | kept: nothing is granted | kept |
 //! | all data is lost, or restored from a snapshot | kept by the leader's clock | only the fence protects | kept |
 //! | the leader's clock steps forward while it leads | kept | only the fence protects | kept |
-//! | the leader's clock steps back while it leads | kept | kept | a holder that died leaves its name taken for longer, by the step |
+//! | the leader's clock steps back while it leads | kept | kept | a dead holder's name stays taken for longer |
 //! | a server's disk is full | kept | kept: the server ends itself | kept |
 //!
 //! # What it leaves to others

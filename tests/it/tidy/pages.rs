@@ -11,6 +11,9 @@ const README_LINES: usize = 110;
 /// Words that the glossary of the code map explains.
 const GLOSSARY_WORDS: usize = 60;
 
+/// Columns of a line of comment in `src`.
+const COMMENT_COLUMNS: usize = 120;
+
 /// Words in the name of a test.
 const NAME_WORDS: usize = 15;
 
@@ -40,6 +43,19 @@ fn glossary(map: &str) -> Vec<String> {
 fn is_doc(line: &str) -> bool {
     let line = line.trim_start();
     line.starts_with("///") || line.starts_with("//!")
+}
+
+#[test]
+fn lines_of_comments_are_not_too_wide() {
+    for Source { path, .. } in sources("src") {
+        let text = fs::read_to_string(&path).unwrap();
+        let comments = text
+            .lines()
+            .filter(|line| line.trim_start().starts_with("//"));
+        for line in comments {
+            assert!(line.chars().count() <= COMMENT_COLUMNS, "{path:?}: {line}");
+        }
+    }
 }
 
 #[test]
@@ -93,20 +109,20 @@ const PAGES: [&str; 26] = [
 
 /// Words that hide an actor, or that mean something else than what is meant, and the number of lines in which each is right.
 const WORN: [(&str, usize); 14] = [
-    ("whoever", 1),
+    ("whoever", 0),
     ("somebody", 0),
-    ("nobody", 4),
+    ("nobody", 2),
     ("anybody", 0),
-    ("beside", 38),
-    ("so far", 15),
-    ("so many", 16),
-    ("is gone", 23),
-    ("is over", 12),
+    ("beside", 5),
+    ("so far", 0),
+    ("so many", 1),
+    ("is gone", 2),
+    ("is over", 4),
     ("mend", 0),
     ("heed", 0),
     ("hasten", 0),
-    ("tell", 25),
-    ("tells", 31),
+    ("tell", 13),
+    ("tells", 20),
 ];
 
 #[test]
