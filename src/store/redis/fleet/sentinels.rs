@@ -74,8 +74,8 @@ impl Sentinels {
         chosen.is_some()
     }
 
-    /// Asks all Sentinels who the master is, and awaits those that answered last time: after the first answer only for a
-    /// moment.
+    /// Asks all Sentinels who the master is, and awaits those that answered last time: after the first answer only for
+    /// a moment.
     pub(super) async fn ask_all(
         &self,
         address_map: &AddressMap,
