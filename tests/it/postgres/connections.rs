@@ -6,7 +6,7 @@ use leasehold::store::Release;
 use leasehold::store::postgres::Postgres;
 use leasehold::{Client, ClientId};
 
-use super::{set_up, store};
+use super::{open, set_up, store};
 use crate::harness::asking::{asked, claim, granted, next_token, released};
 use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::times::{LIMIT, LONG};
@@ -77,6 +77,16 @@ async fn a_connection_that_the_server_ended_is_replaced() {
         .await;
     }
     assert_eq!(served().await, Release::Released);
+}
+
+/// As after an upgrade of the system under the server: each login is warned of another version of a collation.
+#[tokio::test]
+async fn a_warning_at_the_login_fails_no_request() {
+    let (database, _) = store().await;
+    let outdate = "UPDATE pg_database SET datcollversion = '0' WHERE datname = current_database()";
+    let administrator = database.connect().await;
+    administrator.batch_execute(outdate).await.expect("set");
+    granted(&*open(&database.url()), &claim("a", LONG)).await;
 }
 
 #[tokio::test]

@@ -4,10 +4,12 @@
 //! is tried as well when a host is slow, and each attempt begins with the server that answered last.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
@@ -206,7 +208,10 @@ impl Walk<'_> {
         config.target_session_attrs(attributes);
         let made = timeout(self.limit, config.connect(self.handshake.clone())).await;
         let made = made.map_err(|_| Unconnected::Late)?;
-        let (client, connection) = made.map_err(|error| Failure::unmade(&error))?;
+        let (client, mut connection) = made.map_err(|error| Failure::unmade(&error))?;
+        // What the server remarks at the login, on an outdated collation for example, is about no request.
+        let mut remark = || poll_fn(|context| connection.poll_message(context)).now_or_never();
+        while let Some(Some(Ok(_))) = remark() {}
         Ok(Opened {
             client,
             connection,
