@@ -28,6 +28,9 @@ const GIVEN_UP: usize = 2;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest of them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// At this many no further one is opened before one of them ends. While a standby is away each occupies one of the
+/// server's connections, of which it has 100 by default; one that the network has forgotten ends within a minute.
+const MOST_GIVEN_UP: usize = 16;
 
 /// One address of one host of the URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -47,7 +50,7 @@ pub(in super::super) struct Opened {
 
 /// The connections that were given up and whose end was not seen: on the server their last statement may still wait,
 /// for a standby or for a lock, so each of them counts against its connections. Further ones are opened at growing
-/// pauses, because a network that has forgotten a connection never reports its end.
+/// pauses, up to a bound, because a network that has forgotten a connection reports its end late.
 #[derive(Debug, Default)]
 pub(in super::super) struct GivenUp(Mutex<HashMap<Endpoint, Unended>>);
 
@@ -85,13 +88,15 @@ impl Drop for GivenUpOne {
 }
 
 impl Unended {
-    /// Returns whether a connection may be opened now. If there are too many, one may at the end of each pause.
+    /// Returns whether a connection may be opened now. If there are too many, one may at the end of each pause, up to
+    /// the bound.
     fn may_connect(&mut self, now: Instant) -> bool {
         if self.count < GIVEN_UP {
             self.next = None;
             return true;
         }
         let (is_due, pause) = match self.next {
+            _ if self.count >= MOST_GIVEN_UP => return false,
             None => (false, FIRST_PAUSE),
             Some((at, _)) if now < at => return false,
             Some((_, pause)) => (true, (pause * 2).min(LONGEST_PAUSE)),
@@ -236,6 +241,29 @@ mod tests {
             assert!(unended.may_connect(now), "{seconds} s");
         }
         unended.count = 1;
+        assert!(unended.may_connect(now));
+    }
+
+    #[test]
+    fn of_a_standby_that_is_away_for_long_few_connections_are_left() {
+        let mut unended = Unended::default();
+        let mut now = Instant::ZERO;
+        let mut opened_within = |unended: &mut Unended, seconds: u32| {
+            for _ in 0..seconds {
+                unended.count += usize::from(unended.may_connect(now));
+                now = now.after(Duration::from_secs(1));
+            }
+        };
+        opened_within(&mut unended, 36_000);
+        assert_eq!(unended.count, MOST_GIVEN_UP, "in ten hours");
+        unended.count -= 1;
+        opened_within(&mut unended, 60);
+        assert_eq!(
+            unended.count, MOST_GIVEN_UP,
+            "in the place of one that has ended"
+        );
+        // Once the standby is back the server ends them all.
+        unended.count = 0;
         assert!(unended.may_connect(now));
     }
 }
