@@ -73,8 +73,9 @@ impl Setup {
     /// it.
     ///
     /// # Errors
-    /// The errors of a store's requests. After an error nothing was changed. If it timed out the outcome is unknown:
-    /// run it again.
+    /// The errors of a store's requests; `Denied` also if the schema, or a table or function in it, belongs to another
+    /// role that is not a superuser. After an error nothing was changed. If it timed out the outcome is unknown: run it
+    /// again.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown: run it again.

@@ -1,11 +1,11 @@
-//! What another role has planted in the schemas of the search path is never run.
+//! What another role has planted, in the schemas of the search path or in our own, is never run.
 
-use leasehold::Name;
 use leasehold::store::postgres::{Postgres, Setup};
 use leasehold::store::{Eviction, Store, Topic};
+use leasehold::{Error, ErrorKind, Name};
 
-use super::set_up;
-use crate::harness::asking::{Asking, asked, claim, granted, held, released, renewed};
+use super::{open, set_up};
+use crate::harness::asking::{Asking, asked, chain, claim, granted, held, released, renewed};
 use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::times::{LIMIT, LONG};
 
@@ -171,4 +171,83 @@ async fn nothing_that_another_role_planted_is_run_by_init_or_by_any_request() {
         let row = client.query_one(old, &[]).await.expect("answered");
         assert_eq!(row.get::<_, i64>(0), 0, "{path}");
     }
+}
+
+/// What `init` answers as the administrator, in a database where a role has planted this. `EVE` stands for its name.
+async fn init_after(planted: &str) -> (Database, String, Result<(), Error>) {
+    let database = PostgresServer::database().await;
+    let eve = format!("eve_{}", database.name());
+    let administrator = database.connect().await;
+    let planted = format!("CREATE ROLE EVE LOGIN; {planted}").replace("EVE", &eve);
+    administrator
+        .batch_execute(&planted)
+        .await
+        .expect("planted");
+    let setup = Setup::new(&database.url()).expect("a URL in order");
+    let made = setup.run(LIMIT).await;
+    (database, eve, made)
+}
+
+#[tokio::test]
+async fn init_runs_nothing_of_another_role_in_its_schema() {
+    let trigger = "
+        SET ROLE EVE;
+        CREATE TABLE leasehold.lineage (
+            one int PRIMARY KEY, origin text, max_ttl_ms bigint, quiet_until timestamptz DEFAULT '-infinity');
+        CREATE FUNCTION leasehold.boom() RETURNS trigger LANGUAGE plpgsql
+            AS $$ BEGIN RAISE EXCEPTION 'planted code was run'; END $$;
+        CREATE TRIGGER boom BEFORE INSERT ON leasehold.lineage FOR EACH ROW EXECUTE FUNCTION leasehold.boom()";
+    let function = "
+        SET ROLE EVE;
+        CREATE FUNCTION leasehold.micros_1(moment timestamptz) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'";
+    let (of_eve, for_eve) = (
+        "CREATE SCHEMA leasehold AUTHORIZATION EVE;",
+        "CREATE SCHEMA leasehold; GRANT CREATE, USAGE ON SCHEMA leasehold TO EVE;",
+    );
+    for planted in [
+        of_eve.into(),
+        format!("{of_eve} {trigger}"),
+        format!("{for_eve} {trigger}"),
+        format!("{for_eve} {function}"),
+    ] {
+        let (_database, eve, made) = init_after(&planted).await;
+        let error = made.expect_err(&planted);
+        assert_eq!(error.kind(), ErrorKind::Denied, "{}", chain(&error));
+        assert!(chain(&error).contains(&eve), "{}", chain(&error));
+    }
+}
+
+#[tokio::test]
+async fn init_as_the_owner_sets_up_a_schema_that_an_administrator_made() {
+    let (database, eve, made) = init_after("CREATE SCHEMA leasehold AUTHORIZATION EVE").await;
+    made.expect_err("it belongs to another role");
+    let url = database.url_as(&eve);
+    for _ in 0..2 {
+        set_up(&url).await;
+    }
+    granted(&*open(&url), &claim("a", LONG)).await;
+    // Of a superuser it takes what could be taken anyway.
+    let owned = "ALTER SCHEMA leasehold OWNER TO postgres; GRANT ALL ON SCHEMA leasehold TO EVE";
+    let owned = owned.replace("EVE", &eve);
+    database
+        .connect()
+        .await
+        .batch_execute(&owned)
+        .await
+        .expect("given away");
+    set_up(&url).await;
+}
+
+#[tokio::test]
+async fn the_owner_of_a_database_sets_its_public_schema_up() {
+    let (database, eve, made) = init_after("").await;
+    made.expect("made");
+    let owned = format!("ALTER DATABASE {} OWNER TO {eve}", database.name());
+    database
+        .connect()
+        .await
+        .batch_execute(&owned)
+        .await
+        .expect("given away");
+    set_up(&format!("{}&schema=public", database.url_as(&eve))).await;
 }

@@ -927,6 +927,33 @@ AS $$
   ) f
 $$;
 
+-- The statements after this one run code of what was here before: a trigger of the table, a function that is replaced
+-- and keeps its owner. Another role's would run with the permissions of this one.
+DO $init$
+DECLARE
+  v_stranger name;
+BEGIN
+  SELECT r.rolname
+  INTO v_stranger
+  FROM pg_namespace n
+  JOIN pg_database d ON d.datname = current_database()
+  LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname IN ('lease', 'queue', 'lineage')
+  LEFT JOIN pg_proc p ON p.pronamespace = n.oid AND right(p.proname, 2) = '_1'
+  JOIN pg_roles r ON r.oid IN (
+    -- The schema `public` belongs to a role that stands for the owner of the database.
+    CASE pg_get_userbyid(n.nspowner) WHEN 'pg_database_owner' THEN d.datdba ELSE n.nspowner END,
+    c.relowner,
+    p.proowner
+  )
+  WHERE n.nspname = {schema_text} AND r.rolname <> current_user AND NOT r.rolsuper
+  LIMIT 1;
+  IF FOUND THEN
+    RAISE insufficient_privilege USING MESSAGE =
+      format('the schema, or what leasehold has in it, belongs to another role: run init as role %I', v_stranger);
+  END IF;
+END
+$init$;
+
 INSERT INTO {schema}.lineage (one, max_ttl_ms)
 VALUES (1, {max_ttl_ms})
 ON CONFLICT (one) DO UPDATE
