@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use super::request::LeaseRequest;
+use super::request::{LeaseRequest, check_hold};
 use crate::error::Error;
 use crate::lease::{Lease, ReleaseOutcome};
 use crate::store::HeldState;
@@ -48,7 +48,8 @@ impl LeaseRequest {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`acquire`](Self::acquire); `Invalid` for a time before 1970.
+    /// The errors of [`acquire`](Self::acquire); `Invalid` for a time before 1970, and for a request for permits, for a
+    /// share or for the name alone: one client runs a fire.
     ///
     /// # Cancel safety
     /// The same as for [`acquire`](Self::acquire).
@@ -58,6 +59,12 @@ impl LeaseRequest {
                 "acquire refused: the time of a schedule is before 1970; expected a later one",
             )
         })?;
+        if self.access.is_some() {
+            return Err(Error::invalid(
+                "acquire refused: a job that runs once has one holder; expected no permits, shared or exclusive",
+            ));
+        }
+        check_hold(self.limits, self.hold_at_least)?;
         self.name = format!("{}@{}", self.name, since.as_secs());
         let remembered = match std::mem::take(&mut self.hold_at_least) {
             Duration::ZERO => REMEMBERED,

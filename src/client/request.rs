@@ -50,7 +50,7 @@ pub struct LeaseRequest {
     pub(super) floor: Option<Token>,
     pub(super) limits: Limits,
     pub(super) hold_at_least: Duration,
-    access: Option<Access>,
+    pub(super) access: Option<Access>,
     pub(super) outage: OutagePolicy,
     pub(super) order: WaitOrder,
     pub(super) looks: Looks,
@@ -326,7 +326,7 @@ pub(super) async fn under<T>(
 }
 
 /// Checks the limits of the hold.
-fn check_hold(limits: Limits, least: Duration) -> Result<(), Error> {
+pub(super) fn check_hold(limits: Limits, least: Duration) -> Result<(), Error> {
     for limit in [limits.max_hold, limits.progress_within] {
         if limit.is_some_and(|limit| limit.is_zero()) {
             return Err(Error::invalid(

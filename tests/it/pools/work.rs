@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use leasehold::store::memory::Memory;
-use leasehold::store::{Eviction, Store as _};
+use leasehold::store::{Eviction, MAX_KEEP, Store as _};
 use leasehold::{Client, ErrorKind, Fire, Lease, Name, blocking};
 
 use super::client_of;
@@ -124,6 +124,24 @@ async fn a_fire_that_failed_is_run_by_another_machine() {
     let fire = soon(waiting).await.unwrap().unwrap();
     fire.expect("it was not done").done().await;
     assert!(fire_of(&one).await.is_none());
+}
+
+#[tokio::test]
+async fn a_fire_is_refused_to_several_holders_and_for_too_long_a_keep() {
+    let client = client_of(&Memory::new()).await;
+    let plain = || client.request("report");
+    for (request, why) in [
+        (plain().permits(3), "permits"),
+        (plain().shared(), "shared"),
+        (plain().exclusive(), "exclusive"),
+        (plain().hold_at_least(MAX_KEEP * 2), "hold_at_least"),
+    ] {
+        let error = request.once(two_o_clock()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    let longest = plain().hold_at_least(MAX_KEEP).once(two_o_clock());
+    assert!(longest.await.unwrap().is_some());
 }
 
 #[test]
