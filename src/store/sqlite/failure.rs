@@ -27,6 +27,9 @@ pub(in crate::store) enum Failure {
     Full,
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
+    /// The file cannot be opened, and never was.
+    #[error(transparent)]
+    Unopened(rusqlite::Error),
     #[error("cannot {what}")]
     Io {
         what: &'static str,
@@ -79,8 +82,23 @@ impl Failure {
     pub(super) fn is_busy(&self) -> bool {
         matches!(
             self.code(),
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+            // The last one ends many attempts to begin to read.
+            Some(
+                ErrorCode::DatabaseBusy
+                    | ErrorCode::DatabaseLocked
+                    | ErrorCode::FileLockingProtocolFailed
+            )
         )
+    }
+
+    /// The same failure of a file that was never open: only then a refusal to open it says that it cannot be.
+    pub(super) fn at_first(self) -> Self {
+        match self {
+            Self::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
+                Self::Unopened(error)
+            }
+            failure => failure,
+        }
     }
 
     /// Returns whether the disk is full.
@@ -104,7 +122,9 @@ impl Failure {
             Self::Io { what, source } => {
                 Error::new(kind, text(&format!("cannot {what}"))).with_source(source)
             }
-            Self::Sqlite(source) => Error::new(kind, text(explain(&source))).with_source(source),
+            Self::Sqlite(source) | Self::Unopened(source) => {
+                Error::new(kind, text(explain(&source))).with_source(source)
+            }
             other => Error::new(kind, text(&other.to_string())),
         }
     }
@@ -130,6 +150,8 @@ impl Failing for Failure {
             _ if self.is_full() => ErrorKind::Unavailable,
             Self::Sqlite(_) => match self.code() {
                 Some(ErrorCode::PermissionDenied) => ErrorKind::Denied,
+                // The process may have as many files open as it may.
+                Some(ErrorCode::CannotOpen) => ErrorKind::Unavailable,
                 Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => ErrorKind::Unavailable,
                 _ => ErrorKind::Misconfigured,
             },
@@ -167,9 +189,11 @@ fn explain(error: &rusqlite::Error) -> &'static str {
         return "the disk is full: the log's index beside the file cannot grow";
     }
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            "another process keeps the file busy"
-        }
+        Some(
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::FileLockingProtocolFailed,
+        ) => "another process keeps the file busy",
         Some(ErrorCode::DiskFull) => "the disk is full",
         Some(ErrorCode::NotADatabase) => {
             "expected a leasehold file, but this is not an SQLite file"
@@ -184,16 +208,30 @@ fn explain(error: &rusqlite::Error) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use rusqlite::ffi::SQLITE_FULL;
+    use rusqlite::ffi::{SQLITE_CANTOPEN, SQLITE_FULL, SQLITE_PROTOCOL};
 
     use super::*;
+
+    fn refused(code: i32) -> Failure {
+        let error = rusqlite::ffi::Error::new(code);
+        Failure::Sqlite(rusqlite::Error::SqliteFailure(error, None))
+    }
+
+    #[test]
+    fn a_crowd_of_processes_or_of_open_files_is_waited_out() {
+        assert_eq!(refused(SQLITE_PROTOCOL).kind(), ErrorKind::TimedOut);
+        assert!(refused(SQLITE_PROTOCOL).is_busy(), "so it is tried again");
+        assert_eq!(refused(SQLITE_CANTOPEN).kind(), ErrorKind::Unavailable);
+        let first = refused(SQLITE_CANTOPEN).at_first();
+        assert_eq!(first.kind(), ErrorKind::Misconfigured);
+        let error = first.into_error("open", "leases").to_string();
+        assert!(error.contains("cannot be opened"), "{error}");
+    }
 
     #[test]
     fn a_full_disk_is_said_whichever_code_tells_of_it() {
         for code in [SQLITE_IOERR_SHMSIZE, SQLITE_FULL] {
-            let error = rusqlite::ffi::Error::new(code);
-            let failure = Failure::Sqlite(rusqlite::Error::SqliteFailure(error, None));
-            let error = failure.into_error("acquire", "leases");
+            let error = refused(code).into_error("acquire", "leases");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             assert!(error.to_string().contains("the disk is full"), "{error}");
         }

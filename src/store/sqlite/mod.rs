@@ -137,7 +137,7 @@ impl Sqlite {
             Self::start(path, Boot::read()?, prepare).await
         };
         let opened: Result<Self, Failure> = opened.await;
-        opened.map_err(|failure| failure.into_error("open", path.display()))
+        opened.map_err(|failure| failure.at_first().into_error("open", path.display()))
     }
 
     async fn start(
