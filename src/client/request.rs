@@ -118,7 +118,8 @@ impl LeaseRequest {
     /// A name is not kept if the lease was lost before, by an eviction for example, or if the process was killed: then
     /// it is free after its ttl. A store that forgets its leases (a flush, a failover) forgets kept names too; with
     /// `max_ttl` it grants nothing for that time after a failover, which covers leases, but not the rest of a longer
-    /// keep.
+    /// keep. In SQLite the time stands still while the machine is suspended, and a name that was kept before a reboot
+    /// is kept again for all that was left at its release.
     pub fn hold_at_least(mut self, least: Duration) -> Self {
         self.hold_at_least = least;
         self

@@ -12,7 +12,8 @@
 //!    namespaces and boot ids.
 //! 2. Leases are timed by `CLOCK_MONOTONIC`, which stops while the machine is suspended: every rival is suspended too.
 //! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl. So after
-//!    a reboot names are free one ttl after the file was first opened, and a lease that is held is never taken.
+//!    a reboot names are free one ttl after the file was first opened, and a lease that is held is never taken. A name
+//!    that is kept after its release (`hold_at_least`) counts in the same way: for all that was left at its release.
 //! 4. Killing a process at any moment does not damage the file, and a power cut loses at most the last grants. Tokens
 //!    still rise, even on a machine whose clock then starts in 1970 again: for that, one grant in ten seconds is synced
 //!    to the disk.
