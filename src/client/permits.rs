@@ -84,6 +84,8 @@ impl<'a> Taker<'a> {
                 taken => return taken,
             };
             (self.door, self.permit) = (None, None);
+            // They are not polled before the next grant of the door, and would keep this client's other tasks from it.
+            self.looks.clear();
             let again_at = clock
                 .now()
                 .after(AFTER_FAILURE.mul_f64(0.5 + fastrand::f64() / 2.0));

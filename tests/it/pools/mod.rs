@@ -11,7 +11,7 @@ use leasehold::store::memory::Memory;
 use leasehold::store::{self, Store};
 use leasehold::{Attempt, Client, ErrorKind, Lease, LeaseRequest, Name, OutagePolicy};
 
-use crate::harness::faulty_store::{Call, Fault, FaultyStore};
+use crate::harness::faulty_store::{Call, DOWN, Fault, FaultyStore};
 use crate::harness::leases::{client, client_at, until_free};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LONG, PATIENCE};
@@ -151,6 +151,34 @@ async fn a_dead_waiter_frees_the_door_and_the_next_is_served() {
     drop(tokio::time::timeout(Duration::from_millis(100), dying).await);
     permit.release().await;
     drop(soon(first.permits("gpu", 1).acquire()).await.unwrap());
+}
+
+/// Its claim behind the door fails, and then its caller does not poll it: its looks are in no other task's way.
+#[tokio::test]
+async fn a_taker_that_pauses_after_a_failure_is_in_no_other_tasks_way() {
+    let store = FaultyStore::new();
+    let (holder, client) = (client_of(&store).await, client_of(&store).await);
+    let request = |client: &Client| {
+        let request = client.permits("gpu", 2);
+        request.on_outage(OutagePolicy::WaitOut).acquire()
+    };
+    let one = request(&holder).await.unwrap();
+    let other = request(&holder).await.unwrap();
+    let mut first = Box::pin(request(&client));
+    let waits = tokio::time::timeout(Duration::from_millis(100), &mut first).await;
+    waits.expect_err("both are taken");
+    store.faults.plan(Call::Acquire, DOWN, 1);
+    one.release().await;
+    tokio::select! {
+        taken = &mut first => panic!("{taken:?}"),
+        () = until_so("its claim to fail", async || store.faults.met() > 0) => {}
+    }
+    until_free(&store, "gpu").await;
+    let _one = soon(request(&holder)).await.unwrap();
+    let second = tokio::spawn(request(&client));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    other.release().await;
+    drop(soon(second).await.unwrap().unwrap());
 }
 
 #[tokio::test]
