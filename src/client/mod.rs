@@ -233,9 +233,11 @@ impl Client {
     ///
     /// A share keeps writers out, as long as it is held. Storage cannot compare its token with a writer's. Where a
     /// writer that was paused and wakes late would do harm, although only readers came after it, ask for
-    /// [`shared_fenced`](LeaseRequest::shared_fenced) and raise the fence before the first read: the pass of such a
-    /// share has a token that is above that of every earlier writer, and below that of every later one. It is
-    /// slower: each reader first acquires the name itself for a moment.
+    /// [`shared_fenced`](LeaseRequest::shared_fenced) and raise the fence once, before the first read: the pass of such
+    /// a share has a token that is above that of every earlier writer, and below that of every later one. If the raise
+    /// is refused as `Stale` while [`check`](Lease::check) succeeds, a later reader has raised the fence, which then
+    /// refuses every earlier writer already: read on. Such a share is slower: each reader first acquires the name
+    /// itself for a moment.
     ///
     /// Release a share before you ask for the name alone: a request that waits while its caller has a share waits for
     /// ever.

@@ -145,7 +145,9 @@ impl LeaseRequest {
         self
     }
 
-    /// Asks for a share of the name whose [`pass`](Lease::pass) a fence can compare. See [`Client::shared`].
+    /// Asks for a share of the name whose [`pass`](Lease::pass) a fence can compare. Raise the fence once, before the
+    /// first read, and read without the guard from then on: a later reader's raise makes this pass `Stale` although the
+    /// share is held. See [`Client::shared`].
     pub fn shared_fenced(mut self) -> Self {
         self.access = Some(Access::SharedFenced);
         self

@@ -7,6 +7,7 @@ mod work;
 
 use std::time::Duration;
 
+use leasehold::fence::rusqlite::Fence;
 use leasehold::store::memory::Memory;
 use leasehold::store::{self, Store};
 use leasehold::{Attempt, Client, ErrorKind, Lease, LeaseRequest, Name, OutagePolicy};
@@ -276,6 +277,32 @@ async fn a_fenced_reader_leaves_the_door_to_the_next() {
     assert_ne!(one.name(), other.name());
     until_free(&store, "config").await;
     assert!(try_take(client.exclusive("config")).await.is_none());
+}
+
+/// The later reader has the greater token, so the earlier one is refused if it raises after it. No earlier writer can
+/// write from then on, so it reads all the same.
+#[tokio::test]
+async fn a_fenced_reader_refused_for_a_later_one_is_as_safe_from_late_writers() {
+    let client = client_of(&Memory::new()).await;
+    for (name, order) in [("in-turn", [0, 1]), ("overtaken", [1, 0])] {
+        let mut database = rusqlite::Connection::open_in_memory().unwrap();
+        let fence = Fence::new(name).unwrap();
+        fence.create_table(&database).unwrap();
+        let writer = client.exclusive(name).acquire().await.unwrap();
+        let late = writer.pass().unwrap();
+        writer.release().await;
+        let fenced = || client.request(name).shared_fenced().acquire();
+        let readers = [fenced().await.unwrap(), fenced().await.unwrap()];
+        for reader in order {
+            let raised = fence.begin(&mut database, &readers[reader]);
+            let refused = raised.map(|raised| raised.commit().unwrap()).err();
+            let refused = refused.map(|error| error.kind());
+            assert_eq!(refused, (reader < order[0]).then_some(ErrorKind::Stale));
+            readers[reader].check().unwrap();
+        }
+        let refused = fence.begin(&mut database, &late).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Stale);
+    }
 }
 
 /// The server forgets both leases while the writer waits for the reader. It keeps out, so neither is told for a while.
