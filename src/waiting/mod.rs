@@ -30,6 +30,16 @@ pub(crate) use self::place::{Look, Place};
 pub(crate) use self::waiters::Found;
 
 /// The behaviour of a waiting request while the store cannot be reached.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), leasehold::Error> {
+/// # use leasehold::{Client, OutagePolicy, store::memory::Memory};
+/// # let client = Client::builder().store(Memory::new()).build().await?;
+/// let lease = client.request("nightly").on_outage(OutagePolicy::WaitOut).acquire().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutagePolicy {
