@@ -9,7 +9,6 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
-use crate::error::ErrorKind;
 use crate::store::backend::Failing;
 
 /// Time after which the next attempt is begun as well.
@@ -36,8 +35,7 @@ pub(in crate::store) async fn first_of<T, F>(
 
 /// Returns whether another attempt may succeed later.
 pub(in crate::store) fn is_transient(failure: &impl Failing) -> bool {
-    let kind = failure.kind();
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
+    failure.kind().is_transient()
 }
 
 /// Returns the first failure of this sort, or else the last one.
