@@ -1,16 +1,20 @@
 //! Sessions: what ends with them, and whose thread keeps them alive.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::store::{Outcome, Purpose, Queued};
-use leasehold::{OutagePolicy, ReleaseOutcome, WaitOrder};
+use leasehold::{ErrorKind, OutagePolicy, ReleaseOutcome, WaitOrder};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 use super::{node_of_a, open, take};
 use crate::harness::asking::{claim, granted, held, released, renewed};
 use crate::harness::leases::client_at;
 use crate::harness::times::{LIMIT, LONG};
-use crate::harness::wait::{at, now, until};
+use crate::harness::wait::{at, now, until, until_so};
 use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
 
 /// The watchdog's thread dies without a word: what it renewed is gone after its session, and the store serves on.
@@ -162,4 +166,67 @@ fn a_store_serves_one_runtime_after_another() {
     let lease = claim("a", LONG);
     let token = runtime().block_on(granted(&*store, &lease));
     assert_eq!(runtime().block_on(granted(&*store, &lease)), token);
+}
+
+/// The session that the server of the next test grants.
+const SESSION: i64 = 7;
+
+async fn read_frame(client: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; client.read_u32().await? as usize];
+    client.read_exact(&mut frame).await?;
+    Ok(frame)
+}
+
+/// Serves a client as a server without nodes, whose last write has this number. Notes the session that is asked for.
+async fn serve(mut client: TcpStream, zxid: i64, sessions: &Mutex<Vec<i64>>) -> io::Result<()> {
+    let hello = read_frame(&mut client).await?;
+    let session = hello[16..24].try_into().expect("eight bytes");
+    sessions.lock().unwrap().push(i64::from_be_bytes(session));
+    client.write_u32(37).await?;
+    client.write_all(&[0; 4]).await?;
+    client.write_i32(9_000).await?;
+    client.write_i64(SESSION).await?;
+    client.write_i32(16).await?;
+    client.write_all(&[0; 17]).await?;
+    loop {
+        let request = read_frame(&mut client).await?;
+        client.write_u32(16).await?;
+        client.write_all(&request[..4]).await?;
+        client.write_i64(zxid).await?;
+        // A ping and a sync succeed. For all else there is no node.
+        let succeeds = matches!(request[7], 9 | 11);
+        client.write_i32(if succeeds { 0 } else { -101 }).await?;
+    }
+}
+
+/// As a leader that is cut off, until it notices: it answers, and does not know what was written since.
+#[tokio::test]
+async fn a_server_that_is_behind_what_a_session_has_seen_shows_no_name_as_free() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await;
+    let listener = listener.expect("loopback has a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    let (sessions, cut) = (Arc::<Mutex<_>>::default(), Arc::new(Notify::new()));
+    let (asked_for, cut_off) = (sessions.clone(), cut.clone());
+    tokio::spawn(async move {
+        for zxid in [100, 50, 200] {
+            let (client, _) = listener.accept().await.expect("a client");
+            tokio::select! {
+                _ = serve(client, zxid, &asked_for) => {}
+                () = cut_off.notified() => {}
+            }
+        }
+    });
+    let store = open(&format!("zookeeper://127.0.0.1:{port}"));
+    let name = claim("a", LONG).name.clone();
+    let look = || store.inspect(&name, LIMIT);
+    assert!(look().await.expect("answered").is_none());
+    cut.notify_one();
+    until_so("the next server", async || {
+        sessions.lock().unwrap().len() == 2
+    })
+    .await;
+    let error = look().await.expect_err("it is behind");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    until("a new session", async || look().await.ok()).await;
+    assert_eq!(*sessions.lock().unwrap(), [0, SESSION, 0]);
 }

@@ -58,7 +58,7 @@ pub(super) struct NodeWatch {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     Lost,
-    /// The servers no longer know the session.
+    /// The servers no longer know the session, or this one does not know all that the session has seen.
     Expired,
     /// The servers refuse the login.
     LockedOut,
@@ -98,7 +98,8 @@ impl ServerConnection {
         let hello = Frame::hello(timeout_ms, resumed).finished();
         stream.write_all(&hello).await?;
         let mut inbox = Vec::new();
-        let granted = read_granted(&mut stream, &mut inbox).await?;
+        let mut granted = read_granted(&mut stream, &mut inbox).await?;
+        granted.seen = resumed.map_or(0, |resumed| resumed.seen);
         if granted.id == 0 {
             return Ok(None);
         }
@@ -239,6 +240,13 @@ impl ServerConnection {
         let answered = self.unanswered.pop_front();
         let answered = answered.filter(|(number, _)| *number == header.number);
         let (_, awaited) = answered.ok_or(End::Lost)?;
+        // A leader that is cut off answers its own clients until it notices: it shows names as free that are taken. A
+        // new session needs the majority; it is at least as late as all that was answered before. And servers that lost
+        // their data would be behind for ever.
+        if header.zxid > 0 && header.zxid < self.granted.seen {
+            return Err(End::Expired);
+        }
+        self.granted.seen = self.granted.seen.max(header.zxid);
         let failure = (header.error != 0).then(|| Failure::of(header.error));
         if let Some((reply, watch)) = awaited {
             let is_set = |watch: &NodeWatch| match failure {

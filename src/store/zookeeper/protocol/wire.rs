@@ -54,6 +54,8 @@ pub(in super::super) struct Granted {
     pub(in super::super) id: i64,
     timeout_ms: i32,
     password: Vec<u8>,
+    /// The highest number of a write that an answer under this session was later than.
+    pub(in super::super) seen: i64,
 }
 
 /// Result of a transaction: the stat of the node that each `Set` wrote, or the first step that failed by itself,
@@ -64,6 +66,8 @@ pub(in super::super) type Steps = Result<Vec<Option<Stat>>, (usize, i32)>;
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Header {
     pub(in super::super) number: i32,
+    /// The number of the last write that the server knew of.
+    pub(in super::super) zxid: i64,
     /// 0 if the request was carried out.
     pub(in super::super) error: i32,
 }
@@ -248,14 +252,17 @@ impl<'a> Reader<'a> {
             id,
             timeout_ms,
             password,
+            seen: 0,
         })
     }
 
     pub(in super::super) fn header(&mut self) -> Option<Header> {
-        let number = self.int()?;
-        let _zxid = self.long()?;
-        let error = self.int()?;
-        Some(Header { number, error })
+        let (number, zxid, error) = (self.int()?, self.long()?, self.int()?);
+        Some(Header {
+            number,
+            zxid,
+            error,
+        })
     }
 
     /// Reads the path of a node that has changed.
