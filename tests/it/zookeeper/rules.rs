@@ -427,3 +427,18 @@ async fn renewals_tell_the_leaders_time() {
     let passed = time().await - first;
     assert!(passed >= SHORT - Duration::from_millis(2), "{passed:?}");
 }
+
+/// The reader knows the clock as it was before the step back: it asks for the time before it shows a name as free.
+#[tokio::test]
+async fn a_client_that_knew_a_clock_ahead_shows_a_lease_after_its_step_back() {
+    const HOUR_MS: i64 = 3_600_000;
+    let server = ZookeeperServer::start_on_own_machine(Duration::from_secs(2)).await;
+    let (store, reader) = (open(&server.url("")), open(&server.url("")));
+    server.step_clock(HOUR_MS);
+    next_token(&*reader, "b").await;
+    server.step_clock(-HOUR_MS);
+    let lease = claim("a", LONG);
+    granted(&*store, &lease).await;
+    let found = reader.inspect(&lease.name, LIMIT).await.expect("answered");
+    assert_eq!(found.and_then(|held| held.by), Some(lease.holder));
+}
