@@ -14,8 +14,11 @@ const PREFIX: &str = "leasehold";
 /// The time-out of a session that is asked for; what an ensemble grants at most with the usual settings.
 const SESSION: Duration = Duration::from_secs(40);
 
-/// The time for which a name's last token is remembered after it was freed.
+/// The time for which a name's last token is remembered after it was freed, unless told otherwise.
 const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
+/// The least of it: to a server that lags behind for longer than this a name that was swept looks as if it was never
+/// granted. The servers leave one out that lags for ten seconds.
+const LEAST_MEMORY_S: u64 = 60;
 
 /// The servers' addresses, the login, and the settings that a URL can have.
 pub(super) struct Address {
@@ -25,7 +28,8 @@ pub(super) struct Address {
     chroot: String,
     prefix: String,
     session: Duration,
-    token_memory: Duration,
+    /// For how long a name's last token is remembered after it was freed.
+    pub(super) token_memory: Duration,
 }
 
 impl Address {
@@ -53,8 +57,8 @@ impl Address {
             login: login(&read)?,
             chroot: chroot(&read.path)?,
             prefix: prefix.into(),
-            session: time(&read, "session")?.unwrap_or(SESSION),
-            token_memory: time(&read, "token_memory")?.unwrap_or(TOKEN_MEMORY),
+            session: time(&read, "session", 1)?.unwrap_or(SESSION),
+            token_memory: time(&read, "token_memory", LEAST_MEMORY_S)?.unwrap_or(TOKEN_MEMORY),
         })
     }
 
@@ -78,11 +82,6 @@ impl Address {
 
     pub(super) const fn session(&self) -> Duration {
         self.session
-    }
-
-    /// Returns how long a name's last token is remembered after it was freed.
-    pub(super) const fn token_memory(&self) -> Duration {
-        self.token_memory
     }
 }
 
@@ -130,7 +129,7 @@ fn chroot(path: &str) -> Result<String, Reason> {
     }
 }
 
-fn time(read: &ServerUrl, what: &str) -> Result<Option<Duration>, Reason> {
+fn time(read: &ServerUrl, what: &str, least_s: u64) -> Result<Option<Duration>, Reason> {
     let Some(text) = read.parameter(what) else {
         return Ok(None);
     };
@@ -139,9 +138,9 @@ fn time(read: &ServerUrl, what: &str) -> Result<Option<Duration>, Reason> {
         (None, Some(seconds)) => seconds.parse().ok().map(Duration::from_secs),
         (None, None) => None,
     };
-    let sound = Duration::from_secs(1)..=Duration::from_secs(86_400);
+    let sound = Duration::from_secs(least_s)..=Duration::from_secs(86_400);
     let time = time.filter(|time| sound.contains(time));
-    let why = || format!("its {what} is no time from 1s to 86400s");
+    let why = || format!("its {what} is no time from {least_s}s to 86400s");
     Ok(Some(time.ok_or_else(why)?))
 }
 
@@ -194,6 +193,7 @@ mod tests {
             "zookeeper://a/..",
             "zookeeper://a?session=0s",
             "zookeeper://a?session=1h",
+            "zookeeper://a?token_memory=59s",
             "zookeeper://a?secret",
             "zookeeper://a#secret",
         ] {

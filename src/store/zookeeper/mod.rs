@@ -20,9 +20,9 @@
 //!
 //! - `prefix`: the node that has the names (default: `leasehold`); leases under different prefixes are unrelated.
 //! - `session`: the time-out that the client asks for, for the session in which leases live (default: `40s`).
-//! - `token_memory`: how long a name's nodes stay after the name was freed (default: `3600s`). A name takes three nodes
-//!   while it is held, and two for that long afterwards. Then only the highest token of all such names in a folder is
-//!   kept, and the tokens of new names there are above it.
+//! - `token_memory`: how long a name's nodes stay after the name was freed (default: `3600s`; at least `60s`). A name
+//!   takes three nodes while it is held, and two for that long afterwards. Then only the highest token of all such
+//!   names in a folder is kept, and the tokens of new names there are above it.
 //!
 //! TLS is not supported. Keep the servers on a private network, or put a TLS tunnel on each machine and name its local
 //! port in the URL.
@@ -167,12 +167,25 @@ impl Zookeeper {
     /// # Errors
     /// `Invalid` for a URL that cannot be used. The message contains no secrets.
     pub fn open(url: &str) -> Result<Self, Error> {
-        let address = Arc::new(Address::parse(url)?);
+        Ok(Self::at(Address::parse(url)?))
+    }
+
+    /// The same, for tests: a name is swept this long after it was freed. In a URL it is a minute at least.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn open_sweeping(url: &str, token_memory: Duration) -> Result<Self, Error> {
+        let mut address = Address::parse(url)?;
+        address.token_memory = token_memory;
+        Ok(Self::at(address))
+    }
+
+    fn at(address: Address) -> Self {
+        let address = Arc::new(address);
         let driver = Arc::<Driver>::default();
         let home = HomeRuntime::Thread(driver.clone());
         let gauge = counts().connection(Some(LaneUse::Notices));
         let waiting = KeptSession::new(address.clone(), home, Queued::PATIENCE, gauge);
-        Ok(Self {
+        Self {
             shared: Arc::new(Shared {
                 tree: Tree::new(address.chroot(), address.prefix()),
                 remembered: Mutex::default(),
@@ -185,7 +198,7 @@ impl Zookeeper {
                 address,
             }),
             role: Role::User,
-        })
+        }
     }
 }
 

@@ -110,7 +110,7 @@ impl SessionCall<'_> {
         let Some(last) = &reading.last else {
             return Ok(None);
         };
-        let (tree, memory) = (&self.shared.tree, self.shared.address.token_memory());
+        let (tree, memory) = (&self.shared.tree, self.shared.address.token_memory);
         let path = tree.token(name, last.token);
         if let Some(taken) = &reading.taken {
             let is_old = self.left(name, taken.stamp, taken.span + memory) == Left::Over;

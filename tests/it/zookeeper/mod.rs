@@ -23,6 +23,12 @@ pub(crate) fn open(url: &str) -> Arc<dyn Store> {
     Arc::new(Zookeeper::open(url).expect("a URL in order"))
 }
 
+/// The same, which sweeps names a second after they were freed.
+pub(crate) fn open_sweeping(url: &str) -> Arc<dyn Store> {
+    let store = Zookeeper::open_sweeping(url, Duration::from_secs(1));
+    Arc::new(store.expect("a URL in order"))
+}
+
 /// A store in an empty chroot of the server of this run.
 async fn store() -> Arc<dyn Store> {
     open(&ZookeeperServer::chroot().await)

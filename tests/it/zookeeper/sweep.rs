@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::Token;
 use leasehold::store::Store;
 
-use super::open;
+use super::{open, open_sweeping};
 use crate::harness::asking::{claim, granted, next_token, released};
 use crate::harness::times::LONG;
 use crate::harness::wait::{at, now, until};
@@ -20,7 +20,7 @@ fn folder(name: &str) -> u32 {
 #[tokio::test]
 async fn grants_remove_names_that_were_idle_for_longer_than_the_token_memory() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
-    let store = open(&server.url("?token_memory=1s"));
+    let store = open_sweeping(&server.url(""));
     for name in in_one_folder("old").take(16) {
         next_token(&*store, &name).await;
     }
@@ -63,7 +63,7 @@ pub(crate) async fn swept(server: &ZookeeperServer, store: &dyn Store, name: &st
 #[tokio::test]
 async fn tokens_that_were_ahead_of_the_clock_rise_through_a_sweep() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
-    let store = open(&server.url("?token_memory=1s"));
+    let store = open_sweeping(&server.url(""));
     let name = in_one_folder("old").next().expect("a name");
     let first = next_token(&*store, &name).await;
     let floor = Token::new(first.get() + 24 * 3_600_000_000).expect("a day ahead");
@@ -81,7 +81,7 @@ async fn tokens_rise_through_a_sweep_and_a_step_back_of_the_clock() {
     const HOURS_MS: i64 = 2 * 3_600_000;
     let server = ZookeeperServer::start_on_own_machine(Duration::from_secs(2)).await;
     server.step_clock(HOURS_MS);
-    let store = open(&server.url("?token_memory=1s"));
+    let store = open_sweeping(&server.url(""));
     let name = in_one_folder("old").next().expect("a name");
     let token = next_token(&*store, &name).await;
     swept(&server, &*store, &name).await;

@@ -11,7 +11,7 @@ use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now, until};
 use crate::harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
 use crate::zookeeper::sweep::{in_one_folder, swept};
-use crate::zookeeper::{open, take};
+use crate::zookeeper::{open, open_sweeping, take};
 
 /// The third one leads first, and is the one behind: the next leader's clock is ahead of it by half a minute or a minute.
 const AHEAD_MS: [Option<i64>; 3] = [Some(30_000), None, Some(-30_000)];
@@ -70,7 +70,7 @@ async fn tokens_rise_through_a_sweep_and_a_leader_whose_clock_is_behind() {
     let leader = ensemble.leader();
     let ahead = ensemble.servers[2].port();
     assert_eq!(leader.port(), ahead, "the one ahead leads");
-    let store = open(&ensemble.url("?token_memory=1s"));
+    let store = open_sweeping(&ensemble.url(""));
     let name = in_one_folder("old").next().expect("a name");
     let token = next_token(&*store, &name).await;
     swept(leader, &*store, &name).await;
