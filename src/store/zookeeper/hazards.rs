@@ -99,7 +99,7 @@ impl Zookeeper {
     }
 }
 
-/// A server's report about itself; `None` if it does not answer.
+/// A server's report about itself; empty if it does not answer.
 async fn ask(server: &str) -> String {
     let asked = async {
         let mut connection = TcpStream::connect(server).await?;
