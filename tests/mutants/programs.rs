@@ -29,13 +29,16 @@ pub(crate) enum Ended {
 }
 
 impl Programs {
-    /// Builds with the features of the tree's own tests, so that the dependencies are compiled already.
+    /// Builds with the features of the tree's own tests, and into its target, so that the dependencies are compiled already.
     pub(crate) fn build(copy: &Path, target: &Path) -> Self {
         let built = cargo()
             .args(["test", "--locked", "--no-run", "--message-format=json"])
             .args(["--workspace", "--all-features", "--lib", "--test", "it"])
             .current_dir(copy)
             .env("CARGO_TARGET_DIR", target)
+            // Any wrapper gives the packages of the copy names of their own in it. Else the next build of the tree would
+            // take them for its own.
+            .env("RUSTC_WORKSPACE_WRAPPER", "/usr/bin/env")
             .stderr(Stdio::inherit())
             .output()
             .expect("cargo runs");
