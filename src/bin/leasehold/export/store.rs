@@ -54,7 +54,7 @@ pub async fn watch(client: &Client, pages: &Pages, limit: Duration) -> Result<Ex
 
 async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration) -> Infallible {
     let (kind, location) = (store.facts().kind, store.location());
-    let mut seen = Vec::new();
+    let (mut seen, mut before) = (Vec::new(), Duration::MAX);
     loop {
         let began = Monotonic.now();
         let (scan, members) = tokio::join!(scan(store, limit), store.members(limit));
@@ -75,15 +75,20 @@ async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration)
             Err(error) => snapshot.error = Some(format!("{error:#}")),
         }
         pages.show(snapshot);
-        let pause = pause(Monotonic.now().since(began), is_scanned);
-        Monotonic.sleep_until(began.after(pause)).await;
+        let took = Monotonic.now().since(began);
+        Monotonic
+            .sleep_until(began.after(pause(took, before, is_scanned)))
+            .await;
+        before = took;
     }
 }
 
-/// Returns how long to leave the store alone after a scan that took so long.
-fn pause(took: Duration, is_scanned: bool) -> Duration {
+/// Returns how long to leave the store alone after a scan that took so long, and one before it. The shorter of the two
+/// counts: one can have met a server that stood still, and a large store takes long each time.
+fn pause(took: Duration, before: Duration, is_scanned: bool) -> Duration {
+    let cost = took.min(before).saturating_mul(SHARE);
     match is_scanned {
-        true => took.saturating_mul(SHARE).clamp(EVERY, LONGEST_PAUSE),
+        true => cost.clamp(EVERY, LONGEST_PAUSE),
         // It cost the store little, and the end of an outage is to be seen soon.
         false => EVERY,
     }
@@ -216,10 +221,18 @@ mod tests {
 
     #[test]
     fn a_scan_that_failed_through_an_outage_is_made_again_soon() {
-        assert_eq!(pause(LIST_LIMIT, false), EVERY);
-        assert_eq!(pause(LIST_LIMIT, true), LONGEST_PAUSE);
-        assert_eq!(pause(Duration::from_secs(1), true), Duration::from_secs(50));
-        assert_eq!(pause(Duration::ZERO, true), EVERY);
+        assert_eq!(pause(LIST_LIMIT, Duration::MAX, false), EVERY);
+        let each = |took| pause(took, took, true);
+        assert_eq!(each(LIST_LIMIT), LONGEST_PAUSE);
+        assert_eq!(each(Duration::from_secs(1)), Duration::from_secs(50));
+        assert_eq!(each(Duration::ZERO), EVERY);
+    }
+
+    #[test]
+    fn one_slow_scan_of_a_small_store_leaves_the_page_old_for_no_minutes() {
+        let quick = Duration::from_millis(5);
+        assert_eq!(pause(Duration::from_secs(5), quick, true), EVERY);
+        assert_eq!(pause(quick, Duration::from_secs(5), true), EVERY);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A list reads every lease, so a big store is listed seldom enough that it costs the server less than a hundredth of
 //! its time. Between two lists only the names on the screen are looked at, once a second.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -69,6 +70,8 @@ struct Scan {
     look_at: Instant,
     /// The quickest single request yet: what a round trip takes.
     round_trip: Duration,
+    /// What the last list took.
+    list_took: Duration,
 }
 
 /// Reads until the view has ended.
@@ -83,6 +86,7 @@ pub async fn run(client: Client, requests: Receiver<Request>, updates: SyncSende
         list_at: now,
         look_at: now,
         round_trip: Duration::MAX,
+        list_took: Duration::MAX,
     };
     tokio::select! {
         () = scan.run(requests) => {}
@@ -138,7 +142,10 @@ impl Scan {
         self.list_at = self.look_at;
         let leases = self.store.list("", LIST_LIMIT).await?;
         let ended = Monotonic.now();
-        self.list_at = ended.after(pause(ended.since(began), self.round_trip));
+        let took = ended.since(began);
+        // One list can have met a server that stood still, and a large store takes long each time.
+        let cost = took.min(mem::replace(&mut self.list_took, took));
+        self.list_at = ended.after(pause(cost, self.round_trip));
         self.look_at = ended.after(REFRESH);
         Ok(Some(Update::Listed(leases)))
     }
