@@ -146,7 +146,9 @@ impl Channel {
         let length = match received {
             Ok(message) => message.bytes,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
-            Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Received::End),
+            // The other end closed before it had read all. The kernel says so once, before what it had sent.
+            Err(Errno::CONNRESET) => return self.receive(),
+            Err(Errno::PIPE) => return Ok(Received::End),
             Err(error) => return Err(error.into()),
         };
         if length == 0 {
@@ -204,6 +206,17 @@ mod tests {
                 "{received:?}"
             );
         }
+        assert!(matches!(theirs.receive::<Instruction>(), Ok(Received::End)));
+    }
+
+    #[test]
+    fn the_last_message_of_an_end_that_left_some_unread_is_received() {
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        ours.send(&Instruction::Signal(1), None).expect("sent");
+        theirs.send(&Instruction::Signal(2), None).expect("sent");
+        drop(ours);
+        let received = theirs.receive::<Instruction>().expect("received");
+        assert!(matches!(received, Received::Message(..)), "{received:?}");
         assert!(matches!(theirs.receive::<Instruction>(), Ok(Received::End)));
     }
 
