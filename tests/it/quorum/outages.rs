@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::store::quorum::Quorum;
-use leasehold::store::{Answer, MemberState, Outcome, Store as _};
+use leasehold::store::{Answer, MemberState, Outcome, Purpose, Store as _};
 use leasehold::{Client, Lease};
 use tokio::runtime::{Builder, Runtime};
 
@@ -146,29 +146,24 @@ async fn a_member_that_came_back_comes_in_though_only_renewals_are_sent() {
 
 #[test]
 fn a_member_that_came_back_comes_in_though_the_callers_runtime_stands_still() {
-    const TTL: Duration = STORED_TTL.saturating_mul(2);
-    const MOMENT: Duration = Duration::from_millis(200);
     let servers = Runtime::new().expect("a runtime");
-    let mut quorum = servers.block_on(RedisQuorum::with(3, Setup::default, TTL));
+    let mut quorum = servers.block_on(RedisQuorum::with(3, Setup::default, STORED_TTL));
     let caller = Builder::new_current_thread().enable_all().build();
     let caller = caller.expect("a runtime");
-    let client = caller.block_on(async {
-        let store = quorum.builder().max_ttl(TTL).build();
-        let client = Client::builder().store(store.expect("in order"));
-        let client = client.ttl(TTL).build().await.expect("a client");
-        take(&client, "warm").await.release().await;
-        client
-    });
+    let store = quorum.builder().max_ttl(STORED_TTL).build();
+    let store = store.expect("in order");
+    let watchdogs = servers.block_on(store.on_own_connection(Purpose::Watchdog));
+    let watchdogs = watchdogs.expect("a connection");
     servers.block_on(quorum.servers[0].restart_empty());
-    let _lease = caller.block_on(async {
-        // The caller's connections hear of the restart, and then they meet the member that is out, before the first renewal
-        // does. From then on the caller's runtime does nothing.
-        at(now().after(MOMENT)).await;
-        let lease = take(&client, "a").await;
-        at(now().after(MOMENT)).await;
-        lease
+    let lease = claim("a", STORED_TTL);
+    // The caller's connections meet the member that is out. From then on the caller's runtime does nothing.
+    caller.block_on(async {
+        granted(&store, &lease).await;
+        granted(&store, &claim("b", STORED_TTL)).await;
+        at(now().after(Duration::from_millis(200))).await;
     });
     servers.block_on(until_so("it is in", async || {
+        renewed(&*watchdogs, &lease).await;
         let ask = "HGET leasehold:node incarnation";
         let incarnation: Option<String> = quorum.servers[0].told(ask).await;
         incarnation.is_some()
