@@ -9,7 +9,6 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::rivals::{lead_nowhere, over, renewed_for, states, ways};
 use crate::harness::asking::{Asking, asked, claim, granted, next_token, released, renewed};
-use crate::harness::leases::take;
 use crate::harness::proxy::{Fault, Proxy};
 use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum};
 use crate::harness::redis_server::Setup;
