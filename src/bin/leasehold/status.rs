@@ -71,14 +71,17 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
             say::json(&json!({"version": 1, "store": location, "leases": leases}))?
         } else {
             let hazards = contact.long_answer(LIMIT, store.hazards(LIMIT)).await;
-            // Not to know them is no reason to hide the leases.
-            let hazards = hazards.unwrap_or_else(|failure| {
-                say::note(
-                    "hazards",
-                    format_args!("hazards were not looked for: {failure}"),
-                );
-                Vec::new()
-            });
+            let hazards = match hazards {
+                Ok(hazards) => hazards,
+                // A store that is not there has no leases either.
+                Err(failure) if leases.is_empty() => return Err(failure),
+                // Not to know them is no reason to hide the leases.
+                Err(failure) => {
+                    let what = format_args!("hazards were not looked for: {failure}");
+                    say::note("hazards", what);
+                    Vec::new()
+                }
+            };
             let is_folded = name.is_none() && !arguments.verbose;
             text(&hazards, &leases, arguments.verbose, is_folded)
         })?;
