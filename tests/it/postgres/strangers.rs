@@ -173,16 +173,19 @@ async fn nothing_that_another_role_planted_is_run_by_init_or_by_any_request() {
     }
 }
 
+/// Runs these statements as the administrator.
+async fn administer(database: &Database, statements: &str) {
+    let administrator = database.connect().await;
+    let done = administrator.batch_execute(statements).await;
+    done.expect(statements);
+}
+
 /// What `init` answers as the administrator, in a database where a role has planted this. `EVE` stands for its name.
 async fn init_after(planted: &str) -> (Database, String, Result<(), Error>) {
     let database = PostgresServer::database().await;
     let eve = format!("eve_{}", database.name());
-    let administrator = database.connect().await;
     let planted = format!("CREATE ROLE EVE LOGIN; {planted}").replace("EVE", &eve);
-    administrator
-        .batch_execute(&planted)
-        .await
-        .expect("planted");
+    administer(&database, &planted).await;
     let setup = Setup::new(&database.url()).expect("a URL in order");
     let made = setup.run(LIMIT).await;
     (database, eve, made)
@@ -229,12 +232,7 @@ async fn init_as_the_owner_sets_up_a_schema_that_an_administrator_made() {
     // Of a superuser it takes what could be taken anyway.
     let owned = "ALTER SCHEMA leasehold OWNER TO postgres; GRANT ALL ON SCHEMA leasehold TO EVE";
     let owned = owned.replace("EVE", &eve);
-    database
-        .connect()
-        .await
-        .batch_execute(&owned)
-        .await
-        .expect("given away");
+    administer(&database, &owned).await;
     set_up(&url).await;
 }
 
@@ -243,11 +241,6 @@ async fn the_owner_of_a_database_sets_its_public_schema_up() {
     let (database, eve, made) = init_after("").await;
     made.expect("made");
     let owned = format!("ALTER DATABASE {} OWNER TO {eve}", database.name());
-    database
-        .connect()
-        .await
-        .batch_execute(&owned)
-        .await
-        .expect("given away");
+    administer(&database, &owned).await;
     set_up(&format!("{}&schema=public", database.url_as(&eve))).await;
 }

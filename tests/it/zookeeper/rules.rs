@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::store::{
-    Answer, Eviction, HeldState, MAX_BATCH, Outcome, Purpose, Queued, Release, Renewal,
+    Answer, Eviction, HeldState, MAX_BATCH, Outcome, Purpose, Queued, Release, Renewal, Store,
 };
 
 use super::{node_of_a, open, store};
@@ -242,17 +242,27 @@ async fn a_lease_that_was_renewed_while_a_takeover_was_under_way_is_not_taken() 
     );
 }
 
+/// Grants a lease once the leader's clock, which the other store knew an hour ahead, was set back.
+async fn granted_after_a_step_back(
+    server: &ZookeeperServer,
+    store: &dyn Store,
+    other: &dyn Store,
+) -> Asking {
+    const HOUR_MS: i64 = 3_600_000;
+    server.step_clock(HOUR_MS);
+    next_token(other, "b").await;
+    server.step_clock(-HOUR_MS);
+    let lease = claim("a", LONG);
+    granted(store, &lease).await;
+    lease
+}
+
 /// The rival knows the clock as it was before the step back: it asks for the time before it takes over a lease.
 #[tokio::test]
 async fn a_rival_that_knew_a_clock_ahead_takes_no_lease_after_its_step_back() {
-    const HOUR_MS: i64 = 3_600_000;
     let server = ZookeeperServer::start_on_own_machine(Duration::from_secs(2)).await;
     let (store, rival) = (open(&server.url("")), open(&server.url("")));
-    server.step_clock(HOUR_MS);
-    next_token(&*rival, "b").await;
-    server.step_clock(-HOUR_MS);
-    let lease = claim("a", LONG);
-    granted(&*store, &lease).await;
+    let lease = granted_after_a_step_back(&server, &*store, &*rival).await;
     let found = held(&*rival, &claim("a", LONG)).await;
     assert_eq!(found.by, Some(lease.holder));
     assert!(matches!(renewed(&*store, &lease).await, Outcome::Renewed));
@@ -431,14 +441,9 @@ async fn renewals_tell_the_leaders_time() {
 /// The reader knows the clock as it was before the step back: it asks for the time before it shows a name as free.
 #[tokio::test]
 async fn a_client_that_knew_a_clock_ahead_shows_a_lease_after_its_step_back() {
-    const HOUR_MS: i64 = 3_600_000;
     let server = ZookeeperServer::start_on_own_machine(Duration::from_secs(2)).await;
     let (store, reader) = (open(&server.url("")), open(&server.url("")));
-    server.step_clock(HOUR_MS);
-    next_token(&*reader, "b").await;
-    server.step_clock(-HOUR_MS);
-    let lease = claim("a", LONG);
-    granted(&*store, &lease).await;
+    let lease = granted_after_a_step_back(&server, &*store, &*reader).await;
     let found = reader.inspect(&lease.name, LIMIT).await.expect("answered");
     assert_eq!(found.and_then(|held| held.by), Some(lease.holder));
 }
