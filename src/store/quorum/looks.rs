@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::store::backend::Failing as _;
 use crate::store::budget::Budget;
+use crate::store::redis::lead;
 use crate::store::{
     Failed, Hazard, Held, HeldState, Member, MemberState, Purpose, Severity, Store as _,
 };
@@ -26,9 +27,6 @@ const OF_A_SERVER_ALONE: [&str; 3] = [
     "redis-asynchronous-replicas",
     "redis-slow-failover",
 ];
-
-/// Lead of a token above which it is reported, as for a server alone.
-const AHEAD: Duration = Duration::from_secs(60);
 
 /// The leases of one name at the members.
 type ToldLeases = Answers<Box<SeenLease>>;
@@ -192,17 +190,15 @@ impl Quorum {
 
 /// Returns the hazard of tokens that only the members' data keeps from falling.
 fn tokens_ahead(highest: u64) -> Option<Hazard> {
-    let ahead = Duration::from_micros(highest.saturating_sub(wall_clock_us()));
-    (ahead > AHEAD).then(|| {
-        Hazard::new(
-            "quorum-tokens-ahead",
-            Severity::Warning,
-            format!("the highest token is {ahead:.0?} ahead of this machine's clock"),
-            "if most members lose their data, later tokens are lower, and fenced storage refuses their holders until the \
-             clock has come as far",
-            "Keep the data of most members until then",
-        )
-    })
+    let ahead = lead(highest, wall_clock_us())?;
+    Some(Hazard::new(
+        "quorum-tokens-ahead",
+        Severity::Warning,
+        format!("the highest token is {ahead:.0?} ahead of this machine's clock"),
+        "if most members lose their data, later tokens are lower, and fenced storage refuses their holders until the \
+         clock has come as far",
+        "Keep the data of most members until then",
+    ))
 }
 
 /// Returns the hazard of a member whose connections end at different servers.

@@ -72,9 +72,9 @@ pub use self::builder::Builder;
 pub(super) use self::init::{init_redis, redis_script};
 #[cfg(feature = "_remote")]
 pub(super) use self::{
-    builder::check_max_ttl, protocol::reply::number, protocol::reply::tagged,
-    protocol::reply::text, protocol::scripts::Program, protocol::scripts::Script,
-    protocol::value::read_info, target::each_server,
+    builder::check_max_ttl, hazards::tokens::lead, protocol::reply::number,
+    protocol::reply::tagged, protocol::reply::text, protocol::scripts::Program,
+    protocol::scripts::Script, protocol::value::read_info, target::each_server,
 };
 use crate::holder::ClientId;
 

@@ -3,7 +3,7 @@
 mod cluster;
 mod sentinels;
 mod server;
-mod tokens;
+pub(super) mod tokens;
 
 use std::collections::HashMap;
 use std::fmt::Display;

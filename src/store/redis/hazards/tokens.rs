@@ -24,8 +24,8 @@ const AT_ONCE: usize = 1_024;
 /// The marks of all slots, summed up.
 #[derive(Debug, Default)]
 struct MarkFacts {
-    /// Lead of the highest token over this machine's clock.
-    ahead: Duration,
+    /// Lead of the highest token, if it is too large.
+    ahead: Option<Duration>,
     /// Why a mark could not be read.
     refusal: Option<Failure>,
 }
@@ -53,8 +53,14 @@ pub(super) async fn look(
             }
         }
     }
-    facts.ahead = Duration::from_micros(highest.saturating_sub(clock::wall_clock_us()));
+    facts.ahead = lead(highest, clock::wall_clock_us());
     Ok(judge(CHECKS, &facts))
+}
+
+/// Returns the lead of the highest token over the clock, if it is to be reported.
+pub(in crate::store) fn lead(highest: u64, now_us: u64) -> Option<Duration> {
+    let ahead = Duration::from_micros(highest.saturating_sub(now_us));
+    (ahead > AHEAD).then_some(ahead)
 }
 
 /// Faults in the tokens that the servers remember.
@@ -63,13 +69,13 @@ const CHECKS: &[Check<MarkFacts>] = &[
         Severity::Warning,
         "redis-tokens-ahead",
         |facts| {
-            let minutes = facts.ahead.as_secs().div_ceil(60);
+            let minutes = facts.ahead?.as_secs().div_ceil(60);
             let shown = match minutes {
                 0..120 => format!("{minutes} min"),
                 _ => format!("{} h", minutes.div_ceil(60)),
             };
             let what = format!("the highest token is {shown} ahead of this machine's clock");
-            found(facts.ahead > AHEAD, what)
+            found(true, what)
         },
         "if the servers lose it, later tokens are lower, and fenced storage refuses their holders until the clock has \
          come as far",
@@ -95,8 +101,9 @@ mod tests {
     use super::*;
 
     fn told(ahead: Duration) -> String {
+        let highest = u64::try_from(ahead.as_micros()).expect("a token");
         let facts = MarkFacts {
-            ahead,
+            ahead: lead(highest, 0),
             refusal: None,
         };
         let hazards = judge(CHECKS, &facts).into_iter();
