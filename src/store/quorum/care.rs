@@ -20,11 +20,11 @@ async fn nap(time: Duration) {
 
 impl Quorum {
     /// Takes a member in that is out, in a task, at the end of its keep-out.
-    pub(super) fn care_for(&self, member: usize, absence: Absence, known: &KnownQuorum) {
+    pub(super) fn care_for(&self, member: usize, absence: Absence, known: &Arc<KnownQuorum>) {
         let Absence::Out(out_us) = absence else {
             return;
         };
-        let adopting = self.care[member].adopting.clone();
+        let adopting = self.members[member].adopting.clone();
         let Ok(permit) = adopting.try_acquire_owned() else {
             return;
         };
@@ -32,19 +32,17 @@ impl Quorum {
         tokio::spawn(async move {
             let _permit = permit;
             nap(known.left(out_us) + SPREAD.mul_f64(fastrand::f64())).await;
-            let member_place = quorum.members.place(member);
-            match quorum.adopt(member, &known).await {
-                Ok(true) => {
-                    tracing::info!(member = member_place, "a member of the quorum is in again");
-                    return;
-                }
+            let adopted = quorum.adopt(member, &known).await;
+            let member = quorum.members.place(member);
+            match adopted {
+                Ok(true) => tracing::info!(member, "a member of the quorum is in again"),
                 // The others may answer in a moment.
-                Ok(false) => {}
+                Ok(false) => nap(PAUSE).await,
                 Err(Failed { error, .. }) => {
-                    tracing::debug!(member = member_place, %error, "a member stays out");
+                    tracing::debug!(member, %error, "a member stays out");
+                    nap(PAUSE).await;
                 }
             }
-            nap(PAUSE).await;
         });
     }
 
@@ -78,34 +76,27 @@ impl Quorum {
         found: &MemberPlace,
         known: &KnownQuorum,
     ) -> Option<u64> {
-        let limit = self.shared.connect_timeout;
+        let of =
+            |member, place: &MemberPlace| Membership::highest(place.membership, known.id(member));
+        let own = of(target, found);
+        let enough = majority(self.members.len()) - usize::from(own.is_ok());
         let others = self.members.all().filter(|other| *other != target);
-        let asked = self.members.ask(
-            others,
-            limit,
-            |_, other| async move { other.look(limit).await },
-        );
-        let answers = |told: &[(usize, MemberPlace)]| {
-            let mut answers = vec![None; self.members.len()];
-            let told = told.iter().map(|(member, place)| (*member, place));
-            for (member, place) in told.chain([(target, found)]) {
-                let membership = place.membership.as_ref();
-                answers[member] = Some(Membership::highest(membership, known.id(member)));
-            }
-            answers
-        };
-        let knows = |told: &[(usize, MemberPlace)]| {
-            let answers = answers(told);
-            let knowing = answers.iter().flatten().filter(|answer| answer.is_ok());
-            knowing.count() >= majority(answers.len())
-        };
-        let (told, _) = asked.gather(knows).await;
-        adoption(&answers(&told), wall_clock_us())
+        let asked = self.members.look(others, self.shared.connect_timeout);
+        let knows = |(member, place): &&(usize, MemberPlace)| of(*member, place).is_ok();
+        let (told, _) = asked
+            .gather(|told| told.iter().filter(knows).count() >= enough)
+            .await;
+        let mut answers = vec![None; self.members.len()];
+        answers[target] = Some(own);
+        for (member, place) in &told {
+            answers[*member] = Some(of(*member, place));
+        }
+        adoption(&answers, wall_clock_us())
     }
 
     /// Sends releases again that a member did not confirm, in a task, until it does or nothing is left to free.
     pub(super) fn owe(&self, member: usize, asked: &Arc<[NameRequest]>, known: &KnownQuorum) {
-        let releasing = self.care[member].releasing.clone();
+        let releasing = self.members[member].releasing.clone();
         let Ok(permit) = releasing.try_acquire_owned() else {
             return;
         };

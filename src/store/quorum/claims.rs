@@ -8,21 +8,22 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::failure::Failure;
 use super::known::KnownQuorum;
-use super::looks::merged;
+use super::looks::{merged, takes_part};
 use super::members::{Act, NameRequest};
 use super::micros;
 use super::protocol::{
     Absence, ClaimOutcome, LastToken, MemberAnswer, MemberLease, Rivalry, majority, propose,
 };
-use super::round::{Round, Votes};
-use super::store::{Quorum, Shared};
+use super::round::Votes;
+use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::error::ErrorKind;
-use crate::store::backend::Backend as _;
+use crate::store::backend::Failing as _;
 use crate::store::budget::Budget;
 use crate::store::{Answer, Ask, Claim, Grant, Held, HeldState, Outcome, Renewal, Sent};
 use crate::token::Token;
@@ -42,33 +43,17 @@ const ADOPTION: Duration = Duration::from_secs(5);
 /// The rounds of one attempt of a claim.
 pub(super) struct Rounds<'a> {
     quorum: &'a Quorum,
-    known: KnownQuorum,
+    known: Arc<KnownQuorum>,
     claim: &'a Claim,
     budget: Budget,
     floor: Option<Token>,
-    /// The token that was proposed last.
-    token: Token,
+    /// What is asked of the members, with the token that was proposed last.
+    asked: NameRequest,
     rivalry: Rivalry,
     /// The lease that had the most members in the last rounds, and in how many.
     leader: Option<(MemberLease, u32)>,
     /// The members that may have a token of this attempt that is not taken back.
     may_have: BTreeSet<usize>,
-}
-
-/// Refuses a claim that no member could grant, before it is sent.
-fn refuse(shared: &Shared, claim: &Claim, floor: Option<Token>) -> Result<(), Failure> {
-    if let Some(most) = shared.max_ttl.filter(|most| claim.ttl > *most) {
-        let why = "the ttl is longer than the longest of the quorum";
-        let why = format!("{why} ttl={:?} max_ttl={most:?}", claim.ttl);
-        return Err(Failure::new(ErrorKind::Invalid, why));
-    }
-    let clock_us = wall_clock_us();
-    if let Some(floor) = floor.filter(|floor| is_too_far_ahead(*floor, shared.seen(), clock_us)) {
-        let why = "the floor is more than a day ahead of this machine's clock";
-        let why = format!("{why} floor={floor} clock_us={clock_us}");
-        return Err(Failure::new(ErrorKind::Invalid, why).with_sent(Sent::Answered));
-    }
-    Ok(())
 }
 
 /// Returns whether a floor would lift tokens by more than a day. One that a token of the quorum has reached lifts none.
@@ -83,21 +68,19 @@ impl<'a> Rounds<'a> {
         ask: Ask,
         budget: Budget,
     ) -> Result<Answer, Failure> {
-        // The floor is compared with the tokens that the members have.
-        let known = quorum.known(budget.left()).await?;
-        refuse(&quorum.shared, claim, ask.floor)?;
+        let asked = NameRequest::new(&claim.name, claim.holder, Token::MAX, claim.ttl);
         let mut rounds = Self {
-            known,
+            known: quorum.known(budget.left()).await?,
             quorum,
             claim,
             budget,
             floor: ask.floor,
-            // None yet.
-            token: Token::MAX,
+            asked: asked.with_info(&claim.info),
             rivalry: Rivalry::default(),
             leader: None,
             may_have: BTreeSet::new(),
         };
+        rounds.refuse()?;
         let mut count = 0;
         let answer = loop {
             count += 1;
@@ -107,6 +90,26 @@ impl<'a> Rounds<'a> {
         };
         quorum.shared.counts.claimed_in(count);
         answer
+    }
+
+    /// Refuses a claim that no member could grant, before it is sent. Its floor is compared with the tokens that the
+    /// members have.
+    fn refuse(&self) -> Result<(), Failure> {
+        let invalid = |why| Failure::new(ErrorKind::Invalid, why).with_sent(Sent::Answered);
+        let (ttl, max_ttl) = (self.claim.ttl, self.known.max_ttl);
+        if ttl > max_ttl {
+            let why = "the ttl is longer than the longest of the quorum";
+            return Err(invalid(format!("{why} ttl={ttl:?} max_ttl={max_ttl:?}")));
+        }
+        let (seen, clock_us) = (self.quorum.shared.seen(), wall_clock_us());
+        let is_refused = |floor: &Token| is_too_far_ahead(*floor, seen, clock_us);
+        match self.floor.filter(is_refused) {
+            Some(floor) => {
+                let why = "the floor is more than a day ahead of this machine's clock";
+                Err(invalid(format!("{why} floor={floor} clock_us={clock_us}")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns the answer, unless another round is needed.
@@ -122,16 +125,18 @@ impl<'a> Rounds<'a> {
     /// A holder that was granted the name and asks again has its lease renewed. `None`: it has none.
     async fn ask_for_the_granted(&self) -> Result<Option<Answer>, Failure> {
         let claim = self.claim;
-        let last = self.quorum.shared.memory().last(claim.holder).cloned();
+        let last = self.last();
         let Some(last) = last.filter(|last| last.is_granted) else {
             return Ok(None);
         };
         let renewal = Renewal::new(claim.name.clone(), claim.holder, last.token, claim.ttl);
-        let renewed = self.quorum.renew_all(&[renewal], self.budget).await;
-        match renewed.outcomes.into_iter().next() {
+        let renewed = self
+            .quorum
+            .renew_known(&self.known, &[renewal], self.budget)
+            .await;
+        match renewed.into_iter().next().transpose()? {
             Some(Outcome::Renewed) => Ok(Some(Answer::Granted(Grant::new(last.token)))),
-            Some(Outcome::Unknown(error)) => Err(Failure::of(error)),
-            Some(Outcome::Refused | Outcome::Evicted) | None => {
+            _ => {
                 self.note(last.token, false);
                 Ok(None)
             }
@@ -140,18 +145,19 @@ impl<'a> Rounds<'a> {
 
     /// Chooses a token, and notes it before it is sent.
     fn propose(&mut self) -> Result<(), Failure> {
-        let shared = &self.quorum.shared;
-        let last = shared
-            .memory()
-            .last(self.claim.holder)
-            .map(|last| last.token);
-        let token = propose(wall_clock_us(), shared.seen(), last.max(self.floor));
-        self.token = token.ok_or_else(|| {
-            let why = "no tokens are left below 2^53";
-            self.doubtful(Failure::new(ErrorKind::Misconfigured, why))
+        let last = self.last().map(|last| last.token);
+        let seen = self.quorum.shared.seen();
+        let token = propose(wall_clock_us(), seen, last.max(self.floor));
+        self.asked.token = token.ok_or_else(|| {
+            self.doubtful(Failure::misconfigured("no tokens are left below 2^53"))
         })?;
-        self.note(self.token, false);
+        self.note(self.asked.token, false);
         Ok(())
+    }
+
+    fn last(&self) -> Option<LastToken> {
+        let memory = self.quorum.shared.memory.lock();
+        memory.last(self.claim.holder).cloned()
     }
 
     fn note(&self, token: Token, is_granted: bool) {
@@ -162,38 +168,39 @@ impl<'a> Rounds<'a> {
             info: self.claim.info.clone(),
             forget_at: now.after(self.budget.left() + self.known.max_ttl * 2),
         };
-        self.quorum
-            .shared
-            .memory()
-            .note(self.claim.holder, noted, now);
+        let mut memory = self.quorum.shared.memory.lock();
+        memory.note(self.claim.holder, noted, now);
     }
 
     /// Proposes the token to all members, and returns their votes.
     async fn ask(&mut self) -> Votes {
-        let asked = NameRequest {
-            info: Some(self.claim.info.clone()),
-            ..self.asked(self.claim.ttl)
-        };
-        let members = self.quorum.members.all();
-        let mut round = self.begin(Act::Claim, asked, members, self.budget.left());
-        while let Some(member) = round.next().await {
-            let answers = round.votes().answers();
-            // Where another lease is in the way, or a higher token is wanted, a missing vote seldom brings a grant.
-            // Otherwise it may be the one that is needed, of a member that is only slow.
-            let is_against = |(of, answer): (usize, &MemberAnswer<_>)| {
-                of == member && matches!(answer, MemberAnswer::Low(_) | MemberAnswer::Taken(_))
-            };
-            let is_against = answers.told().any(is_against);
+        let (asked, members) = (vec![self.asked.clone()], self.quorum.members.all());
+        let limit = self.budget.left();
+        let mut round = self
+            .quorum
+            .begin(&self.known, Act::Claim, asked, members, limit);
+        while round.next().await.is_some() {
+            let answers = round.votes.answers();
             // A refusal is told once all have answered that answer soon: what they took has to be taken back.
             if let Some(ClaimOutcome::Granted | ClaimOutcome::Low { .. }) = answers.verdict() {
                 break;
             }
-            if is_against {
-                round.poll.hurry();
+            // Where another lease is in the way, or a higher token is wanted, a missing vote seldom brings a grant.
+            // Otherwise it may be the one that is needed, of a member that is only slow.
+            let is_against = |answer: &MemberAnswer<_>| {
+                matches!(answer, MemberAnswer::Low(_) | MemberAnswer::Taken(_))
+            };
+            if answers.count_of(is_against) > 0 {
+                round.poll.hurry(None);
             }
         }
         let votes = round.close();
-        self.may_have.extend(votes.answers().to_take_back());
+        let was_sent = |member: &usize| {
+            let mut failures = votes.failures.iter();
+            !failures.any(|(of, failed)| of == member && failed.sent == Sent::Never)
+        };
+        let may_have = votes.answers().to_take_back().filter(was_sent);
+        self.may_have.extend(may_have);
         votes
     }
 
@@ -203,17 +210,19 @@ impl<'a> Rounds<'a> {
         let shared = &self.quorum.shared;
         match outcome {
             ClaimOutcome::Granted => {
-                shared.note_seen(self.token.get());
-                self.note(self.token, true);
-                return Ok(Some(Answer::Granted(Grant::new(self.token))));
+                let token = self.asked.token;
+                shared.note_seen(token.get());
+                self.note(token, true);
+                return Ok(Some(Answer::Granted(Grant::new(token))));
             }
-            ClaimOutcome::Low { above } | ClaimOutcome::Split { above, .. } => {
+            ClaimOutcome::Low { above } => {
                 shared.note_seen(above);
+                if !self.budget.left().is_zero() {
+                    return Ok(None);
+                }
             }
+            ClaimOutcome::Split { above, .. } => shared.note_seen(above),
             _ => {}
-        }
-        if matches!(outcome, ClaimOutcome::Low { .. }) && !self.is_over() {
-            return Ok(None);
         }
         self.take_back(votes).await;
         match outcome {
@@ -221,7 +230,7 @@ impl<'a> Rounds<'a> {
             ClaimOutcome::Split {
                 leading, rivals, ..
             } => {
-                if self.leads_again(leading.lease) || self.is_over() {
+                if self.leads_again(leading.lease) || self.budget.left().is_zero() {
                     return Ok(Some(self.held_by(&leading.lease, votes)));
                 }
                 let round_trip = votes.took.unwrap_or_default().max(LEAST_ROUND_TRIP);
@@ -237,30 +246,32 @@ impl<'a> Rounds<'a> {
 
     /// Answers that the quorum keeps out, until a majority of the members is in again.
     fn kept_out(&self, votes: &Votes) -> Result<Answer, Failure> {
+        let out_us = |absence| match absence {
+            Absence::Out(out_us) => Some(out_us),
+            _ => None,
+        };
         let mut out_us: Vec<u64> = votes.answers().away().filter_map(out_us).collect();
-        out_us.sort_unstable_by(|one, other| other.cmp(one));
-        let missing = majority(self.quorum.members.len()).saturating_sub(answered(votes));
-        let needed = out_us.get(missing.saturating_sub(1)).or(out_us.last());
+        out_us.sort_unstable();
         let end = micros(self.known.left(0) + ADOPTION);
-        match needed {
-            Some(needed) if out_us.iter().any(|out_us| *out_us <= end) => {
+        let missing = majority(self.quorum.members.len()) - takes_part(votes.answers());
+        let needed = out_us.iter().nth_back(missing - 1).or(out_us.first());
+        match needed.filter(|_| out_us[0] <= end) {
+            Some(needed) => {
                 let mut held = Held::new(self.claim.name.clone());
                 held.state = HeldState::KeepOut;
                 let left = self.known.left(*needed);
                 held.remaining = Some(left.max(Duration::from_millis(100)));
                 Ok(Answer::Held(Box::new(held)))
             }
-            _ => Err(self.too_few(votes)),
+            None => Err(self.too_few(votes)),
         }
     }
 
     /// Notes which lease had the most members. Returns whether it has led for so long that it is taken for one that is
     /// held.
     fn leads_again(&mut self, lease: MemberLease) -> bool {
-        let rounds = match self.leader {
-            Some((before, rounds)) if before.is_same(&lease) => rounds + 1,
-            _ => 1,
-        };
+        let before = self.leader.filter(|(before, _)| before.is_same(&lease));
+        let rounds = before.map_or(0, |(_, rounds)| rounds) + 1;
         self.leader = Some((lease, rounds));
         rounds >= SAME_LEADER
     }
@@ -271,11 +282,14 @@ impl<'a> Rounds<'a> {
             return;
         }
         self.quorum.shared.counts.taken_back();
-        let asked = self.asked(Duration::ZERO);
+        let (claim, token) = (self.claim, self.asked.token);
+        let asked = NameRequest::new(&claim.name, claim.holder, token, Duration::ZERO);
         let limit = self.budget.left().max(TAKE_BACK_AT_LEAST);
-        let members = self.may_have.clone();
-        let mut round = self.begin(Act::TakeBack, asked, members, limit);
-        round.poll.within(votes.took.unwrap_or_default());
+        let (asked, members) = (vec![asked], self.may_have.clone());
+        let mut round = self
+            .quorum
+            .begin(&self.known, Act::TakeBack, asked, members, limit);
+        round.poll.hurry(Some(votes.took.unwrap_or_default()));
         // Those that did not vote may be as silent here: only the others are awaited.
         let mut awaited: BTreeSet<usize> = votes.answers().yes().collect();
         while !awaited.is_empty()
@@ -305,60 +319,23 @@ impl<'a> Rounds<'a> {
     /// Returns what is known of the lease that keeps the claim out.
     fn held_by(&self, lease: &MemberLease, votes: &Votes) -> Answer {
         let held = merged(votes.answers(), lease, self.quorum.members.len());
-        Answer::Held(Box::new(
-            held.unwrap_or_else(|| Held::new(self.claim.name.clone())),
-        ))
-    }
-
-    fn begin(
-        &self,
-        act: Act,
-        asked: NameRequest,
-        members: impl IntoIterator<Item = usize>,
-        limit: Duration,
-    ) -> Round {
-        Round::begin(self.quorum, &self.known, act, vec![asked], members, limit)
-    }
-
-    fn asked(&self, ttl: Duration) -> NameRequest {
-        NameRequest::new(&self.claim.name, self.claim.holder, self.token, ttl)
-    }
-
-    fn is_over(&self) -> bool {
-        self.budget.left().is_zero()
+        let held = held.unwrap_or_else(|| Held::new(self.claim.name.clone()));
+        Answer::Held(Box::new(held))
     }
 
     /// Says whether anything of the claim can be carried out: not if everything that was proposed is known to be
     /// refused or taken back.
     fn doubtful(&self, failure: Failure) -> Failure {
-        failure.with_sent(match self.may_have.is_empty() {
-            true => Sent::Answered,
-            false => Sent::Perhaps,
-        })
+        match (self.may_have.is_empty(), failure.sent()) {
+            (false, _) => failure.with_sent(Sent::Perhaps),
+            (true, Sent::Perhaps) => failure.with_sent(Sent::Answered),
+            (true, Sent::Never | Sent::Answered) => failure,
+        }
     }
 
     fn too_few(&self, votes: &Votes) -> Failure {
-        let failure = self.quorum.too_few(answered(votes), &votes.failures);
-        let failures = votes.failures.iter();
-        let unsent = failures.filter(|(_, failed)| failed.sent == Sent::Never);
-        match unsent.count() == self.quorum.members.len() && self.leader.is_none() {
-            true => failure.with_sent(Sent::Never),
-            false => self.doubtful(failure),
-        }
-    }
-}
-
-/// Returns how many members take part and answered.
-fn answered(votes: &Votes) -> usize {
-    votes
-        .answers()
-        .count_of(|answer| !matches!(answer, MemberAnswer::Away(_)))
-}
-
-const fn out_us(absence: Absence) -> Option<u64> {
-    match absence {
-        Absence::Out(out_us) => Some(out_us),
-        _ => None,
+        let answered = takes_part(votes.answers());
+        self.doubtful(self.quorum.too_few(answered, &votes.failures))
     }
 }
 

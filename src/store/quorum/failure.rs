@@ -5,19 +5,18 @@ use std::fmt;
 use super::members::{Failures, Members};
 use super::protocol::majority;
 use crate::error::{Error, ErrorKind};
-use crate::store::Sent;
 use crate::store::backend::Failing;
+use crate::store::{Failed, Sent};
 
 /// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{why}")]
 pub(crate) struct Failure {
     kind: ErrorKind,
+    /// Empty if the cause is the error for the caller.
     why: String,
     /// The error of the first member that failed, if members failed.
     cause: Option<Error>,
-    /// Says that the cause is the error for the caller.
-    is_made: bool,
     sent: Sent,
 }
 
@@ -28,23 +27,16 @@ impl Failure {
             kind,
             why: why.into(),
             cause: None,
-            is_made: false,
             sent: Sent::Never,
         }
     }
 
-    pub(super) fn with_sent(self, sent: Sent) -> Self {
-        Self { sent, ..self }
+    pub(super) fn misconfigured(why: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Misconfigured, why)
     }
 
-    /// Makes the failure of a call that ended with this error.
-    pub(super) fn of(error: Error) -> Self {
-        Self {
-            is_made: true,
-            cause: Some(error.clone()),
-            sent: Sent::Perhaps,
-            ..Self::new(error.kind(), error.to_string())
-        }
+    pub(super) fn with_sent(self, sent: Sent) -> Self {
+        Self { sent, ..self }
     }
 
     /// Makes the failure of a call that brought no majority of answers.
@@ -53,32 +45,48 @@ impl Failure {
     /// otherwise what has to be changed at a member.
     pub(super) fn too_few(members: &Members, answered: usize, failures: &Failures) -> Self {
         let of = members.len();
-        let kinds = || failures.iter().map(|(_, failed)| failed.error.kind());
-        let is_transient =
-            |kind: &ErrorKind| matches!(kind, ErrorKind::Unavailable | ErrorKind::TimedOut);
-        let is_outage = of - kinds().filter(is_transient).count() < majority(of);
-        let kind = match kinds().find(|kind| !is_transient(kind)) {
+        let failed = failures.iter().map(|(_, failed)| &failed.error);
+        let (down, lasting): (Vec<_>, Vec<_>) = failed.partition(|error| error.is_transient());
+        let kind = match lasting.first().map(|error| error.kind()) {
             Some(ErrorKind::Closed) => ErrorKind::Closed,
-            Some(kind) if !is_outage => kind,
-            _ if kinds().any(|kind| kind == ErrorKind::Unavailable) => ErrorKind::Unavailable,
-            _ => ErrorKind::TimedOut,
+            Some(kind) if of - down.len() >= majority(of) => kind,
+            _ => match down
+                .iter()
+                .any(|error| error.kind() == ErrorKind::Unavailable)
+            {
+                true => ErrorKind::Unavailable,
+                false => ErrorKind::TimedOut,
+            },
         };
-        let of_member = |(member, failed): &(usize, _)| {
-            let failed: &crate::store::Failed = failed;
+        let of_member = |(member, failed): &(usize, Failed)| {
             format!("{}: {}", members.place(*member), root(&failed.error))
         };
+        let is_unsent = |(_, failed): &&(usize, Failed)| failed.sent == Sent::Never;
         let told: Vec<_> = failures.iter().map(of_member).collect();
         let told = match told.is_empty() {
             true => "the others did not answer in time".into(),
             false => told.join("; "),
         };
         Self {
+            kind,
+            why: format!("{answered} of {of} members answered ({told})"),
             cause: failures.first().map(|(_, failed)| failed.error.clone()),
+            sent: match failures.iter().filter(is_unsent).count() == of {
+                true => Sent::Never,
+                false => Sent::Perhaps,
+            },
+        }
+    }
+}
+
+/// The failure of a call that ended with this error.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self {
+            kind: error.kind(),
+            why: String::new(),
+            cause: Some(error),
             sent: Sent::Perhaps,
-            ..Self::new(
-                kind,
-                format!("{answered} of {of} members answered ({told})"),
-            )
         }
     }
 }
@@ -93,11 +101,8 @@ impl Failing for Failure {
     }
 
     fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
-        if let Some(made) = self.cause.clone().filter(|_| self.is_made) {
-            return made;
-        }
-        let outcome = match self.kind {
-            ErrorKind::Invalid | ErrorKind::Misconfigured if self.cause.is_none() => "refused",
+        let outcome = match (&self.cause, self.kind) {
+            (None, ErrorKind::Invalid | ErrorKind::Misconfigured) => "refused",
             _ => "failed",
         };
         let error = Error::new(
@@ -105,6 +110,7 @@ impl Failing for Failure {
             format!("{operation} {outcome}: {} {facts}", self.why),
         );
         match self.cause {
+            Some(made) if self.why.is_empty() => made,
             Some(cause) => error.with_source(cause),
             None => error,
         }

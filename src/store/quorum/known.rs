@@ -1,5 +1,6 @@
 //! The state of the quorum as its members report it, and why a client cannot use them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::failure::Failure;
@@ -7,7 +8,6 @@ use super::members::{MemberPlace, QuorumMember, words};
 use super::micros;
 use super::protocol::{Absence, MemberId, Membership, keep_out_us, majority};
 use super::store::Quorum;
-use crate::error::ErrorKind;
 use crate::store::budget::millis;
 use crate::store::{Failed, Sent};
 
@@ -27,8 +27,8 @@ pub(super) struct KnownQuorum {
 
 impl Quorum {
     /// Returns what the members tell of their quorum, and asks them if that is not known.
-    pub(super) async fn known(&self, limit: Duration) -> Result<KnownQuorum, Failure> {
-        let known = self.shared.known().clone();
+    pub(super) async fn known(&self, limit: Duration) -> Result<Arc<KnownQuorum>, Failure> {
+        let known = self.shared.known.lock().clone();
         match known {
             Some(known) => Ok(known),
             None => self.learn(limit).await,
@@ -39,34 +39,26 @@ impl Quorum {
     ///
     /// # Errors
     /// `Misconfigured` if they were not set up, or so that this client cannot use them. An outage if too few answer.
-    pub(super) async fn learn(&self, limit: Duration) -> Result<KnownQuorum, Failure> {
+    pub(super) async fn learn(&self, limit: Duration) -> Result<Arc<KnownQuorum>, Failure> {
         let (members, enough) = (self.members.len(), majority(self.members.len()));
-        let asked = self
-            .members
-            .ask(self.members.all(), limit, |_, member| async move {
-                member.look(limit).await
-            });
-        let told_by = |places: &[_], least| KnownQuorum::told_by(places, members, least);
+        let is_open = |it: &Membership| it.closed_for.is_none();
+        let told_by = |places: &[_]| KnownQuorum::told_by(places, members, is_open);
+        let asked = self.members.look(self.members.all(), limit);
         let (places, failures) = asked
-            .gather(|places| told_by(places, enough).is_some())
+            .gather(|places| told_by(places).is_some_and(|(_, votes)| votes >= enough))
             .await;
-        let known = match told_by(&places, enough).or_else(|| told_by(&places, 1)) {
-            Some(known) => known,
+        let known = match told_by(&places) {
+            Some((known, _)) => Arc::new(known),
             None if places.len() < enough => {
                 let failure = self.too_few(places.len(), &failures);
                 return Err(failure.with_sent(Sent::Never));
             }
-            None => {
-                return Err(Failure::new(
-                    ErrorKind::Misconfigured,
-                    self.unknown(&places),
-                ));
-            }
+            None => return Err(Failure::misconfigured(self.unknown(&places))),
         };
         if let Some(ours) = self.shared.max_ttl.filter(|ours| *ours != known.max_ttl) {
             let why = "the members were set up with another longest ttl";
             let why = format!("{why} max_ttl={ours:?} theirs={:?}", known.max_ttl);
-            return Err(Failure::new(ErrorKind::Misconfigured, why));
+            return Err(Failure::misconfigured(why));
         }
         for (member, place) in &places {
             let of_ours = |it: &Membership| it.id.quorum == known.quorum;
@@ -76,7 +68,7 @@ impl Quorum {
                 self.care_for(*member, absence, &known);
             }
         }
-        *self.shared.known() = Some(known.clone());
+        *self.shared.known.lock() = Some(known.clone());
         Ok(known)
     }
 
@@ -102,27 +94,23 @@ impl Quorum {
 
     /// Makes the failure of a call that members cannot carry out as long as they are so.
     pub(super) fn misfit(&self, absence: Absence) -> Failure {
-        *self.shared.known() = None;
-        match absence {
-            Absence::TooLong(most) => {
-                let max_ttl = Duration::from_micros(most);
-                let why = "the ttl is longer than the longest of the quorum";
-                Failure::new(ErrorKind::Invalid, format!("{why} max_ttl={max_ttl:?}"))
-            }
-            Absence::Other(_) => Failure::new(
-                ErrorKind::Misconfigured,
-                "the servers are members of another quorum by now: use its URL",
-            ),
-            _ => Failure::new(ErrorKind::Misconfigured, CLOSED),
-        }
+        *self.shared.known.lock() = None;
+        Failure::misconfigured(match absence {
+            Absence::Closed(_) => CLOSED,
+            _ => "the servers are members of another quorum by now: use its URL",
+        })
     }
 }
 
 impl KnownQuorum {
-    /// Returns the quorum that most of these servers, and at least this many, belong to.
-    fn told_by(places: &[(usize, MemberPlace)], members: usize, least: usize) -> Option<Self> {
+    /// Returns the quorum that most of these servers belong to, each in its place, and how many do.
+    pub(super) fn told_by(
+        places: &[(usize, MemberPlace)],
+        members: usize,
+        counts: impl Fn(&Membership) -> bool,
+    ) -> Option<(Self, usize)> {
         let told = places.iter().filter_map(|(index, place)| {
-            let member = place.membership.filter(|it| it.closed_for.is_none())?;
+            let member = place.membership.filter(|it| counts(it))?;
             let (place_of, of) = (usize::from(member.id.index), usize::from(member.id.of));
             (place_of == *index && of == members).then(|| Self {
                 quorum: member.id.quorum,
@@ -133,8 +121,8 @@ impl KnownQuorum {
         });
         let told: Vec<Self> = told.collect();
         let votes = |of: &Self| told.iter().filter(|it| it.quorum == of.quorum).count();
-        let most = told.iter().max_by_key(|known| votes(known));
-        most.filter(|known| votes(known) >= least).cloned()
+        let most = told.iter().max_by_key(|known| votes(known))?;
+        Some((most.clone(), votes(most)))
     }
 
     /// Returns the identity of the member at this place in the list.

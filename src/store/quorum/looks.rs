@@ -1,6 +1,6 @@
 //! Merges what all members show: leases, hazards, and the members themselves.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use futures_util::future::try_join_all;
 
 use super::failure::Failure;
 use super::known::KnownQuorum;
-use super::members::{MemberPlace, QuorumMember, SeenLease, SoughtNames};
-use super::protocol::{Absence, Answers, MemberAnswer, MemberLease, majority};
+use super::members::{Act, NameRequest, QuorumMember, SeenLease};
+use super::protocol::{Absence, MemberAnswer, MemberLease, majority};
+use super::round::ToldLeases;
 use super::store::Quorum;
-use crate::clock::{Instant, wall_clock_us};
+use crate::clock::wall_clock_us;
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::store::backend::Failing as _;
@@ -28,49 +29,49 @@ const OF_A_SERVER_ALONE: [&str; 3] = [
     "redis-slow-failover",
 ];
 
-/// The leases of one name at the members.
-type ToldLeases = Answers<Box<SeenLease>>;
-
 impl Quorum {
-    /// Returns the leases of these names that a majority has, or may have, in the order of names.
+    /// Returns the lease of this name that a majority has, or may have.
     pub(super) async fn seen(
         &self,
-        known: &KnownQuorum,
-        names: SoughtNames,
+        name: &Name,
         budget: Budget,
-    ) -> Result<Vec<SeenLease>, Failure> {
-        let (members, limit, names) = (self.members.len(), budget.left(), Arc::new(names));
-        let asked = self.all_answers(limit, |index, member| {
-            let (names, id) = (names.clone(), known.id(index));
-            async move { member.leases(id, &names, limit).await }
-        });
-        let told = asked.await?;
-        let mut silent = members - told.len();
-        let (mut of_name, mut misfits) = (BTreeMap::<Name, ToldLeases>::new(), Vec::new());
-        let none = || ToldLeases::new(members, Instant::FAR_FUTURE);
-        for (member, told) in told {
-            match told {
-                Ok(leases) => {
-                    for seen in leases {
-                        let name = seen.held.name.clone();
-                        let told = of_name.entry(name).or_insert_with(none);
-                        told.count(member, MemberAnswer::Taken(Box::new(seen)), Instant::ZERO);
-                    }
-                }
-                Err(absence) => {
-                    silent += 1;
-                    self.care_for(member, absence, known);
-                    misfits.extend((!matches!(absence, Absence::Out(_))).then_some(absence));
-                }
+    ) -> Result<Option<SeenLease>, Failure> {
+        let known = self.known(budget.left()).await?;
+        let asked = NameRequest::inspecting(name);
+        let told = self
+            .of_majority(&known, Act::Inspect, asked, budget)
+            .await?;
+        self.agreed(&told)
+    }
+
+    /// Returns the names with this prefix that have a key at any member, in order.
+    pub(super) async fn names(&self, prefix: &str, budget: Budget) -> Result<Vec<Name>, Failure> {
+        let prefix: Arc<str> = prefix.into();
+        let asked = self.all_answers(budget.left(), |_, member| {
+            let prefix = prefix.clone();
+            async move {
+                let names = member.server.names(&prefix, budget).await;
+                names.map_err(|failure| member.server.failed(failure, "list"))
             }
+        });
+        let told = asked.await?.into_iter();
+        let names: BTreeSet<Name> = told.flat_map(|(_, names)| names).collect();
+        Ok(names.into_iter().collect())
+    }
+
+    /// Returns the lease of a name that a majority has, or may have together with the members that did not answer. What
+    /// only fewer have is no lease: a claim that is under way, or that its client left behind.
+    ///
+    /// # Errors
+    /// A majority belongs to no quorum of ours by now.
+    pub(super) fn agreed(&self, told: &ToldLeases) -> Result<Option<SeenLease>, Failure> {
+        let members = self.members.len();
+        let is_misfit = |absence: &Absence| !matches!(absence, Absence::Out(_));
+        let mut misfits = told.away().filter(is_misfit);
+        if let Some(absence) = misfits.nth(majority(members) - 1) {
+            return Err(self.misfit(absence));
         }
-        if misfits.len() >= majority(members) {
-            return Err(self.misfit(misfits[0]));
-        }
-        let each = of_name.values();
-        Ok(each
-            .filter_map(|told| agreed(told, silent, members))
-            .collect())
+        Ok(agreed(told, members))
     }
 
     /// Returns the state of each member. One that does not answer is down.
@@ -81,17 +82,12 @@ impl Quorum {
             let mut servers = member.server.members(limit).await?;
             for seen in &mut servers {
                 if let (MemberState::Up, Ok(known)) = (seen.state, &known) {
-                    seen.state = match member.look(limit).await {
-                        Ok(place) => self.state(index, &place, known),
-                        Err(failed) if failed.error.is_transient() => MemberState::Down,
-                        Err(failed) => return Err(failed.error),
-                    };
+                    seen.state = self.state(index, known, limit).await?;
                 }
             }
-            Ok(servers)
+            Ok::<_, Error>(servers)
         });
-        let seen = try_join_all(seen).await;
-        let seen = seen.map_err(|error: Error| Failure::of(error))?.concat();
+        let seen = try_join_all(seen).await?.concat();
         let is_standby = |member: &Member| member.state == MemberState::Standby;
         match known {
             // A replica at a member's address is shown as one, and refuses to be asked.
@@ -104,27 +100,33 @@ impl Quorum {
         }
     }
 
-    fn state(&self, member: usize, place: &MemberPlace, known: &KnownQuorum) -> MemberState {
+    async fn state(
+        &self,
+        member: usize,
+        known: &Arc<KnownQuorum>,
+        limit: Duration,
+    ) -> Result<MemberState, Error> {
+        let place = match self.members[member].look(limit).await {
+            Err(failed) if failed.error.is_transient() => return Ok(MemberState::Down),
+            place => place?,
+        };
         let Some(absence) = place.absence(known.id(member)) else {
-            return MemberState::Up;
+            return Ok(MemberState::Up);
         };
         self.care_for(member, absence, known);
-        match absence {
+        Ok(match absence {
             Absence::Out(out_us) => MemberState::Away {
                 remaining: known.left(out_us),
             },
             _ => MemberState::Standby,
-        }
+        })
     }
 
     pub(super) async fn find_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
         let known = self.known(limit / 2).await.ok();
         let asked = self.all_answers(limit, |_, member| async move {
-            let mut found = member
-                .server
-                .hazards(limit)
-                .await
-                .map_err(Failed::perhaps)?;
+            let found = member.server.hazards(limit).await;
+            let mut found = found.map_err(Failed::perhaps)?;
             found.retain(|hazard| !OF_A_SERVER_ALONE.contains(&hazard.id));
             found.extend(balancer(&member, limit).await?);
             for hazard in &mut found {
@@ -133,36 +135,13 @@ impl Quorum {
             Ok(found)
         });
         let found = asked.await?;
-        let silent = self.members.len() - found.len();
+        let (members, silent) = (self.members.len(), self.members.len() - found.len());
         let mut hazards: Vec<Hazard> = found.into_iter().flat_map(|(_, found)| found).collect();
-        hazards.extend((silent > 0).then(|| self.down(silent)));
-        let other = known.filter(|known| known.members != self.members.places());
-        hazards.extend(other.map(|known| self.other_list(&known)));
+        hazards.extend((silent > 0).then(|| down(silent, members)));
+        let theirs = known.as_ref().map(|known| &*known.members);
+        hazards.extend(other_list(theirs, &self.members.places()));
         hazards.extend(tokens_ahead(self.shared.seen()));
         Ok(hazards)
-    }
-
-    fn down(&self, silent: usize) -> Hazard {
-        let members = self.members.len();
-        let more = (members - silent).saturating_sub(majority(members)) + 1;
-        Hazard::new(
-            "quorum-members-down",
-            Severity::Warning,
-            format!("{silent} of {members} members do not answer"),
-            format!("nothing is granted or renewed once {more} more are down"),
-            "Start them again: one, then the next once `leasehold status --members` shows it up",
-        )
-    }
-
-    fn other_list(&self, known: &KnownQuorum) -> Hazard {
-        let (theirs, ours) = (&known.members, self.members.places());
-        Hazard::new(
-            "quorum-other-list",
-            Severity::Warning,
-            format!("the quorum was set up as {theirs}, and this URL names {ours}"),
-            "a member that lost its data is not taken in by clients with this URL",
-            "Use the URL with which the quorum was set up",
-        )
     }
 
     /// Returns all answers that come in time, with their members.
@@ -179,13 +158,35 @@ impl Quorum {
         F: Future<Output = Result<T, Failed>> + Send + 'static,
     {
         let mut asked = self.members.ask(self.members.all(), limit, ask);
-        asked.hurry();
+        asked.hurry(None);
         let (answers, failures) = asked.gather(|_| false).await;
         match answers.len() >= majority(self.members.len()) {
             true => Ok(answers),
             false => Err(self.too_few(answers.len(), &failures)),
         }
     }
+}
+
+fn down(silent: usize, members: usize) -> Hazard {
+    let more = (members - silent).saturating_sub(majority(members)) + 1;
+    Hazard::new(
+        "quorum-members-down",
+        Severity::Warning,
+        format!("{silent} of {members} members do not answer"),
+        format!("nothing is granted or renewed once {more} more are down"),
+        "Start them again: one, then the next once `leasehold status --members` shows it up",
+    )
+}
+
+fn other_list(theirs: Option<&str>, ours: &str) -> Option<Hazard> {
+    let theirs = theirs.filter(|theirs| *theirs != ours)?;
+    Some(Hazard::new(
+        "quorum-other-list",
+        Severity::Warning,
+        format!("the quorum was set up as {theirs}, and this URL names {ours}"),
+        "a member that lost its data is not taken in by clients with this URL",
+        "Use the URL with which the quorum was set up",
+    ))
 }
 
 /// Returns the hazard of tokens that only the members' data keeps from falling.
@@ -217,16 +218,17 @@ async fn balancer(member: &QuorumMember, limit: Duration) -> Result<Option<Hazar
     }))
 }
 
-/// Returns the lease of a name that a majority has, or may have together with the members that did not answer. What
-/// only fewer have is no lease: a claim that is under way, or that its client left behind.
-fn agreed(told: &ToldLeases, silent: usize, members: usize) -> Option<SeenLease> {
+fn agreed(told: &ToldLeases, members: usize) -> Option<SeenLease> {
+    let silent = members - takes_part(told);
     let (leading, votes) = told.leading()?;
-    if votes + silent < majority(members) {
-        return None;
-    }
     let lease = leading.lease;
     let held = merged(told, &lease, members)?;
-    Some(SeenLease { lease, held })
+    (votes + silent >= majority(members)).then_some(SeenLease { lease, held })
+}
+
+/// Returns how many members take part and answered.
+pub(super) fn takes_part(told: &ToldLeases) -> usize {
+    told.count_of(|answer| !matches!(answer, MemberAnswer::Away(_)))
 }
 
 /// Returns what several members report of one lease.
@@ -251,6 +253,7 @@ pub(super) fn merged(told: &ToldLeases, lease: &MemberLease, members: usize) -> 
 mod tests {
     use super::super::protocol::Standing;
     use super::*;
+    use crate::clock::Instant;
     use crate::holder::{ClientId, Holder};
     use crate::token::Token;
 
@@ -270,10 +273,18 @@ mod tests {
 
     fn agreed(leases: Vec<SeenLease>, silent: usize, members: usize) -> Option<SeenLease> {
         let mut told = ToldLeases::new(members, Instant::FAR_FUTURE);
-        for (member, seen) in leases.into_iter().enumerate() {
-            told.count(member, MemberAnswer::Taken(Box::new(seen)), Instant::ZERO);
+        let mut leases = leases.into_iter();
+        for member in 0..members - silent {
+            let answer = leases
+                .next()
+                .map(|seen| MemberAnswer::Taken(Box::new(seen)));
+            told.count(
+                member,
+                answer.unwrap_or(MemberAnswer::NotHeld),
+                Instant::ZERO,
+            );
         }
-        super::agreed(&told, silent, members)
+        super::agreed(&told, members)
     }
 
     fn left(seen: Option<SeenLease>) -> Option<u64> {

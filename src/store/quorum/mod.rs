@@ -91,8 +91,6 @@
 #[cfg(feature = "quorum")]
 mod builder;
 #[cfg(feature = "quorum")]
-mod calls;
-#[cfg(feature = "quorum")]
 mod care;
 #[cfg(feature = "quorum")]
 mod claims;

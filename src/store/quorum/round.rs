@@ -5,115 +5,149 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::members::{Act, Failures, NameAnswer, NameRequest, Poll, SeenLease};
-use super::protocol::{Answers, MemberAnswer};
+use super::protocol::{Answers, MemberAnswer, majority};
 use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _, Instant};
 use crate::store::Failed;
+use crate::store::budget::Budget;
+
+/// The members' answers for one name.
+pub(super) type ToldLeases = Answers<Box<SeenLease>>;
 
 /// A request that is under way.
 pub(super) struct Round {
+    quorum: Quorum,
+    known: Arc<KnownQuorum>,
+    act: Act,
+    asked: Arc<[NameRequest]>,
     pub(super) poll: Poll<Vec<NameAnswer>>,
-    tally: Tally,
+    pub(super) votes: Votes,
+    /// Which members were told for which name that a majority has it.
+    vouched: BTreeSet<(usize, usize)>,
 }
 
 /// The answers of the members.
 #[derive(Default)]
 pub(super) struct Votes {
     /// For each name.
-    pub(super) each: Vec<Answers<Box<SeenLease>>>,
+    pub(super) each: Vec<ToldLeases>,
     pub(super) failures: Failures,
     /// Time until a majority had answered, if one has.
     pub(super) took: Option<Duration>,
 }
 
-/// The function that takes each answer.
-struct Tally {
-    quorum: Quorum,
-    known: KnownQuorum,
-    act: Act,
-    asked: Arc<[NameRequest]>,
-    votes: Votes,
-    /// Which members were told for which name that a majority has it.
-    vouched: BTreeSet<(usize, usize)>,
-}
-
-impl Round {
+impl Quorum {
     /// Asks these members.
     pub(super) fn begin(
-        quorum: &Quorum,
-        known: &KnownQuorum,
+        &self,
+        known: &Arc<KnownQuorum>,
         act: Act,
         asked: Vec<NameRequest>,
         members: impl IntoIterator<Item = usize>,
         limit: Duration,
-    ) -> Self {
+    ) -> Round {
         let (asked, now): (Arc<[_]>, _) = (asked.into(), Boottime.now());
-        let poll = quorum.members.ask(members, limit, |index, member| {
+        let poll = self.members.ask(members, limit, |index, member| {
             let (asked, id) = (asked.clone(), known.id(index));
             async move { member.ask(id, act, &asked, limit).await }
         });
         let counts_until = |asked: &NameRequest| match act {
             Act::Claim | Act::Renew => now.after(asked.ttl),
-            Act::Release | Act::TakeBack | Act::Evict => Instant::FAR_FUTURE,
+            Act::Release | Act::TakeBack | Act::Evict | Act::Inspect => Instant::FAR_FUTURE,
         };
-        let answers = |asked| Answers::new(quorum.members.len(), counts_until(asked));
-        let votes = Votes {
-            each: asked.iter().map(answers).collect(),
-            ..Votes::default()
-        };
-        let tally = Tally {
-            quorum: quorum.share(),
+        let answers = |asked| Answers::new(self.members.len(), counts_until(asked));
+        let each = asked.iter().map(answers).collect();
+        Round {
+            quorum: self.share(),
             known: known.clone(),
             act,
-            votes,
             asked,
+            poll,
+            votes: Votes {
+                each,
+                ..Votes::default()
+            },
             vouched: BTreeSet::new(),
-        };
-        Self { poll, tally }
+        }
     }
 
+    /// Asks all members, and returns what a majority answered, or more. Each lease that a majority has is at one of
+    /// them. Where another lease is in the way, or a member is away, the others are awaited, too.
+    pub(super) async fn by_majority(
+        &self,
+        known: &Arc<KnownQuorum>,
+        act: Act,
+        asked: Vec<NameRequest>,
+        budget: Budget,
+    ) -> Result<Votes, Failure> {
+        let enough = majority(self.members.len());
+        let mut round = self.begin(known, act, asked, self.members.all(), budget.left());
+        if act == Act::Inspect {
+            round.poll.hurry(None);
+        }
+        let is_open = |answers: &ToldLeases| {
+            let freed = answers.yes().count();
+            let had_none = answers.count_of(|answer| matches!(answer, MemberAnswer::NotHeld));
+            // A member that had nothing to free may be one that never had the lease: the others are awaited, too.
+            freed + had_none < enough || 0 < freed && freed < enough
+        };
+        while round.votes.each.iter().any(is_open) && round.next().await.is_some() {}
+        let answered = round.poll.answered;
+        let votes = round.close();
+        match answered >= enough {
+            true => Ok(votes),
+            false => Err(self.too_few(answered, &votes.failures)),
+        }
+    }
+
+    /// Does the same for one name.
+    pub(super) async fn of_majority(
+        &self,
+        known: &Arc<KnownQuorum>,
+        act: Act,
+        asked: NameRequest,
+        budget: Budget,
+    ) -> Result<ToldLeases, Failure> {
+        let mut votes = self.by_majority(known, act, vec![asked], budget).await?;
+        let told = votes.answers().told().count();
+        match told >= majority(self.members.len()) {
+            true => Ok(votes.each.swap_remove(0)),
+            false => Err(self.too_few(told, &votes.failures)),
+        }
+    }
+}
+
+impl Round {
     /// Counts the next answer, and returns its member. `None` if no more is to come in time.
     pub(super) async fn next(&mut self) -> Option<usize> {
         let (member, answer) = self.poll.next().await?;
-        self.tally.count(member, answer);
+        self.count(member, answer);
         Some(member)
     }
 
-    pub(super) const fn votes(&self) -> &Votes {
-        &self.tally.votes
-    }
-
-    /// Returns how many members have answered.
-    pub(super) const fn answered(&self) -> usize {
-        self.poll.answered
-    }
-
     /// Lets the members answer that have not, in a task.
-    pub(super) fn go_on(self) {
-        let mut tally = self.tally;
-        self.poll
-            .go_on(move |member, answer| tally.count(member, answer));
+    pub(super) fn go_on(mut self) {
+        if self.poll.is_answered() {
+            return;
+        }
+        tokio::spawn(async move {
+            while let Some((member, answer)) = self.poll.late().await {
+                self.count(member, answer);
+            }
+        });
     }
 
     /// Does the same, and returns what was answered until now.
     pub(super) fn close(mut self) -> Votes {
-        let mut votes = std::mem::take(&mut self.tally.votes);
-        votes.took = self.poll.took();
+        let mut votes = std::mem::take(&mut self.votes);
+        votes.took = self.poll.took;
         self.go_on();
         votes
     }
-}
 
-impl Votes {
-    /// Returns the answers for the only name.
-    pub(super) fn answers(&self) -> &Answers<Box<SeenLease>> {
-        &self.each[0]
-    }
-}
-
-impl Tally {
     fn count(&mut self, member: usize, answer: Result<Vec<NameAnswer>, Failed>) {
         let told = match answer {
             Ok(told) => told,
@@ -147,11 +181,14 @@ impl Tally {
         for (index, (asked, answers)) in self.asked.iter().zip(&self.votes.each).enumerate() {
             for (member, mark) in answers.to_vouch(now) {
                 if self.vouched.insert((index, member)) {
-                    let memory = quorum.shared.memory();
-                    at[member].push(NameRequest {
-                        info: memory.last(asked.holder).map(|last| last.info.clone()),
+                    let vouching = NameRequest {
                         mark: Some(mark),
                         ..asked.clone()
+                    };
+                    let memory = quorum.shared.memory.lock();
+                    at[member].push(match memory.last(asked.holder) {
+                        Some(last) => vouching.with_info(&last.info),
+                        None => vouching,
                     });
                 }
             }
@@ -163,12 +200,17 @@ impl Tally {
             tokio::spawn(async move {
                 // Where something has happened since, the next renewal is told the new mark.
                 let told = member.ask(id, Act::Renew, &batch, limit).await;
-                let told = told.unwrap_or_default();
-                let taken = told
-                    .iter()
-                    .filter(|told| matches!(told, Ok(MemberAnswer::Yes)));
-                taken.for_each(|_| counts.repaired());
+                let told = told.unwrap_or_default().into_iter();
+                told.filter(|told| matches!(told, Ok(MemberAnswer::Yes)))
+                    .for_each(|_| counts.repaired());
             });
         }
+    }
+}
+
+impl Votes {
+    /// Returns the answers for the only name.
+    pub(super) fn answers(&self) -> &ToldLeases {
+        &self.each[0]
     }
 }

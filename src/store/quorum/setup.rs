@@ -8,22 +8,14 @@ use futures_util::future::join_all;
 use super::failure::Failure;
 use super::known::{CLOSED, KnownQuorum};
 use super::members::{Failures, MemberPlace, words};
-use super::protocol::{Closings, Membership, keep_out_us, majority};
+use super::protocol::{Membership, closing, keep_out_us, majority};
 use super::store::Quorum;
 use super::{MAX_TTL, micros};
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::store::backend::{Backend as _, Failing as _};
 use crate::store::budget::Budget;
 use crate::store::{Failed, Store, TableSettings};
-
-/// The goal of a run of `init`.
-#[derive(Debug, Clone, Copy)]
-struct Succession {
-    /// The quorum that it replaces and the one that it makes. `None`: the first one.
-    quorums: Option<(u64, u64)>,
-    limit: Duration,
-}
 
 impl Quorum {
     /// Makes these servers the members of a new quorum, with the longest ttl of this store, by default 60 s. The first
@@ -43,13 +35,11 @@ impl Quorum {
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown: run it again.
     pub async fn init(&self, limit: Duration) -> Result<(), Error> {
-        let quorums = None;
-        let Some((run, places)) = self.reserve(Succession { quorums, limit }).await? else {
+        let Some((run, places)) = self.reserve(None, limit).await? else {
             return Ok(());
         };
-        let highest = places.iter().map(|place| place.clock_us).max();
-        self.open_all(draw()?.max(1), run, highest.unwrap_or(0), limit)
-            .await
+        let highest = places.iter().map(|place| place.clock_us).max().unwrap_or(0);
+        self.open_all(fastrand::u64(1..), run, highest, limit).await
     }
 
     /// Makes these servers the members of the quorum in place of those of `old`. Some of them may be members of it. It
@@ -87,72 +77,67 @@ impl Quorum {
                 ));
             }
         };
-        let id = successor(old_id, &self.members.places());
-        let quorums = Some((old_id, id));
-        let reserved = self.reserve(Succession { quorums, limit }).await?;
-        let closed = old.close_all(old_id, id, limit).await;
+        let id = self.successor(old_id);
+        let reserved = self.reserve(Some(old_id), limit).await?;
+        let (closed, failures) = old.close_all(old_id, id, limit).await;
         let Some((run, _)) = reserved else {
             return Ok(());
         };
-        let highest = self.highest(old, closed, from_clock)?;
+        let told = || closed.iter().flatten();
+        let highest = match closing(&closed, id) {
+            Some(highest) => highest,
+            None if from_clock => told().map(|it| it.max).fold(wall_clock_us(), u64::max),
+            None => {
+                let for_other = told().find_map(|it| it.closed_for.filter(|of| *of != id));
+                return Err(self.not_closed(old, for_other, &failures));
+            }
+        };
         let keep_out = keep_out_us(old_ttl_us.max(micros(self.max_ttl_to_write())));
         let until = Boottime.now().after(Duration::from_micros(keep_out));
         Boottime.nap_until(until).await;
         self.open_all(id, run, highest, limit).await
     }
 
-    /// Returns the highest token of the old members, which are closed.
-    fn highest(
-        &self,
-        old: &Self,
-        (closings, failures): (Closings, Failures),
-        from_clock: bool,
-    ) -> Result<u64, Error> {
-        if let Some(highest) = closings.highest() {
-            return Ok(highest);
-        }
-        if from_clock {
-            return Ok(closings.highest_of_any().max(wall_clock_us()));
-        }
-        if let Some(other) = closings.other() {
-            return Err(self.refused(&format!(
+    fn not_closed(&self, old: &Self, for_other: Option<u64>, failures: &Failures) -> Error {
+        if let Some(other) = for_other {
+            return self.refused(&format!(
                 "the old members are closed for other new ones: finish that change first, by the command that began it \
                  quorum={other}"
-            )));
+            ));
         }
-        let failure = old.too_few(old.members.len() - failures.len(), &failures);
+        let failure = old.too_few(old.members.len() - failures.len(), failures);
         let why = "too few of the old members are in and answer: start them, or use --from-clock";
-        Err(failure.during("init", format_args!("{why} store={}", old.place())))
+        failure.during("init", format_args!("{why} store={}", old.place()))
     }
 
-    /// Closes these members, which are to be replaced, for the quorum `new`: all that answer.
-    async fn close_all(&self, old: u64, new: u64, limit: Duration) -> (Closings, Failures) {
+    /// Closes these members, which are to be replaced, for the quorum `new`: all that answer. Returns what each is then,
+    /// if it is one of these quorums.
+    async fn close_all(
+        &self,
+        old: u64,
+        new: u64,
+        limit: Duration,
+    ) -> (Vec<Option<Membership>>, Failures) {
         let asked = self.members.iter().map(async |member| {
             let found = member.look(limit).await?.membership;
             // An address may lead to a member of a quorum that is none of this change.
             let Some(it) = found.filter(|it| it.id.quorum == old) else {
-                return Ok(found);
+                return Ok(found.filter(|it| it.id.quorum == new));
             };
             let arguments = [&words(it.id)[..], &[new.to_string()]].concat();
             Ok(member.place("close", &arguments, limit).await?.membership)
         });
-        let mut closings = Closings::new(new, self.members.len());
         let mut failures = Failures::new();
-        for (index, answer) in join_all(asked).await.into_iter().enumerate() {
-            match answer {
-                Ok(Some(it)) if it.id.quorum == new => closings.note(index, new, it.max, true),
-                Ok(Some(it)) if it.id.quorum == old => {
-                    closings.note(index, it.closed_for.unwrap_or_default(), it.max, it.is_in);
-                }
-                Ok(_) => {}
-                Err(failed) => failures.push((index, failed)),
-            }
-        }
-        for (index, failed) in &failures {
-            let (member, error) = (self.members.place(*index), &failed.error);
-            tracing::warn!(member, %error, "an old member was not closed: shut it down");
-        }
-        (closings, failures)
+        let answers = join_all(asked).await.into_iter().enumerate();
+        let closed = answers.map(|(index, answer)| {
+            let noted = |failed: Failed| {
+                let (member, error) = (self.members.place(index), &failed.error);
+                tracing::warn!(member, %error, "an old member was not closed: shut it down");
+                failures.push((index, failed));
+            };
+            answer.map_err(noted).ok().flatten()
+        });
+        (closed.collect(), failures)
     }
 
     /// Returns what [`init`](Self::init) would do, or [`replace`](Self::replace) with these old members.
@@ -206,65 +191,76 @@ impl Quorum {
         Ok(most.copied().map(Some).or(is_replaced.then_some(None)))
     }
 
-    /// Reserves all servers for one run, sees what they are, and then that all are reserved by it still. Returns the
-    /// run that may write them all, or `None` if some are members of the quorum already: the others come in by
-    /// adoption.
-    async fn reserve(&self, change: Succession) -> Result<Option<(u64, Vec<MemberPlace>)>, Error> {
-        // Each server is reserved under a number of its own, which shows two names of one server.
-        let run = draw()? & !0xff;
+    /// Reserves all servers for one run, which makes the first quorum or replaces `old`, sees what they are, and then
+    /// that all are reserved by it still. Returns the run that may write them all, or `None` if some are members of the
+    /// quorum already: the others come in by adoption.
+    async fn reserve(
+        &self,
+        old: Option<u64>,
+        limit: Duration,
+    ) -> Result<Option<(u64, Vec<MemberPlace>)>, Error> {
+        let run = fastrand::u64(..) & !0xff;
         let mut places = Vec::new();
-        for reserving in [None, Some(run), None] {
-            let is_set_up;
-            (places, is_set_up) = self.each(reserving, change).await?;
+        for is_reserving in [false, true, false] {
+            let mut is_set_up = false;
+            places.clear();
+            for (index, member) in self.members.iter().enumerate() {
+                // Each server is reserved under a number of its own, which shows two names of one server.
+                let by = [(run + index as u64).to_string()];
+                let place = match is_reserving {
+                    true => member.place("reserve", &by, limit).await,
+                    false => member.look(limit).await,
+                };
+                let place = place.map_err(|failed| self.unanswered(index, failed))?;
+                is_set_up |= self.check(index, &place, old)?;
+                places.push(place);
+            }
             if is_set_up {
-                self.report_out(&places);
                 return Ok(None);
             }
         }
-        for (index, (place, member)) in places.iter().zip(self.members.iter()).enumerate() {
+        for (index, place) in places.iter().enumerate() {
             self.check_reservation(index, place.reserved_by, run)?;
-            if place.membership.is_some() {
-                continue;
-            }
-            // A replacement waits for the end of all leases itself.
-            let left = self.made(0).left(place.out_us);
-            if change.quorums.is_none() && place.asked_for.is_some() && !left.is_zero() {
-                return Err(self.refused_at(index, &format!(
-                    "clients ask it for a quorum whose data it lost: wait for {left:.0?} until its leases have ended, and run this again"
-                )));
-            }
-            let found = member.server.any_key(Budget::new(change.limit)).await;
-            let found = found.map_err(|failure| member.server.failed(failure, "init"))?;
-            if let Some(key) = found {
-                return Err(self.refused_at(index, &format!(
-                    "the server is not new, it has leases or marks: remove them, or use another prefix key={key:?}"
-                )));
+            if place.membership.is_none() {
+                self.check_new(index, place, old.is_none(), limit).await?;
             }
         }
         Ok(Some((run, places)))
     }
 
-    /// Looks at each server, or reserves it for this run. Returns what they are, and whether some are members of the
-    /// quorum already.
-    async fn each(
-        &self,
-        run: Option<u64>,
-        change: Succession,
-    ) -> Result<(Vec<MemberPlace>, bool), Error> {
-        let (mut places, mut is_set_up) = (Vec::new(), false);
-        for (index, member) in self.members.iter().enumerate() {
-            let place = match run {
-                Some(run) => {
-                    let run = (run + index as u64).to_string();
-                    member.place("reserve", &[run], change.limit).await
-                }
-                None => member.look(change.limit).await,
-            };
-            let place = place.map_err(|failed| self.unanswered(index, failed))?;
-            is_set_up |= self.check(index, &place, change)?;
-            places.push(place);
+    /// Returns whether a server is a member already of the quorum that is set up.
+    ///
+    /// # Errors
+    /// It is one of another quorum, or of one that was closed.
+    fn check(&self, index: usize, place: &MemberPlace, old: Option<u64>) -> Result<bool, Error> {
+        let Some(member) = place.membership else {
+            return Ok(false);
+        };
+        let is_ours = match old {
+            None => {
+                place.members == self.members.places()
+                    && member.id == self.made(member.id.quorum).id(index)
+            }
+            Some(old) => member.id.quorum == self.successor(old),
+        };
+        if !is_ours && Some(member.id.quorum) == old {
+            return Ok(false);
         }
-        Ok((places, is_set_up))
+        let theirs = Duration::from_micros(member.max_ttl_us);
+        let ours = self.shared.max_ttl.filter(|ours| *ours != theirs);
+        let why = match ours {
+            _ if !is_ours => format!(
+                "it is a member of another quorum: use `leasehold init --replace URL` with the URL of that one members={}",
+                place.members
+            ),
+            _ if member.closed_for.is_some() => CLOSED.into(),
+            Some(ours) => format!(
+                "the quorum is set up with another longest ttl, which cannot be changed: expected max_ttl={theirs:?} \
+                 max_ttl={ours:?}"
+            ),
+            None => return Ok(true),
+        };
+        Err(self.refused_at(index, &why))
     }
 
     fn check_reservation(
@@ -284,54 +280,28 @@ impl Quorum {
         Err(self.refused_at(index, &why))
     }
 
-    /// Reports the servers that an earlier run left out, of a quorum that is set up.
-    fn report_out(&self, places: &[MemberPlace]) {
-        let ours = self.members.places();
-        for (index, place) in places.iter().enumerate() {
-            if place.members != ours || !place.membership.is_some_and(|member| member.is_in) {
-                let member = self.members.place(index);
-                tracing::warn!(
-                    member,
-                    "a server is out: clients take it in after the longest ttl"
-                );
-            }
+    /// Refuses a server without a node that has leases, or that may have forgotten some. A replacement waits for the
+    /// end of all leases itself.
+    async fn check_new(
+        &self,
+        index: usize,
+        place: &MemberPlace,
+        is_first: bool,
+        limit: Duration,
+    ) -> Result<(), Error> {
+        let left = self.made(0).left(place.out_us);
+        if is_first && place.asked_for.is_some() && !left.is_zero() {
+            return Err(self.refused_at(index, &format!(
+                "clients ask it for a quorum whose data it lost: wait for {left:.0?} until its leases have ended, and run this again"
+            )));
         }
-    }
-
-    /// Returns whether a server is a member already of the quorum that is set up.
-    ///
-    /// # Errors
-    /// It is one of another quorum, or of one that was closed.
-    fn check(&self, index: usize, place: &MemberPlace, change: Succession) -> Result<bool, Error> {
-        let Some(member) = place.membership else {
-            return Ok(false);
-        };
-        let is_ours = match change.quorums {
-            None => {
-                place.members == self.members.places()
-                    && member.id == self.made(member.id.quorum).id(index)
-            }
-            Some((_, new)) => member.id.quorum == new,
-        };
-        if !is_ours {
-            return match change.quorums {
-                Some((old, _)) if member.id.quorum == old => Ok(false),
-                _ => Err(self.refused_at(index, &format!(
-                    "it is a member of another quorum: use `leasehold init --replace URL` with the URL of that one members={}",
-                    place.members
-                ))),
-            };
-        }
-        if member.closed_for.is_some() {
-            return Err(self.refused_at(index, CLOSED));
-        }
-        let theirs = Duration::from_micros(member.max_ttl_us);
-        match self.shared.max_ttl.filter(|ours| *ours != theirs) {
-            Some(ours) => Err(self.refused_at(index, &format!(
-                "the quorum is set up with another longest ttl, which cannot be changed: expected max_ttl={theirs:?} \
-                 max_ttl={ours:?}"
+        let server = &self.members[index].server;
+        let found = server.any_key(Budget::new(limit)).await;
+        match found.map_err(|failure| server.failed(failure, "init"))? {
+            Some(key) => Err(self.refused_at(index, &format!(
+                "the server is not new, it has leases or marks: remove them, or use another prefix key={key:?}"
             ))),
-            None => Ok(true),
+            None => Ok(()),
         }
     }
 
@@ -348,12 +318,11 @@ impl Quorum {
             let (id, by) = (made.id(index), (run + index as u64).to_string());
             let opened = made.write(member, "open", &by, id, highest, limit).await;
             match opened.map(|place| place.absence(id)) {
-                Ok(None) => written += 1,
-                Ok(Some(_)) => {}
+                Ok(absence) => written += usize::from(absence.is_none()),
                 // The others are written all the same: a majority is a quorum, and the rest come in by adoption.
                 Err(failed) if written + (of - index - 1) >= majority(of) => {
-                    let member = &*member.server.place;
-                    tracing::warn!(member, error = %failed.error, "a member was not written, it comes in later");
+                    let (member, error) = (self.members.place(index), failed.error);
+                    tracing::warn!(member, %error, "a member was not written, it comes in later");
                 }
                 Err(failed) => return Err(self.unanswered(index, failed)),
             }
@@ -374,6 +343,15 @@ impl Quorum {
         }
     }
 
+    /// Returns the id of the quorum that has these members in place of an older one, so that a command that was stopped
+    /// is the same when it is run again (FNV-1a, 64 bits).
+    fn successor(&self, old: u64) -> u64 {
+        let text = format!("{old} {}", self.members.places());
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+
     fn unanswered(&self, member: usize, failed: Failed) -> Error {
         let place = self.members.place(member);
         let message = format!("init failed: all members have to answer member={place}");
@@ -385,24 +363,8 @@ impl Quorum {
     }
 
     fn refused(&self, why: &str) -> Error {
-        self.error_of_all(Failure::new(ErrorKind::Misconfigured, why), "init")
+        self.error_of_all(Failure::misconfigured(why), "init")
     }
-}
-
-/// Returns the quorum that has these members in place of an older one, so that a command that was stopped is the same
-/// when it is run again (FNV-1a, 64 bits).
-fn successor(old: u64, members: &str) -> u64 {
-    let text = format!("{old} {members}");
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-fn draw() -> Result<u64, Error> {
-    getrandom::u64().map_err(|source| {
-        let message = "init failed: the operating system gave no random bits";
-        Error::new(ErrorKind::Unavailable, message).with_source(source.to_string())
-    })
 }
 
 /// Opens the store at a URL whose scheme is one of ours.

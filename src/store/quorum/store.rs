@@ -1,63 +1,55 @@
-//! The store on a quorum of servers: the members, and what is known of them.
+//! The store on a quorum of servers, and the calls of the contract, each asked of all members.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Semaphore;
+use parking_lot::Mutex;
 
 use super::KIND;
+use super::claims::Rounds;
 use super::failure::Failure;
 use super::known::KnownQuorum;
-use super::members::{Failures, Members};
-use super::protocol::TokenMemory;
+use super::members::{Act, Failures, Members, MergedNotices, NameRequest};
+use super::protocol::{RenewalOutcome, TokenMemory, majority, propose};
+use super::round::Round;
+use crate::clock::{Boottime, Clock as _, wall_clock_us};
+use crate::error::ErrorKind;
+use crate::holder::{ClientId, Holder};
+use crate::name::Name;
+use crate::store::backend::Backend;
+use crate::store::budget::Budget;
+use crate::store::{
+    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, HeldState, Member, Notices, Outcome,
+    Purpose, Release, Renewal, Renewed, Store as _,
+};
 use crate::telemetry::StoreCounts;
+use crate::token::Token;
 
-/// Most releases that wait for one member. A lease left behind beyond that ends with its ttl.
-const MOST_OWED: usize = 1_024;
+/// Says how many names one call reads; reading a whole lease costs a member more than a renewal.
+const BATCH: usize = 128;
 
 /// A store on a quorum of independent Redis or Valkey servers.
 ///
 /// It is made without I/O: the first request connects.
 pub struct Quorum {
     pub(super) members: Members,
-    /// For each member. Of these connections alone: a task that waits here may be on a runtime that is blocked, and
-    /// must not keep the watchdog from the same work.
-    pub(super) care: Arc<[Care]>,
     pub(super) shared: Arc<Shared>,
 }
 
 /// State that the connections of one store share.
 pub(super) struct Shared {
-    memory: Mutex<TokenMemory>,
+    pub(super) memory: Mutex<TokenMemory>,
     /// The highest mark and token that members told.
     seen: AtomicU64,
-    known: Mutex<Option<KnownQuorum>>,
+    pub(super) known: Mutex<Option<Arc<KnownQuorum>>>,
     /// As the settings have it.
     pub(super) max_ttl: Option<Duration>,
     pub(super) connect_timeout: Duration,
     /// Where the members are, without secrets.
-    pub(super) place: String,
+    place: String,
     pub(super) counts: &'static StoreCounts,
-}
-
-/// Limits of the work under way for one member: one adoption, and some releases. A permit ends with its task or the
-/// runtime.
-#[derive(Debug)]
-pub(super) struct Care {
-    pub(super) adopting: Arc<Semaphore>,
-    pub(super) releasing: Arc<Semaphore>,
-}
-
-impl Default for Care {
-    fn default() -> Self {
-        Self {
-            adopting: Arc::new(Semaphore::new(1)),
-            releasing: Arc::new(Semaphore::new(MOST_OWED)),
-        }
-    }
 }
 
 impl Quorum {
@@ -77,24 +69,20 @@ impl Quorum {
             place: format!("quorum of {}", members.places()),
             counts,
         };
-        Self::on(members, Arc::new(shared))
-    }
-
-    /// Returns the store on these connections, on which no work is under way.
-    pub(super) fn on(members: Members, shared: Arc<Shared>) -> Self {
-        let care = members.iter().map(|_| Care::default()).collect();
         Self {
             members,
-            care,
-            shared,
+            shared: Arc::new(shared),
         }
     }
 
     /// Returns the same store on the same connections, for a task.
     pub(super) fn share(&self) -> Self {
+        self.on(self.members.clone())
+    }
+
+    fn on(&self, members: Members) -> Self {
         Self {
-            members: self.members.clone(),
-            care: self.care.clone(),
+            members,
             shared: self.shared.clone(),
         }
     }
@@ -102,23 +90,204 @@ impl Quorum {
     pub(super) fn too_few(&self, answered: usize, failures: &Failures) -> Failure {
         Failure::too_few(&self.members, answered, failures)
     }
+
+    /// Renews these leases at all members. Those that do not answer in time are asked and repaired all the same.
+    pub(super) async fn renew_known(
+        &self,
+        known: &Arc<KnownQuorum>,
+        batch: &[Renewal],
+        budget: Budget,
+    ) -> Vec<Result<Outcome, Failure>> {
+        let forget_at = Boottime.now().after(known.max_ttl * 2);
+        for renewal in batch {
+            let mut memory = self.shared.memory.lock();
+            memory.extend(renewal.holder, forget_at);
+        }
+        let asked = batch.iter().map(|renewal| {
+            NameRequest::new(&renewal.name, renewal.holder, renewal.token, renewal.ttl)
+        });
+        let (asked, members) = (asked.collect(), self.members.all());
+        let mut round = self.begin(known, Act::Renew, asked, members, budget.left());
+        let decided = |round: &Round| -> Vec<RenewalOutcome> {
+            let each = batch.iter().zip(&round.votes.each);
+            each.map(|(renewal, answers)| answers.renewing(renewal.holder))
+                .collect()
+        };
+        while decided(&round).contains(&RenewalOutcome::Unknown) && round.next().await.is_some() {}
+        let (answered, failures) = (round.poll.answered, &round.votes.failures);
+        let outcomes = decided(&round).into_iter().map(|decided| match decided {
+            RenewalOutcome::Renewed => Ok(Outcome::Renewed),
+            RenewalOutcome::Refused => Ok(Outcome::Refused),
+            RenewalOutcome::Evicted => Ok(Outcome::Evicted),
+            RenewalOutcome::Unknown => Err(self.too_few(answered, failures)),
+        });
+        let outcomes = outcomes.collect();
+        round.go_on();
+        outcomes
+    }
 }
 
 impl Shared {
-    pub(super) fn memory(&self) -> MutexGuard<'_, TokenMemory> {
-        self.memory.lock()
-    }
-
-    pub(super) fn known(&self) -> MutexGuard<'_, Option<KnownQuorum>> {
-        self.known.lock()
-    }
-
     pub(super) fn seen(&self) -> u64 {
         self.seen.load(Ordering::Relaxed)
     }
 
     pub(super) fn note_seen(&self, token: u64) {
         self.seen.fetch_max(token, Ordering::Relaxed);
+    }
+}
+
+impl Backend for Quorum {
+    type Failure = Failure;
+
+    fn describe(&self) -> Facts {
+        let facts = Facts::new(KIND).with_notices();
+        let told = self.shared.known.lock().as_ref().map(|known| known.max_ttl);
+        match self.shared.max_ttl.or(told) {
+            Some(max_ttl) => facts.with_max_ttl(max_ttl),
+            None => facts,
+        }
+    }
+
+    fn place(&self) -> &dyn fmt::Display {
+        &self.shared.place
+    }
+
+    async fn try_acquire(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        budget: Budget,
+    ) -> Result<Answer, Failure> {
+        Rounds::run(self, claim, ask, budget).await
+    }
+
+    async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
+        let outcomes = match self.known(budget.left()).await {
+            Ok(known) => self.renew_known(&known, batch, budget).await,
+            Err(failure) => batch.iter().map(|_| Err(failure.clone())).collect(),
+        };
+        let outcomes = outcomes.into_iter().zip(batch).map(|(outcome, renewal)| {
+            let unknown = |failure| Outcome::Unknown(self.error(failure, "renew", &renewal.name));
+            outcome.unwrap_or_else(unknown)
+        });
+        Renewed::new(outcomes.collect())
+    }
+
+    /// A member that is silent gets the release once it answers.
+    async fn try_release(
+        &self,
+        name: &Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        budget: Budget,
+    ) -> Result<Release, Failure> {
+        let known = self.known(budget.left()).await?;
+        let last = self
+            .shared
+            .memory
+            .lock()
+            .last(holder)
+            .map(|last| last.token);
+        // Of a holder that this store does not know, everything that it proposed is behind the clock and what was seen.
+        let token = last.or_else(|| propose(wall_clock_us(), self.shared.seen(), None));
+        let (token, ttl) = (token.unwrap_or(Token::MAX), keep_for.unwrap_or_default());
+        let asked = NameRequest::new(name, holder, token, ttl);
+        self.shared.note_seen(token.get());
+        let told = self
+            .of_majority(&known, Act::Release, asked, budget)
+            .await?;
+        self.shared.memory.lock().forget(holder);
+        // A lease on fewer members had ended: another holder may have been granted the name since.
+        Ok(match told.has_majority() {
+            true => Release::Released,
+            false => Release::NotHeld,
+        })
+    }
+
+    /// There is no queue to leave.
+    async fn try_leave(&self, _: &Name, _: ClientId, _: Budget) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
+        Ok(Some(Box::new(MergedNotices::of(&self.members).await?)))
+    }
+
+    async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
+        let seen = self.seen(name, budget).await?;
+        Ok(seen.map(|seen| seen.held))
+    }
+
+    async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
+        let known = self.known(budget.left()).await?;
+        let names = self.names(prefix, budget).await?;
+        let mut list = Vec::new();
+        for batch in names.chunks(BATCH) {
+            let asked = batch.iter().map(NameRequest::inspecting).collect();
+            let votes = self
+                .by_majority(&known, Act::Inspect, asked, budget)
+                .await?;
+            // A key that is another program's is not a lease.
+            for told in &votes.each {
+                list.extend(self.agreed(told)?.map(|seen| seen.held));
+            }
+        }
+        Ok(list)
+    }
+
+    async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
+        let known = self.known(budget.left()).await?;
+        let Some(seen) = self.seen(name, budget).await? else {
+            return Ok(false);
+        };
+        if seen.held.state == HeldState::Kept && how == Eviction::Marked {
+            return Ok(false);
+        }
+        let asked = |ttl| NameRequest::new(name, seen.lease.holder, seen.lease.token, ttl);
+        // A renewal that is on its way may count for as long as that.
+        let evicting = asked(known.max_ttl + budget.left());
+        let told = self
+            .of_majority(&known, Act::Evict, evicting, budget)
+            .await?;
+        if told.taken().count() >= majority(self.members.len()) {
+            return Ok(false);
+        }
+        if !told.has_majority() {
+            let why = "too few members are in, evict again";
+            return Err(Failure::new(ErrorKind::Unavailable, why));
+        }
+        if how == Eviction::Now {
+            let freeing = asked(Duration::ZERO);
+            self.of_majority(&known, Act::Release, freeing, budget)
+                .await?;
+        }
+        Ok(true)
+    }
+
+    async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+        self.find_hazards(limit).await
+    }
+
+    async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
+        self.see_members(limit).await
+    }
+
+    /// A majority of the connections has to be made. They bring what the members tell of their quorum, so that the
+    /// first claim of a client is one round.
+    async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
+        if self.members.iter().any(|member| member.server.is_closed()) {
+            return Err(Failure::new(ErrorKind::Closed, "store is closed"));
+        }
+        let connected = self.on(self.members.beside(purpose));
+        connected.learn(self.shared.connect_timeout).await?;
+        Ok(connected)
+    }
+
+    async fn end(&self) {
+        for member in self.members.iter() {
+            member.server.close().await;
+        }
     }
 }
 

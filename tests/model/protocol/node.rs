@@ -92,10 +92,7 @@ impl<I: Clone + Eq> Node<I> {
             _ => 0,
         };
         let told = self.membership.as_ref().map(|member| member.told(at));
-        match (
-            Membership::absence(told.as_ref(), id, out_us),
-            &mut self.membership,
-        ) {
+        match (Membership::absence(told, id, out_us), &mut self.membership) {
             (None, Some(member)) => Ok(member),
             (Some(absence), _) => {
                 if matches!(absence, Absence::Out(_)) {

@@ -28,7 +28,7 @@ const fn writing(found: u8, highest: u64) -> Writing<u8> {
 
 fn highest(node: &Node<u8>, id: MemberId, at: &At<u8>) -> Result<u64, Absence> {
     let told = node.membership.as_ref().map(|member| member.told(at));
-    Membership::highest(told.as_ref(), id)
+    Membership::highest(told, id)
 }
 
 fn opened() -> Node<u8> {

@@ -10,8 +10,8 @@
 
 use leasehold::clock::Instant;
 use leasehold::store::quorum::protocol::{
-    Absence, Answers, ClaimOutcome, Closings, MemberAnswer, MemberId, MemberLease, Membership,
-    Standing, adoption, majority,
+    Absence, Answers, ClaimOutcome, MemberAnswer, MemberId, MemberLease, Membership, Standing,
+    adoption, closing, majority,
 };
 use leasehold::{ClientId, Holder, Token};
 
@@ -545,13 +545,18 @@ impl Replacing {
         let quorum = self.runs[run];
         let list = &self.lists[usize::from(quorum)];
         let writing = &world.runs[run];
-        let mut closings = Closings::new(quorum.into(), self.lists[0].len());
-        for (member, old) in self.lists[0].iter().enumerate() {
-            if let Some((closed_for, max, is_in)) = writing.closed[usize::from(*old)] {
-                closings.note(member, closed_for.into(), max.into(), is_in);
-            }
-        }
-        let Some(highest) = closings.highest() else {
+        let said = |old: &u8| {
+            let (closed_for, max, is_in) = writing.closed[usize::from(*old)]?;
+            Some(Membership {
+                id: self.id(0, *old),
+                max_ttl_us: MAX_TTL_US,
+                is_in,
+                max: max.into(),
+                closed_for: Some(closed_for.into()),
+            })
+        };
+        let closed: Vec<_> = self.lists[0].iter().map(said).collect();
+        let Some(highest) = closing(&closed, quorum.into()) else {
             return;
         };
         let reserved = match self.without {
@@ -630,7 +635,7 @@ impl Replacing {
         }
         self.hide_the_closing(&mut node);
         let told = node.membership.as_ref().map(|member| member.told(&now));
-        match Membership::highest(told.as_ref(), self.id(asking.quorum - 1, server)) {
+        match Membership::highest(told, self.id(asking.quorum - 1, server)) {
             Ok(max) => {
                 adopting.inside |= bit;
                 adopting.highest = adopting.highest.max(max as u8);

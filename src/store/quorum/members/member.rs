@@ -5,20 +5,21 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use deadpool_redis::redis::{Cmd, Value};
+use tokio::sync::Semaphore;
 
 use super::super::KIND;
-use super::super::protocol::{Absence, MemberAnswer, MemberId};
+use super::super::protocol::{MemberAnswer, MemberId};
 use super::reply::{MemberPlace, SeenLease, foreign, placed, told};
 use crate::error::{Error, ErrorKind};
-use crate::holder::Holder;
+use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::store::budget::{Budget, millis};
+use crate::store::budget::millis;
 use crate::store::redis::{Builder, Program, Redis, Script};
 use crate::store::{Failed, Info, Purpose};
 use crate::token::Token;
 
-/// Says how many names one call reads; reading a whole lease costs the server more than a renewal.
-const BATCH: usize = 128;
+/// Most releases that wait for one member. A lease left behind beyond that ends with its ttl.
+const MOST_OWED: usize = 1_024;
 
 /// Joins the script in this file with the parts that it needs in front of it.
 macro_rules! script {
@@ -43,9 +44,15 @@ const PROGRAM: Program = Program {
 };
 
 /// A server as a member of a quorum.
+///
+/// The permits limit the work in the background for it: one adoption, and some releases. They are of these connections
+/// alone, because a task that waits may be on a runtime that is blocked, and must not keep the watchdog from the same
+/// work. A permit ends with its task or the runtime.
 #[derive(Debug)]
 pub(crate) struct QuorumMember {
     pub(crate) server: Redis,
+    pub(crate) adopting: Arc<Semaphore>,
+    pub(crate) releasing: Arc<Semaphore>,
 }
 
 /// A request for a name.
@@ -56,7 +63,8 @@ pub(crate) struct NameRequest {
     pub(crate) token: Token,
     /// Time from now that the lease lasts, or the name is kept.
     pub(crate) ttl: Duration,
-    pub(crate) info: Option<Arc<Info>>,
+    /// The facts about the holder as JSON, or nothing.
+    pub(crate) info: String,
     /// The mark that is sent back by a client that vouches for the lease.
     pub(crate) mark: Option<u64>,
 }
@@ -70,14 +78,8 @@ pub(crate) enum Act {
     /// A release that no waiting client has to hear of.
     TakeBack,
     Evict,
-}
-
-/// The names whose leases are asked for.
-#[derive(Debug)]
-pub(crate) enum SoughtNames {
-    One(Name),
-    /// Those that have a key at the member that is asked.
-    WithPrefix(String),
+    /// A look, which changes nothing.
+    Inspect,
 }
 
 /// The answer for one name. If it failed, nothing was changed for this name.
@@ -90,9 +92,21 @@ impl NameRequest {
             holder,
             token,
             ttl,
-            info: None,
+            info: String::new(),
             mark: None,
         }
+    }
+
+    /// Makes a request to inspect a name, of which only the name is sent.
+    pub(crate) fn inspecting(name: &Name) -> Self {
+        let nobody = Holder::new(ClientId::from_u128(0), 0);
+        Self::new(name, nobody, Token::MAX, Duration::ZERO)
+    }
+
+    /// Returns the same request with the facts about the holder.
+    pub(crate) fn with_info(mut self, info: &Info) -> Self {
+        self.info = serde_json::to_string(info).expect("text and numbers become JSON");
+        self
     }
 }
 
@@ -102,14 +116,20 @@ impl QuorumMember {
     /// # Errors
     /// `Invalid`, with the setting that is refused.
     pub(crate) fn new(server: Builder) -> Result<Self, Error> {
-        let server = server.program(PROGRAM).build()?;
-        Ok(Self { server })
+        Ok(Self::of(server.program(PROGRAM).build()?))
     }
 
     /// Returns the same member on a connection of its own, not connected yet.
     pub(crate) fn beside(&self, purpose: Purpose) -> Self {
-        let server = self.server.beside(purpose);
-        Self { server }
+        Self::of(self.server.beside(purpose))
+    }
+
+    fn of(server: Redis) -> Self {
+        Self {
+            server,
+            adopting: Arc::new(Semaphore::new(1)),
+            releasing: Arc::new(Semaphore::new(MOST_OWED)),
+        }
     }
 
     /// Asks for these names, at most a batch of them. Returns an answer for each, in order.
@@ -126,68 +146,25 @@ impl QuorumMember {
             Act::Release => ("release", "PUBLISH"),
             Act::TakeBack => ("release", ""),
             Act::Evict => ("evict", ""),
+            Act::Inspect => ("inspect", ""),
         };
-        let names: Vec<&Name> = batch.iter().map(|asked| &asked.name).collect();
-        let mut call = self.call_of(&names, word, id, publish);
-        for asked in batch {
-            let info = asked
-                .info
-                .as_ref()
-                .map(|info| serde_json::to_string(&**info).expect("text and numbers become JSON"));
+        let keys = &self.server.keys;
+        let of_name = |asked: &NameRequest| [keys.lease(&asked.name), keys.mark(&asked.name)];
+        let keys = iter::once(keys.node()).chain(batch.iter().flat_map(of_name));
+        let mut call = NAMES.call(keys.collect::<Vec<_>>());
+        call.arg(word).arg(&words(id)).arg(publish);
+        for asked in batch.iter().filter(|_| act != Act::Inspect) {
             call.arg(asked.holder.to_string())
                 .arg(asked.token.get())
                 .arg(millis(asked.ttl))
-                .arg(info.unwrap_or_default())
+                .arg(&asked.info)
                 .arg(asked.mark.map_or(String::new(), |mark| mark.to_string()));
         }
         let ttl = batch.iter().map(|asked| asked.ttl).min();
         let ttl = ttl.filter(|_| matches!(act, Act::Claim | Act::Renew));
-        let read = |reply: &Value| told(reply, &names);
+        let read = |reply: &Value| told(reply, batch);
         self.call(&call, word, limit, ttl.unwrap_or(limit), read)
             .await
-    }
-
-    /// Returns the leases of these names, or why it takes no part.
-    pub(crate) async fn leases(
-        &self,
-        id: MemberId,
-        names: &SoughtNames,
-        limit: Duration,
-    ) -> Result<Result<Vec<SeenLease>, Absence>, Failed> {
-        let is_list = matches!(names, SoughtNames::WithPrefix(_));
-        let names = match names {
-            SoughtNames::One(name) => vec![name.clone()],
-            SoughtNames::WithPrefix(prefix) => {
-                let names = self.server.names(prefix, Budget::new(limit)).await;
-                names.map_err(|failure| self.server.failed(failure, "list"))?
-            }
-        };
-        let mut leases = Vec::new();
-        for batch in names.chunks(BATCH) {
-            let names: Vec<&Name> = batch.iter().collect();
-            let call = self.call_of(&names, "inspect", id, "");
-            let read = |reply: &Value| told(reply, &names);
-            let told = self.call(&call, "inspect", limit, limit, read).await?;
-            for answer in told {
-                match answer {
-                    Ok(MemberAnswer::Taken(lease)) => leases.push(*lease),
-                    Ok(MemberAnswer::Away(absence)) => return Ok(Err(absence)),
-                    Err(error) if !is_list => return Err(Failed::answered(error)),
-                    // A key in a list that is another program's is not a lease.
-                    _ => {}
-                }
-            }
-        }
-        Ok(Ok(leases))
-    }
-
-    fn call_of(&self, names: &[&Name], word: &str, id: MemberId, publish: &str) -> Cmd {
-        let keys = &self.server.keys;
-        let of_name = |name: &&Name| [keys.lease(name), keys.mark(name)];
-        let all = iter::once(keys.node()).chain(names.iter().flat_map(of_name));
-        let mut call = NAMES.call(all.collect::<Vec<_>>());
-        call.arg(word).arg(&words(id)).arg(publish);
-        call
     }
 
     /// Asks what the member keeps of itself.

@@ -1,4 +1,4 @@
-//! The members, and one question to all of them at once.
+//! The members, and one question to several of them at once.
 //!
 //! All are asked at the same moment, and their answers are read as they come. Once a majority has answered, and nothing
 //! depends on the others, they are awaited for a short time only: a member that hangs does not set the latency. One
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::clock::{Boottime, Clock as _, Instant};
@@ -24,7 +24,7 @@ use crate::store::{Failed, Purpose};
 
 #[cfg(feature = "internals")]
 pub(crate) use self::member::sources;
-pub(super) use self::member::{Act, NameAnswer, NameRequest, QuorumMember, SoughtNames, words};
+pub(super) use self::member::{Act, NameAnswer, NameRequest, QuorumMember, words};
 pub(super) use self::notices::MergedNotices;
 pub(super) use self::reply::{MemberPlace, SeenLease};
 use super::protocol::majority;
@@ -46,7 +46,7 @@ pub(super) struct Members {
     health: Arc<Health>,
 }
 
-/// The answers to one question, as they come.
+/// The answers to one question, as they come. Dropping it leaves the others unread.
 pub(super) struct Poll<T> {
     pending: FuturesUnordered<Answering<T>>,
     members: usize,
@@ -54,8 +54,8 @@ pub(super) struct Poll<T> {
     deadline: Instant,
     /// Number of members that have answered.
     pub(super) answered: usize,
-    /// The time that the majority which has answered took.
-    took: Option<Duration>,
+    /// The time that a majority took.
+    pub(super) took: Option<Duration>,
     /// Says that the others are awaited for a short time only once a majority has answered.
     hurries: bool,
 }
@@ -97,8 +97,15 @@ impl Members {
         places.join(", ")
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.iter().any(|member| member.server.is_closed())
+    /// Asks these members what they keep of themselves.
+    pub(super) fn look(
+        &self,
+        members: impl IntoIterator<Item = usize>,
+        limit: Duration,
+    ) -> Poll<MemberPlace> {
+        self.ask(members, limit, |_, member| async move {
+            member.look(limit).await
+        })
     }
 
     /// Asks these members.
@@ -146,14 +153,19 @@ impl Deref for Members {
     }
 }
 
-impl<T: Send + 'static> Poll<T> {
+impl<T> Poll<T> {
     /// Returns the next answer, with the number of its member. `None` if no more is to come in time.
     ///
     /// # Cancel safety
     /// Dropping the future loses no answer.
     pub(super) async fn next(&mut self) -> Option<(usize, Result<T, Failed>)> {
-        let left = self.until().since(Boottime.now());
-        let (member, answer) = timeout(left, self.pending.next()).await.ok()??;
+        let mut until = self.deadline;
+        if let Some(took) = self.took.filter(|_| self.hurries) {
+            let patience = PATIENCE.max(took * TIMES_AS_LONG);
+            until = until.min(self.asked_at.after(took + patience));
+        }
+        let left = until.since(Boottime.now());
+        let (member, answer) = timeout(left, self.late()).await.ok()??;
         self.answered += usize::from(answer.is_ok());
         if self.took.is_none() && self.answered >= majority(self.members) {
             self.took = Some(Boottime.now().since(self.asked_at));
@@ -161,24 +173,23 @@ impl<T: Send + 'static> Poll<T> {
         Some((member, answer))
     }
 
+    /// Returns the next answer, however late it comes.
+    pub(super) async fn late(&mut self) -> Option<(usize, Result<T, Failed>)> {
+        self.pending.next().await
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Awaits the others for a short time only, once a majority has answered: what they have to say changes little.
-    pub(super) const fn hurry(&mut self) {
+    /// With the time that a majority took before, none is awaited.
+    pub(super) fn hurry(&mut self, took: Option<Duration>) {
         self.hurries = true;
+        self.took = self.took.or(took);
     }
 
-    /// Awaits the answers for no longer than those that come in such a time as a majority took before.
-    pub(super) fn within(&mut self, took: Duration) {
-        let patience = PATIENCE.max(took * TIMES_AS_LONG);
-        self.deadline = self.deadline.min(self.asked_at.after(patience));
-    }
-
-    /// Returns how long it took until a majority had answered, if one has.
-    pub(super) const fn took(&self) -> Option<Duration> {
-        self.took
-    }
-
-    /// Returns the answers that come in time, up to these that are enough, and the failures. The others go on in a
-    /// task.
+    /// Returns the answers that come in time, up to these that are enough, and the failures.
     pub(super) async fn gather(
         mut self,
         is_enough: impl Fn(&[(usize, T)]) -> bool,
@@ -192,46 +203,27 @@ impl<T: Send + 'static> Poll<T> {
                 Err(failed) => failures.push((member, failed)),
             }
         }
-        self.go_on(|_, _| ());
         (answers, failures)
-    }
-
-    /// Lets the members answer that have not, in a task that then does this with each of their answers.
-    pub(super) fn go_on(mut self, mut then: impl FnMut(usize, Result<T, Failed>) + Send + 'static) {
-        if self.pending.is_empty() {
-            return;
-        }
-        tokio::spawn(async move {
-            while let Some((member, answer)) = self.pending.next().await {
-                then(member, answer);
-            }
-        });
-    }
-
-    fn until(&self) -> Instant {
-        let Some(took) = self.took.filter(|_| self.hurries) else {
-            return self.deadline;
-        };
-        let patience = PATIENCE.max(took * TIMES_AS_LONG);
-        self.deadline.min(self.asked_at.after(took + patience))
     }
 }
 
 impl Health {
     /// Returns which members are not asked at this moment.
     fn skipped(&self, now: Instant) -> Vec<bool> {
-        let mut until = self.until();
-        let is_ill = |until: &Option<Instant>| until.is_some_and(|until| now < until);
-        let skipped: Vec<bool> = until.iter().map(is_ill).collect();
+        let mut until = self.0.lock();
         let well = until.iter().filter(|until| until.is_none()).count();
         if well < majority(until.len()) {
             return vec![false; until.len()];
         }
-        // A member that is asked again is asked once, until it answers.
-        for until in until.iter_mut().flatten().filter(|until| now >= **until) {
-            *until = now.after(PAUSE);
-        }
-        skipped
+        let is_skipped = |until: &mut Option<Instant>| match until {
+            // A member that is asked again is asked once, until it answers.
+            Some(again) if now >= *again => {
+                *again = now.after(PAUSE);
+                false
+            }
+            until => until.is_some(),
+        };
+        until.iter_mut().map(is_skipped).collect()
     }
 
     fn note(&self, member: usize, failed: Option<&Failed>, asked_at: Instant) {
@@ -241,11 +233,7 @@ impl Health {
             ErrorKind::TimedOut => now.since(asked_at) >= SILENCE,
             _ => false,
         });
-        self.until()[member] = is_ill.then(|| now.after(PAUSE));
-    }
-
-    fn until(&self) -> MutexGuard<'_, Vec<Option<Instant>>> {
-        self.0.lock()
+        self.0.lock()[member] = is_ill.then(|| now.after(PAUSE));
     }
 }
 

@@ -6,7 +6,7 @@ use deadpool_redis::redis::Value;
 
 use super::super::micros;
 use super::super::protocol::{Absence, MemberAnswer, MemberId, MemberLease, Membership, Standing};
-use super::member::NameAnswer;
+use super::member::{NameAnswer, NameRequest};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::store::redis::{number, read_info, tagged, text};
@@ -44,7 +44,7 @@ impl AsRef<MemberLease> for Box<SeenLease> {
 impl MemberPlace {
     /// Returns why it takes no part as this member of a quorum.
     pub(crate) fn absence(&self, id: MemberId) -> Option<Absence> {
-        Membership::absence(self.membership.as_ref(), id, self.out_us)
+        Membership::absence(self.membership, id, self.out_us)
     }
 }
 
@@ -63,44 +63,41 @@ pub(super) fn foreign(reply: &Value) -> Option<&'static str> {
 }
 
 /// Reads a reply of `names.lua`.
-pub(super) fn told(reply: &Value, names: &[&Name]) -> Option<Vec<NameAnswer>> {
-    let number = |value: &Value| number(value).ok();
+pub(super) fn told(reply: &Value, asked: &[NameRequest]) -> Option<Vec<NameAnswer>> {
     let absence = match tagged(reply).ok()? {
-        ("done", [clock, answers @ ..]) if answers.len() == names.len() => {
-            let clock_us = number(clock)?;
-            let answers = answers.iter().zip(names);
+        ("done", [clock, answers @ ..]) if answers.len() == asked.len() => {
+            let clock_us = number(clock).ok()?;
             // One that cannot be read says nothing of the other names.
-            let read = |(answer, name): (&Value, &&Name)| {
-                told_of(answer, name, clock_us)
-                    .unwrap_or_else(|| Err(odd_key("it cannot be read", name)))
+            let read = |(answer, asked): (&Value, &NameRequest)| {
+                told_of(answer, &asked.name, clock_us)
+                    .unwrap_or_else(|| Err(odd_key("it cannot be read", &asked.name)))
             };
-            return Some(answers.map(read).collect());
+            return Some(answers.iter().zip(asked).map(read).collect());
         }
-        ("out", [_, at, clock]) => Absence::Out(number(clock)?.saturating_sub(number(at)?)),
+        ("out", [_, at, clock]) => {
+            Absence::Out(number(clock).ok()?.saturating_sub(number(at).ok()?))
+        }
         ("other", [quorum, index, of, _]) => Absence::Other(id_of(quorum, index, of)?),
-        ("closed", [quorum]) => Absence::Closed(number(quorum)?),
+        ("closed", [quorum]) => Absence::Closed(number(quorum).ok()?),
         _ => return None,
     };
     let away = |_| Ok(MemberAnswer::Away(absence));
-    Some(names.iter().map(away).collect())
+    Some(asked.iter().map(away).collect())
 }
 
 fn told_of(answer: &Value, name: &Name, clock_us: u64) -> Option<NameAnswer> {
-    let number = |value: &Value| number(value).ok();
     Some(Ok(match tagged(answer).ok()? {
         ("yes" | "freed", []) => MemberAnswer::Yes,
         ("not_held" | "free", []) => MemberAnswer::NotHeld,
-        ("low", [mark]) => MemberAnswer::Low(number(mark)?),
+        ("low", [mark]) => MemberAnswer::Low(number(mark).ok()?),
         ("taken", [Value::Int(left), value]) => {
             // A number below 0 means that the key has no expiry.
             let left = u64::try_from(*left).ok().map(Duration::from_millis);
             let seen = lease_in(text(value).ok()?, name, left, clock_us)?;
             MemberAnswer::Taken(Box::new(seen))
         }
-        ("too_long", [max]) => MemberAnswer::Away(Absence::TooLong(number(max)? * 1_000)),
-        ("failed", [message]) => {
-            return Some(Err(odd_key(text(message).ok()?, name)));
-        }
+        ("too_long", [max]) => MemberAnswer::Away(Absence::TooLong(number(max).ok()? * 1_000)),
+        ("failed", [message]) => return Some(Err(odd_key(text(message).ok()?, name))),
         _ => return None,
     }))
 }
@@ -114,7 +111,9 @@ fn odd_key(why: &str, name: &Name) -> Error {
 fn lease_in(value: &str, name: &Name, left: Option<Duration>, clock_us: u64) -> Option<SeenLease> {
     let mut words = value.splitn(5, ' ');
     let mut next = || words.next();
-    let (standing, state) = match next()? {
+    let mut held = Held::new(name.clone());
+    let standing;
+    (standing, held.state) = match next()? {
         "held" => (Standing::Held, HeldState::Leased),
         "evicted" => (Standing::Evicted, HeldState::Evicted),
         "kept" => (Standing::Kept, HeldState::Kept),
@@ -127,13 +126,10 @@ fn lease_in(value: &str, name: &Name, left: Option<Duration>, clock_us: u64) -> 
         ends_at_us: left.map_or(u64::MAX, |left| clock_us.saturating_add(micros(left))),
         standing,
     };
-    let told = next()?;
-    let mut held = Held::new(name.clone());
-    held.state = state;
     held.by = (standing != Standing::Kept).then_some(lease.holder);
     held.token = Some(lease.token);
     held.remaining = left;
-    read_info(told, &mut held);
+    read_info(next()?, &mut held);
     Some(SeenLease { lease, held })
 }
 

@@ -1,7 +1,7 @@
 //! The look before a client writes on a member: it finds the highest token that any grant can have.
 
 use super::majority;
-use super::member::Absence;
+use super::member::{Absence, Membership};
 
 /// Returns the highest token, by what [`Membership::highest`](super::Membership::highest) says of each member after the
 /// keep-out of the one that is adopted had passed; that one is among them. `None`: it cannot be known, or the quorum
@@ -28,54 +28,23 @@ pub fn adoption(answers: &[Option<Result<u64, Absence>>], clock_us: u64) -> Opti
     }
 }
 
-/// The answers of a quorum's members to being closed.
-#[derive(Debug, Clone)]
-pub struct Closings {
-    successor: u64,
-    /// For which quorum each is closed, its highest token, and whether it is in.
-    answers: Vec<Option<(u64, u64, bool)>>,
-}
-
-impl Closings {
-    /// Returns the closing of a quorum of this many members for this one.
-    pub fn new(successor: u64, members: usize) -> Self {
-        Self {
-            successor,
-            answers: vec![None; members],
-        }
-    }
-
-    /// Notes for which quorum a member is closed, its highest token, and whether it is in.
-    pub fn note(&mut self, member: usize, closed_for: u64, max: u64, is_in: bool) {
-        self.answers[member] = Some((closed_for, max, is_in));
-    }
-
-    /// Returns the quorum for which members were closed before, if it is not this one: its change of members has to be
-    /// finished first.
-    pub fn other(&self) -> Option<u64> {
-        let mut closed_for = self.answers.iter().flatten().map(|answer| answer.0);
-        closed_for.find(|closed_for| *closed_for != self.successor)
-    }
-
-    /// Returns the highest token, once a majority that was in is closed for this one. The new quorum may be written one
-    /// keep-out after the last of their answers. Members that are not closed are to be closed too, as far as they
-    /// answer.
-    pub fn highest(&self) -> Option<u64> {
-        let told = self.answers.iter().flatten();
-        let closed = told.filter(|(closed_for, _, is_in)| *is_in && *closed_for == self.successor);
-        let has_majority = closed.clone().count() >= majority(self.answers.len());
-        closed.map(|answer| answer.1).max().filter(|_| has_majority)
-    }
-
-    /// Returns the highest token that any of them has, whether it is in or not.
-    pub fn highest_of_any(&self) -> u64 {
-        let told = self.answers.iter().flatten();
-        told.map(|answer| answer.1).max().unwrap_or(0)
-    }
+/// Returns the highest token of a quorum that was closed for its successor, by what each member said when it was closed
+/// last. `None`: no majority that is in was closed for this one.
+///
+/// The successor may be written one keep-out after the last of the answers. A member that is one of the successor already
+/// was closed for it. Members that are not closed are to be closed too, as far as they answer.
+pub fn closing(answers: &[Option<Membership>], successor: u64) -> Option<u64> {
+    let is_closed = |it: &&Membership| {
+        it.id.quorum == successor || it.is_in && it.closed_for == Some(successor)
+    };
+    let closed = answers.iter().flatten().filter(is_closed);
+    let has_majority = closed.clone().count() >= majority(answers.len());
+    closed.map(|it| it.max).max().filter(|_| has_majority)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::member::MemberId;
     use super::*;
 
     type Told = Option<Result<u64, Absence>>;
@@ -108,14 +77,31 @@ mod tests {
 
     #[test]
     fn a_quorum_is_closed_when_a_majority_that_was_in_is() {
-        let mut closings = Closings::new(8, 3);
-        closings.note(0, 8, 5, true);
-        closings.note(1, 8, 7, false);
-        assert_eq!(closings.highest(), None);
-        closings.note(2, 8, 6, true);
-        assert_eq!((closings.highest(), closings.other()), (Some(6), None));
-        closings.note(2, 9, 6, true);
-        assert_eq!(closings.highest_of_any(), 7);
-        assert_eq!((closings.highest(), closings.other()), (None, Some(9)));
+        let closed = |quorum, closed_for, max, is_in| {
+            let id = MemberId {
+                quorum,
+                index: 0,
+                of: 3,
+            };
+            Some(Membership {
+                id,
+                max_ttl_us: 9,
+                is_in,
+                max,
+                closed_for,
+            })
+        };
+        let (first, out) = (closed(7, Some(8), 5, true), closed(7, Some(8), 9, false));
+        assert_eq!(closing(&[first, out, None], 8), None);
+        assert_eq!(closing(&[first, out, closed(7, None, 6, true)], 8), None);
+        assert_eq!(closing(&[first, out, closed(7, Some(9), 6, true)], 8), None);
+        assert_eq!(
+            closing(&[first, out, closed(7, Some(8), 6, true)], 8),
+            Some(6)
+        );
+        assert_eq!(
+            closing(&[first, None, closed(8, None, 7, true)], 8),
+            Some(7)
+        );
     }
 }

@@ -88,15 +88,16 @@ pub enum MemberAnswer<L = MemberLease> {
 impl Membership {
     /// Returns why a server that was written so takes no part as this member; `None` if it is in. `None` was written on
     /// a server that is blank. `out_us` is for how long it has been out, if it is.
-    pub fn absence(of: Option<&Self>, id: MemberId, out_us: u64) -> Option<Absence> {
+    pub fn absence(of: Option<Self>, id: MemberId, out_us: u64) -> Option<Absence> {
+        let out = Some(Absence::Out(out_us));
         match of {
             Some(member) if member.id == id => match member.closed_for {
                 Some(successor) => Some(Absence::Closed(successor)),
-                None => (!member.is_in).then_some(Absence::Out(out_us)),
+                None => out.filter(|_| !member.is_in),
             },
             // It was closed to become a member of this one, and was not written: it comes in as one that lost its data.
             Some(member) if member.closed_for != Some(id.quorum) => Some(Absence::Other(member.id)),
-            _ => Some(Absence::Out(out_us)),
+            _ => out,
         }
     }
 
@@ -105,7 +106,7 @@ impl Membership {
     ///
     /// # Errors
     /// Why it does not know.
-    pub fn highest(of: Option<&Self>, id: MemberId) -> Result<u64, Absence> {
+    pub fn highest(of: Option<Self>, id: MemberId) -> Result<u64, Absence> {
         match (of, Self::absence(of, id, 0)) {
             (Some(member), None) => Ok(member.max),
             (Some(member), Some(Absence::Out(_))) if member.id != id && member.is_in => {

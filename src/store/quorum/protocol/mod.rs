@@ -8,7 +8,7 @@
 //!  release or taking back, eviction ────────► release    │
 //!  Answers ◄── MemberAnswer::Yes, Taken, ... ──── evict     ─┘
 //!  adoption ── the highest token ───────────► look, adopt     a member that was out comes in
-//!  Closings ── the highest token ───────────► close, open     set-up, and change of members
+//!  closing ── the highest token ────────────► close, open     set-up, and change of members
 //! ```
 //!
 //! `README.md` of the folder above has the rules and what they rest on. The model in `tests/model` runs these functions
@@ -20,7 +20,7 @@ mod answers;
 mod member;
 mod proposals;
 
-pub use self::adoption::{Closings, adoption};
+pub use self::adoption::{adoption, closing};
 pub use self::answers::{Answers, ClaimOutcome, RenewalOutcome};
 pub use self::member::{Absence, MemberAnswer, MemberId, MemberLease, Membership, Standing};
 pub use self::proposals::{LastToken, Rivalry, TokenMemory, propose};
