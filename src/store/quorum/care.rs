@@ -61,7 +61,7 @@ impl Quorum {
         if !is_over || !is_known {
             return Ok(false);
         }
-        let Some(highest) = self.highest_for(member, &found, known).await else {
+        let Some(highest) = self.highest(known).await else {
             return Ok(false);
         };
         let by = &found.incarnation;
@@ -69,27 +69,20 @@ impl Quorum {
         Ok(place.absence(id).is_none())
     }
 
-    /// Returns the highest token that any grant can have, for the adoption of this member, if it can be known.
-    async fn highest_for(
-        &self,
-        target: usize,
-        found: &MemberPlace,
-        known: &KnownQuorum,
-    ) -> Option<u64> {
-        let of =
-            |member, place: &MemberPlace| Membership::highest(place.membership, known.id(member));
-        let own = of(target, found);
-        let enough = majority(self.members.len()) - usize::from(own.is_ok());
-        let others = self.members.all().filter(|other| *other != target);
-        let asked = self.members.look(others, self.shared.connect_timeout);
-        let knows = |(member, place): &&(usize, MemberPlace)| of(*member, place).is_ok();
+    /// Returns the highest token that any grant can have, for the adoption of a member that was found to have kept out,
+    /// if it can be known.
+    async fn highest(&self, known: &KnownQuorum) -> Option<u64> {
+        let answer = |(member, place): &(usize, MemberPlace)| {
+            Membership::highest(place.membership, known.id(*member))
+        };
+        let asked = self.members.look(self.shared.connect_timeout);
+        let knows = |told: &[_]| told.iter().filter(|told| answer(told).is_ok()).count();
         let (told, _) = asked
-            .gather(|told| told.iter().filter(knows).count() >= enough)
+            .gather(|told| knows(told) >= majority(self.members.len()))
             .await;
         let mut answers = vec![None; self.members.len()];
-        answers[target] = Some(own);
-        for (member, place) in &told {
-            answers[*member] = Some(of(*member, place));
+        for told in &told {
+            answers[told.0] = Some(answer(told));
         }
         adoption(&answers, wall_clock_us())
     }

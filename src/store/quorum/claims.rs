@@ -23,7 +23,7 @@ use super::round::Votes;
 use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::error::ErrorKind;
-use crate::store::backend::Failing as _;
+use crate::store::backend::{Backend as _, Failing as _};
 use crate::store::budget::Budget;
 use crate::store::{Answer, Ask, Claim, Grant, Held, HeldState, Outcome, Renewal, Sent};
 use crate::token::Token;
@@ -130,13 +130,11 @@ impl<'a> Rounds<'a> {
             return Ok(None);
         };
         let renewal = Renewal::new(claim.name.clone(), claim.holder, last.token, claim.ttl);
-        let renewed = self
-            .quorum
-            .renew_known(&self.known, &[renewal], self.budget)
-            .await;
-        match renewed.into_iter().next().transpose()? {
+        let renewed = self.quorum.renew_all(&[renewal], self.budget).await;
+        match renewed.outcomes.into_iter().next() {
             Some(Outcome::Renewed) => Ok(Some(Answer::Granted(Grant::new(last.token)))),
-            _ => {
+            Some(Outcome::Unknown(error)) => Err(error.into()),
+            Some(Outcome::Refused | Outcome::Evicted) | None => {
                 self.note(last.token, false);
                 Ok(None)
             }

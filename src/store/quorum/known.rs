@@ -43,7 +43,7 @@ impl Quorum {
         let (members, enough) = (self.members.len(), majority(self.members.len()));
         let is_open = |it: &Membership| it.closed_for.is_none();
         let told_by = |places: &[_]| KnownQuorum::told_by(places, members, is_open);
-        let asked = self.members.look(self.members.all(), limit);
+        let asked = self.members.look(limit);
         let (places, failures) = asked
             .gather(|places| told_by(places).is_some_and(|(_, votes)| votes >= enough))
             .await;

@@ -12,7 +12,7 @@ use super::claims::Rounds;
 use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::members::{Act, Failures, Members, MergedNotices, NameRequest};
-use super::protocol::{RenewalOutcome, TokenMemory, majority, propose};
+use super::protocol::{TokenMemory, majority, propose};
 use super::round::Round;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::error::ErrorKind;
@@ -90,41 +90,6 @@ impl Quorum {
     pub(super) fn too_few(&self, answered: usize, failures: &Failures) -> Failure {
         Failure::too_few(&self.members, answered, failures)
     }
-
-    /// Renews these leases at all members. Those that do not answer in time are asked and repaired all the same.
-    pub(super) async fn renew_known(
-        &self,
-        known: &Arc<KnownQuorum>,
-        batch: &[Renewal],
-        budget: Budget,
-    ) -> Vec<Result<Outcome, Failure>> {
-        let forget_at = Boottime.now().after(known.max_ttl * 2);
-        for renewal in batch {
-            let mut memory = self.shared.memory.lock();
-            memory.extend(renewal.holder, forget_at);
-        }
-        let asked = batch.iter().map(|renewal| {
-            NameRequest::new(&renewal.name, renewal.holder, renewal.token, renewal.ttl)
-        });
-        let (asked, members) = (asked.collect(), self.members.all());
-        let mut round = self.begin(known, Act::Renew, asked, members, budget.left());
-        let decided = |round: &Round| -> Vec<RenewalOutcome> {
-            let each = batch.iter().zip(&round.votes.each);
-            each.map(|(renewal, answers)| answers.renewing(renewal.holder))
-                .collect()
-        };
-        while decided(&round).contains(&RenewalOutcome::Unknown) && round.next().await.is_some() {}
-        let (answered, failures) = (round.poll.answered, &round.votes.failures);
-        let outcomes = decided(&round).into_iter().map(|decided| match decided {
-            RenewalOutcome::Renewed => Ok(Outcome::Renewed),
-            RenewalOutcome::Refused => Ok(Outcome::Refused),
-            RenewalOutcome::Evicted => Ok(Outcome::Evicted),
-            RenewalOutcome::Unknown => Err(self.too_few(answered, failures)),
-        });
-        let outcomes = outcomes.collect();
-        round.go_on();
-        outcomes
-    }
 }
 
 impl Shared {
@@ -162,16 +127,39 @@ impl Backend for Quorum {
         Rounds::run(self, claim, ask, budget).await
     }
 
+    /// Members that do not answer in time are asked and repaired all the same.
     async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
-        let outcomes = match self.known(budget.left()).await {
-            Ok(known) => self.renew_known(&known, batch, budget).await,
-            Err(failure) => batch.iter().map(|_| Err(failure.clone())).collect(),
+        let unknown = |failure: &Failure, renewal: &Renewal| {
+            Outcome::Unknown(self.error(failure.clone(), "renew", &renewal.name))
         };
-        let outcomes = outcomes.into_iter().zip(batch).map(|(outcome, renewal)| {
-            let unknown = |failure| Outcome::Unknown(self.error(failure, "renew", &renewal.name));
-            outcome.unwrap_or_else(unknown)
+        let known = match self.known(budget.left()).await {
+            Ok(known) => known,
+            Err(failure) => {
+                let outcomes = batch.iter().map(|renewal| unknown(&failure, renewal));
+                return Renewed::new(outcomes.collect());
+            }
+        };
+        let forget_at = Boottime.now().after(known.max_ttl * 2);
+        let asked = batch.iter().map(|of| {
+            self.shared.memory.lock().extend(of.holder, forget_at);
+            NameRequest::new(&of.name, of.holder, of.token, of.ttl)
         });
-        Renewed::new(outcomes.collect())
+        let (asked, members) = (asked.collect(), self.members.all());
+        let mut round = self.begin(&known, Act::Renew, asked, members, budget.left());
+        let decided = |round: &Round| -> Vec<Option<Outcome>> {
+            let each = batch.iter().zip(&round.votes.each);
+            each.map(|(renewal, answers)| answers.renewing(renewal.holder))
+                .collect()
+        };
+        while decided(&round).iter().any(Option::is_none) && round.next().await.is_some() {}
+        let outcomes = decided(&round).into_iter().zip(batch);
+        let outcomes = outcomes.map(|(decided, renewal)| {
+            let too_few = || self.too_few(round.poll.answered, &round.votes.failures);
+            decided.unwrap_or_else(|| unknown(&too_few(), renewal))
+        });
+        let renewed = Renewed::new(outcomes.collect());
+        round.go_on();
+        renewed
     }
 
     /// A member that is silent gets the release once it answers.

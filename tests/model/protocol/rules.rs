@@ -3,9 +3,8 @@
 //! A wrong rule distorts what goes into a function of the library, or what comes out of it; the library has none.
 
 use leasehold::clock::Instant;
-use leasehold::store::quorum::protocol::{
-    Absence, Answers, ClaimOutcome, MemberAnswer, RenewalOutcome, adoption,
-};
+use leasehold::store::Outcome;
+use leasehold::store::quorum::protocol::{Absence, Answers, ClaimOutcome, MemberAnswer, adoption};
 use leasehold::{ClientId, Holder};
 
 use super::library::LATE_US;
@@ -238,7 +237,7 @@ impl Rules {
         for member in 0..yes.min(members) {
             round.count(member, MemberAnswer::Yes, moment(is_late));
         }
-        round.renewing(holder) == RenewalOutcome::Renewed
+        matches!(round.renewing(holder), Some(Outcome::Renewed))
     }
 
     fn counted(self, members: usize) -> usize {

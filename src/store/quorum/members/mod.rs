@@ -97,13 +97,9 @@ impl Members {
         places.join(", ")
     }
 
-    /// Asks these members what they keep of themselves.
-    pub(super) fn look(
-        &self,
-        members: impl IntoIterator<Item = usize>,
-        limit: Duration,
-    ) -> Poll<MemberPlace> {
-        self.ask(members, limit, |_, member| async move {
+    /// Asks all members what they keep of themselves.
+    pub(super) fn look(&self, limit: Duration) -> Poll<MemberPlace> {
+        self.ask(self.all(), limit, |_, member| async move {
             member.look(limit).await
         })
     }

@@ -1,8 +1,11 @@
 //! One round of a request: the members' answers to it, and what they decide.
 
+use std::collections::BTreeSet;
+
 use super::majority;
 use super::member::{Absence, MemberAnswer, MemberLease, Standing};
 use crate::holder::Holder;
+use crate::store::Outcome;
 use crate::term::Instant;
 
 /// The answers of the members to one request for a name.
@@ -39,19 +42,6 @@ pub enum ClaimOutcome<L = MemberLease> {
     Away(Absence),
     /// Too few answered. Take back.
     Failed,
-}
-
-/// The decision by the answers to a renewal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RenewalOutcome {
-    /// A majority has the lease for another ttl.
-    Renewed,
-    /// Too many members lack it for a majority to have it. Final.
-    Refused,
-    /// The same, and an operator has evicted the holder. Final.
-    Evicted,
-    /// Too few answered. Ask again, up to the deadline.
-    Unknown,
 }
 
 impl<L: AsRef<MemberLease> + Clone> Answers<L> {
@@ -109,9 +99,7 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
         }
         let above = self.marks().max().unwrap_or(0);
         if let Some((leading, members)) = self.leading() {
-            let mut holders: Vec<_> = self.taken().map(|lease| lease.as_ref().holder).collect();
-            holders.sort_unstable();
-            holders.dedup();
+            let holders: BTreeSet<_> = self.taken().map(|lease| lease.as_ref().holder).collect();
             return match members >= enough {
                 true => ClaimOutcome::Held(leading.clone()),
                 false => ClaimOutcome::Split {
@@ -137,25 +125,27 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
             .map(|(member, _)| member)
     }
 
-    /// Returns what the answers to a renewal of this holder decide; `Unknown` as long as those that are missing may
-    /// change it.
-    pub fn renewing(&self, holder: Holder) -> RenewalOutcome {
+    /// Returns the outcome of a renewal of this holder; `None` as long as the answers that are missing may change it. It
+    /// is refused once too many members lack the lease for a majority to have it.
+    pub fn renewing(&self, holder: Holder) -> Option<Outcome> {
+        if self.has_majority() {
+            return Some(Outcome::Renewed);
+        }
         // One that is out may have it again within the ttl, if a majority vouches for it.
-        let lacking = self.count_of(|answer| {
+        let is_lacking = |answer: &_| {
             !matches!(
                 answer,
                 MemberAnswer::Yes | MemberAnswer::Away(Absence::Out(_))
             )
-        });
+        };
+        if self.count_of(is_lacking) + majority(self.answers.len()) <= self.answers.len() {
+            return None;
+        }
         let mut taken = self.taken().map(AsRef::as_ref);
-        if self.has_majority() {
-            RenewalOutcome::Renewed
-        } else if lacking + majority(self.answers.len()) <= self.answers.len() {
-            RenewalOutcome::Unknown
-        } else if taken.any(|lease| lease.holder == holder && lease.standing == Standing::Evicted) {
-            RenewalOutcome::Evicted
-        } else {
-            RenewalOutcome::Refused
+        let is_evicted = |of: &MemberLease| of.holder == holder && of.standing == Standing::Evicted;
+        match taken.any(is_evicted) {
+            true => Some(Outcome::Evicted),
+            false => Some(Outcome::Refused),
         }
     }
 
@@ -309,19 +299,20 @@ mod tests {
             ..lease(1, 5)
         });
         for (answers, outcome) in [
-            (vec![MemberAnswer::Yes], RenewalOutcome::Unknown),
+            (vec![MemberAnswer::Yes], "None"),
             (
                 vec![MemberAnswer::Yes, MemberAnswer::Low(9), MemberAnswer::Yes],
-                RenewalOutcome::Renewed,
+                "Some(Renewed)",
             ),
             (
                 vec![MemberAnswer::Low(9), MemberAnswer::Low(9)],
-                RenewalOutcome::Refused,
+                "Some(Refused)",
             ),
-            (vec![MemberAnswer::Low(9), out()], RenewalOutcome::Unknown),
-            (vec![evicted, MemberAnswer::Low(9)], RenewalOutcome::Evicted),
+            (vec![MemberAnswer::Low(9), out()], "None"),
+            (vec![evicted, MemberAnswer::Low(9)], "Some(Evicted)"),
         ] {
-            assert_eq!(round(&answers).renewing(holder), outcome, "{answers:?}");
+            let told = format!("{:?}", round(&answers).renewing(holder));
+            assert_eq!(told, outcome, "{answers:?}");
         }
     }
 

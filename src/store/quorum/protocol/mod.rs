@@ -21,7 +21,7 @@ mod member;
 mod proposals;
 
 pub use self::adoption::{adoption, closing};
-pub use self::answers::{Answers, ClaimOutcome, RenewalOutcome};
+pub use self::answers::{Answers, ClaimOutcome};
 pub use self::member::{Absence, MemberAnswer, MemberId, MemberLease, Membership, Standing};
 pub use self::proposals::{LastToken, Rivalry, TokenMemory, propose};
 
