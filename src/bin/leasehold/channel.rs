@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use leasehold::clock::Instant;
@@ -47,7 +47,7 @@ pub struct Begin {
     /// Says whether the tool runs within the job of another run.
     pub is_nested: bool,
     /// The guardian removes it at the end if the tool has ended.
-    pub status_file: Option<PathBuf>,
+    pub status_file: PathBuf,
 }
 
 /// A message from the guardian to the tool.
@@ -87,104 +87,62 @@ impl fmt::Display for End {
     }
 }
 
-/// One side of the channel.
-#[derive(Debug)]
-pub struct Channel(OwnedFd);
-
-/// The result of a receive.
-#[derive(Debug)]
-pub enum Received<T> {
-    Message(T, Option<OwnedFd>),
-    Nothing,
-    /// The other side has ended.
-    End,
-}
-
 impl Begin {
     pub fn deadline(&self) -> Instant {
         Instant::from_nanos(self.deadline_ns)
     }
 }
 
-impl Channel {
-    /// Makes the two sides.
-    pub fn pair() -> io::Result<(Self, Self)> {
-        let (ours, theirs) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            None,
-        )?;
-        Ok((Self(ours), Self(theirs)))
-    }
-
-    /// Sends a message, and a file descriptor of which the other side gets a copy.
-    pub fn send<T: Serialize>(&self, message: &T, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        let bytes = serde_json::to_vec(message)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let fds = fd.as_slice();
-        if !fds.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(fds));
-        }
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
-        Ok(())
-    }
-
-    /// Returns the next message, if there is one.
-    pub fn receive<T: DeserializeOwned>(&self) -> io::Result<Received<T>> {
-        let mut bytes = [0_u8; MAX_MESSAGE];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(
-            &self.0,
-            &mut [IoSliceMut::new(&mut bytes)],
-            &mut ancillary,
-            RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
-        );
-        let length = match received {
-            Ok(message) => message.bytes,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
-            // The other end closed before it had read all. The kernel says so once, before what it had sent.
-            Err(Errno::CONNRESET) => return self.receive(),
-            Err(Errno::PIPE) => return Ok(Received::End),
-            Err(error) => return Err(error.into()),
-        };
-        if length == 0 {
-            return Ok(Received::End);
-        }
-        let fd = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        let message = serde_json::from_slice(&bytes[..length])?;
-        Ok(Received::Message(message, fd))
-    }
+/// Makes the two sides.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok(pair)
 }
 
-impl AsFd for Channel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+/// Sends a message, and a file descriptor of which the other side gets a copy.
+pub fn send<T: Serialize>(
+    side: impl AsFd,
+    message: &T,
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds = fd.as_slice();
+    if !fds.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(fds));
     }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(side, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
+    Ok(())
 }
 
-impl AsRawFd for Channel {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
+/// A message, with the file descriptor that came with it.
+pub type Received<T> = (T, Option<OwnedFd>);
 
-impl From<OwnedFd> for Channel {
-    fn from(fd: OwnedFd) -> Self {
-        Self(fd)
+/// Returns the next message; `None` once the other side has ended. It fails with `WouldBlock` if there is no message.
+pub fn receive<T: DeserializeOwned>(side: impl AsFd) -> io::Result<Option<Received<T>>> {
+    let mut bytes = [0_u8; MAX_MESSAGE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let length = match recvmsg(&side, &mut parts, &mut ancillary, flags) {
+        Ok(message) => message.bytes,
+        // The other end closed before it had read all. The kernel says so once, before what it had sent.
+        Err(Errno::CONNRESET | Errno::INTR) => return receive(side.as_fd()),
+        Err(Errno::PIPE) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    if length == 0 {
+        return Ok(None);
     }
-}
-
-impl From<Channel> for OwnedFd {
-    fn from(channel: Channel) -> Self {
-        channel.0
-    }
+    let fd = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok(Some((serde_json::from_slice(&bytes[..length])?, fd)))
 }
 
 #[cfg(test)]
@@ -193,41 +151,45 @@ mod tests {
 
     use super::*;
 
+    fn next(side: &OwnedFd) -> Option<Received<Instruction>> {
+        receive(side).expect("received")
+    }
+
     #[test]
     fn messages_keep_their_borders_and_the_end_is_seen() {
-        let (ours, theirs) = Channel::pair().expect("a pair");
-        ours.send(&Instruction::Signal(1), None).expect("sent");
-        ours.send(&Instruction::Signal(2), None).expect("sent");
+        let (ours, theirs) = pair().expect("a pair");
+        let early = receive::<Instruction>(&theirs).expect_err("none was sent");
+        assert_eq!(early.kind(), io::ErrorKind::WouldBlock);
+        send(&ours, &Instruction::Signal(1), None).expect("sent");
+        send(&ours, &Instruction::Signal(2), None).expect("sent");
         drop(ours);
         for number in [1, 2] {
-            let received = theirs.receive::<Instruction>().expect("received");
+            let received = next(&theirs);
             assert!(
-                matches!(received, Received::Message(Instruction::Signal(n), None) if n == number),
+                matches!(received, Some((Instruction::Signal(n), None)) if n == number),
                 "{received:?}"
             );
         }
-        assert!(matches!(theirs.receive::<Instruction>(), Ok(Received::End)));
+        assert!(next(&theirs).is_none());
     }
 
     #[test]
     fn the_last_message_of_an_end_that_left_some_unread_is_received() {
-        let (ours, theirs) = Channel::pair().expect("a pair");
-        ours.send(&Instruction::Signal(1), None).expect("sent");
-        theirs.send(&Instruction::Signal(2), None).expect("sent");
+        let (ours, theirs) = pair().expect("a pair");
+        send(&ours, &Instruction::Signal(1), None).expect("sent");
+        send(&theirs, &Instruction::Signal(2), None).expect("sent");
         drop(ours);
-        let received = theirs.receive::<Instruction>().expect("received");
-        assert!(matches!(received, Received::Message(..)), "{received:?}");
-        assert!(matches!(theirs.receive::<Instruction>(), Ok(Received::End)));
+        assert!(next(&theirs).is_some());
+        assert!(next(&theirs).is_none());
     }
 
     #[test]
     fn a_descriptor_travels_with_its_message() {
-        let (ours, theirs) = Channel::pair().expect("a pair");
+        let (ours, theirs) = pair().expect("a pair");
         let (reader, mut writer) = io::pipe().expect("a pipe");
-        ours.send(&Instruction::Signal(1), Some(reader.as_fd()))
-            .expect("sent");
+        send(&ours, &Instruction::Signal(1), Some(reader.as_fd())).expect("sent");
         drop(reader);
-        let Ok(Received::Message(_, Some(fd))) = theirs.receive::<Instruction>() else {
+        let Some((_, Some(fd))) = next(&theirs) else {
             panic!("no descriptor");
         };
         writer.write_all(b"x").expect("written");
@@ -241,8 +203,8 @@ mod tests {
 
     #[test]
     fn a_reader_that_sleeps_does_not_hold_up_the_sender() {
-        let (ours, _theirs) = Channel::pair().expect("a pair");
-        while ours.send(&Instruction::Signal(1), None).is_ok() {}
-        assert!(ours.send(&Instruction::Signal(1), None).is_err());
+        let (ours, _theirs) = pair().expect("a pair");
+        while send(&ours, &Instruction::Signal(1), None).is_ok() {}
+        assert!(send(&ours, &Instruction::Signal(1), None).is_err());
     }
 }

@@ -73,3 +73,17 @@ fn as_process_1_it_reaps_the_orphans_of_its_job_and_of_others() {
     std::fs::write(place.path("entered"), "").expect("written");
     assert_eq!(run.end().code, Some(6), "{}", run.said());
 }
+
+#[test]
+fn where_no_device_is_there_a_job_runs_and_its_end_is_passed_on() {
+    if !places::are_allowed() {
+        return;
+    }
+    let place = Place::new();
+    let job = "echo up > started; exit 7";
+    let script = format!("mount -t tmpfs none /dev; exec $TOOL run x -- sh -c '{job}'");
+    let unshare = place.program("unshare", &["--mount", "sh", "-ec", &script]);
+    let ended = place.start(unshare).end();
+    assert_eq!(ended.code, Some(7), "{ended:?}");
+    assert!(place.has("started"));
+}

@@ -14,7 +14,7 @@ mod terminal;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::channel::{Begin, Channel, Event, Instruction, Received};
+use crate::channel::{self, Begin, Event, Instruction};
 use crate::exit::Exit;
 use crate::progress;
 use crate::timeline::{Cause, Step, Timeline};
@@ -39,31 +39,42 @@ use terminal::Terminal;
 /// The hidden first argument.
 pub const ARGUMENT: &str = "__guardian";
 
-/// Guards one job to its end. The arguments are the command.
+/// Guards one job to its end. The arguments are the command, and standard input is the channel to the tool. If no job
+/// was started, the tool is sent the reason.
 pub fn main(command: Vec<OsString>) -> Exit {
-    match receive_begin() {
-        Ok((channel, begin, stdin)) => match Guardian::start(channel, begin, stdin, command) {
-            Ok(guardian) => guardian.run(),
-            Err(_) => Exit::Internal,
-        },
-        Err(_) => Exit::Internal,
-    }
+    let started = receive_begin().and_then(|(begin, stdin)| Guardian::start(begin, stdin, command));
+    let (error, is_late) = match started {
+        Ok(Some(guardian)) => return guardian.run(),
+        Ok(None) => {
+            let error = "the lease's time was up before the command was started";
+            (error.into(), true)
+        }
+        Err(error) => (format!("cannot start a process: {error}"), false),
+    };
+    tell(&Event::NotStarted { error, is_late });
+    Exit::Internal
 }
 
-/// Takes the channel from the place of standard input, and from the channel the first instruction with the job's input.
-fn receive_begin() -> io::Result<(Channel, Begin, OwnedFd)> {
-    let channel = Channel::from(rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?);
-    to_null(rustix::stdio::dup2_stdin)?;
-    wait_readable(&channel)?;
-    match channel.receive()? {
-        Received::Message(Instruction::Begin(begin), Some(stdin)) => Ok((channel, begin, stdin)),
+/// Takes the first instruction from the channel, and with it the job's input.
+fn receive_begin() -> io::Result<(Begin, OwnedFd)> {
+    let mut channel = [PollFd::from_borrowed_fd(
+        rustix::stdio::stdin(),
+        PollFlags::IN,
+    )];
+    rustix::io::retry_on_intr(|| poll(&mut channel, None))?;
+    match channel::receive(io::stdin())? {
+        Some((Instruction::Begin(begin), Some(stdin))) => Ok((begin, stdin)),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
+/// Sends the tool an event. Has no effect if the tool is stopped or has ended.
+fn tell(event: &Event) {
+    let _ = channel::send(io::stdin(), event, None);
+}
+
 struct Guardian {
-    /// `None` once the tool has ended.
-    channel: Option<Channel>,
+    is_tool_gone: bool,
     clock: Box<dyn Clock>,
     timer: OwnedFd,
     children: SignalFd,
@@ -72,55 +83,49 @@ struct Guardian {
     terminal: Option<Terminal>,
     /// The cause for which the job is ended if the tool has ended first.
     tool_gone: Cause,
-    status_file: Option<PathBuf>,
+    status_file: PathBuf,
 }
 
 /// Starts the job's processes, in the foreground of their terminal if there is one.
 fn start_group(
-    channel: &Channel,
     stdin: OwnedFd,
     command: Vec<OsString>,
     inherited: &SigSet,
 ) -> io::Result<(Group, Option<Terminal>)> {
     let terminal = Terminal::of(&stdin);
-    let group = Group::start(command, stdin, inherited)
-        .map_err(|error| refuse(channel, format!("cannot start a process: {error}"), false))?;
+    let group = Group::start(command, stdin, inherited)?;
     if let Some(terminal) = &terminal {
         terminal.begin(group.leader());
     }
-    // So a reader of the job's output sees its end as soon as the job's own copies are closed.
-    to_null(rustix::stdio::dup2_stdout)?;
-    to_null(rustix::stdio::dup2_stderr)?;
+    // So a reader of the job's output sees its end as soon as the job's own copies are closed. A pipe that no process
+    // reads takes their place, because there may be no /dev/null.
+    let (_, nowhere) = io::pipe()?;
+    rustix::stdio::dup2_stdout(&nowhere)?;
+    rustix::stdio::dup2_stderr(&nowhere)?;
     Ok((group, terminal))
 }
 
 impl Guardian {
-    /// Starts the job. On an error nothing was started, and the tool has been sent the reason.
-    fn start(
-        channel: Channel,
-        begin: Begin,
-        stdin: OwnedFd,
-        command: Vec<OsString>,
-    ) -> io::Result<Self> {
+    /// Starts the job. Returns `None` if its lease ends too soon for that.
+    fn start(begin: Begin, stdin: OwnedFd, command: Vec<OsString>) -> io::Result<Option<Self>> {
         // Otherwise its name in a list of processes would be the file name of a link in /proc.
         rustix::thread::set_name(c"leasehold")?;
         let (clock, id): (Box<dyn Clock>, _) = match &*begin.clock {
             "CLOCK_MONOTONIC" => (Box::new(Monotonic), TimerfdClockId::Monotonic),
             _ => (Box::new(Boottime), TimerfdClockId::Boottime),
         };
+        let timeline = Timeline::new(begin.distances, begin.deadline());
+        if timeline.is_over(clock.now()) {
+            return Ok(None);
+        }
         // All signals are blocked: a signal for the job reaches it through the tool, and the guardian outlives both.
         let mask = SigSet::all();
         let inherited = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let children = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let timer = timerfd_create(id, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let timeline = Timeline::new(begin.distances, begin.deadline());
-        if begin.distances.term_at(begin.deadline()) <= clock.now() {
-            let error = "the lease's time was up before the command was started".into();
-            return Err(refuse(&channel, error, true));
-        }
-        let (group, terminal) = start_group(&channel, stdin, command, &inherited)?;
+        let (group, terminal) = start_group(stdin, command, &inherited)?;
         let mut guardian = Self {
-            channel: Some(channel),
+            is_tool_gone: false,
             clock,
             timer,
             children,
@@ -134,14 +139,14 @@ impl Guardian {
             status_file: begin.status_file,
         };
         guardian.release_to_run();
-        Ok(guardian)
+        Ok(Some(guardian))
     }
 
     /// Lets the command begin, unless the lease's time ran out before that: then the command is ended before it begins.
     fn release_to_run(&mut self) {
         // Sent first: if the guardian is killed from here on, the tool knows what to end.
         let pid = self.group.leader().as_raw_pid();
-        self.tell(&Event::Started { pid });
+        tell(&Event::Started { pid });
         self.listen();
         if !self.timeline.is_over(self.clock.now()) {
             self.group.signal(Signal::CONT.as_raw());
@@ -163,19 +168,19 @@ impl Guardian {
             terminal.take_back(self.group.leader());
         }
         let strays = self.group.strays();
-        self.tell(&Event::Gone { strays });
+        tell(&Event::Gone { strays });
         self.remove_status_file();
         Exit::Success
     }
 
     /// Handles everything that the tool has sent.
     fn listen(&mut self) {
-        while let Some(channel) = &self.channel {
-            match channel.receive() {
-                Ok(Received::Message(instruction, _)) => self.handle(instruction),
-                Ok(Received::Nothing) => return,
-                Ok(Received::End) | Err(_) => {
-                    self.channel = None;
+        while !self.is_tool_gone {
+            match channel::receive(io::stdin()) {
+                Ok(Some((instruction, _))) => self.handle(instruction),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Ok(None) | Err(_) => {
+                    self.is_tool_gone = true;
                     self.timeline.stop(self.tool_gone, self.clock.now());
                 }
             }
@@ -200,7 +205,7 @@ impl Guardian {
             match ended {
                 Ended::Leader(end) => {
                     let cause = self.timeline.cause();
-                    self.tell(&Event::Exited { end, cause });
+                    tell(&Event::Exited { end, cause });
                     self.timeline.stop(Cause::CommandEnded, self.clock.now());
                 }
                 Ended::Suspended(signal) => self.suspended(signal),
@@ -220,7 +225,7 @@ impl Guardian {
             self.group.signal(Signal::CONT.as_raw());
         } else {
             terminal.take_back(leader);
-            self.tell(&Event::Suspended);
+            tell(&Event::Suspended);
         }
     }
 
@@ -241,7 +246,7 @@ impl Guardian {
                 Step::Wait(at) => return at,
                 Step::Term(cause) => {
                     self.group.term();
-                    self.tell(&Event::Stopping { cause });
+                    tell(&Event::Stopping { cause });
                 }
                 Step::Kill => self.group.kill(),
             }
@@ -260,56 +265,26 @@ impl Guardian {
             PollFd::new(&self.timer, PollFlags::IN),
             PollFd::new(&self.children, PollFlags::IN),
         ];
-        if let Some(channel) = &self.channel {
-            fds.push(PollFd::new(channel, PollFlags::IN));
+        let channel = io::stdin();
+        if !self.is_tool_gone {
+            fds.push(PollFd::new(&channel, PollFlags::IN));
         }
         // Without a timer it polls every 10 ms: coarse, but the job still ends in time.
         let coarse = timespec(Duration::from_millis(10));
         let _ = poll(&mut fds, armed.is_err().then_some(&coarse));
     }
 
-    /// Sends the tool an event. Has no effect if the tool is stopped or gone.
-    fn tell(&self, event: &Event) {
-        if let Some(channel) = &self.channel {
-            let _ = channel.send(event, None);
-        }
-    }
-
     /// Removes the status file if the tool has ended; a living tool removes it itself.
     fn remove_status_file(&self) {
-        if let (None, Some(path)) = (&self.channel, &self.status_file) {
-            let _ = std::fs::remove_file(path);
-            let _ = std::fs::remove_file(progress::of_run(path));
+        if self.is_tool_gone {
+            let _ = std::fs::remove_file(&self.status_file);
+            let _ = std::fs::remove_file(progress::of_run(&self.status_file));
         }
     }
-}
-
-fn refuse(channel: &Channel, error: String, is_late: bool) -> io::Error {
-    let result = io::Error::other(error.clone());
-    let _ = channel.send(&Event::NotStarted { error, is_late }, None);
-    result
 }
 
 fn timespec(time: Duration) -> Timespec {
     time.try_into().expect("the time of a clock fits")
-}
-
-fn wait_readable(fd: &impl AsFd) -> io::Result<()> {
-    loop {
-        match poll(&mut [PollFd::new(fd, PollFlags::IN)], None) {
-            Ok(_) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-fn to_null(replace: fn(std::fs::File) -> rustix::io::Result<()>) -> io::Result<()> {
-    let null = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")?;
-    Ok(replace(null)?)
 }
 
 #[cfg(test)]
@@ -320,20 +295,16 @@ mod tests {
     use crate::timeline::Distances;
 
     #[test]
-    fn a_lease_whose_time_is_up_starts_no_command_and_is_reported_as_late() {
-        let (ours, theirs) = Channel::pair().expect("a pair");
+    fn a_lease_whose_time_is_up_starts_no_command() {
         let begin = Begin {
             clock: Monotonic.name().into(),
             distances: Distances::new(&Timing::default(), None).expect("valid"),
             deadline_ns: Monotonic.now().as_nanos(),
             is_nested: false,
-            status_file: None,
+            status_file: PathBuf::new(),
         };
         let stdin = std::fs::File::open("/dev/null").expect("opened").into();
-        assert!(Guardian::start(theirs, begin, stdin, Vec::new()).is_err());
-        let Ok(Received::Message(event, _)) = ours.receive::<Event>() else {
-            panic!("no event");
-        };
-        assert!(matches!(event, Event::NotStarted { is_late: true, .. }));
+        let started = Guardian::start(begin, stdin, Vec::new());
+        assert!(matches!(started, Ok(None)));
     }
 }

@@ -1,8 +1,7 @@
 //! The job as the tool sees it: the guardian's process, and the channel to it.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,7 +17,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::plan::Plan;
 use super::service;
-use crate::channel::{Begin, Channel, Event, Instruction, Received};
+use crate::channel::{self, Begin, Event, Instruction, Received};
 use crate::guardian;
 use crate::process;
 use crate::status_file;
@@ -30,7 +29,7 @@ const PERMIT: &str = "LEASEHOLD_PERMIT";
 /// A job and its guardian.
 #[derive(Debug)]
 pub struct Job {
-    channel: AsyncFd<Channel>,
+    channel: AsyncFd<OwnedFd>,
     /// The job's process group, once it has started.
     group: Option<Pid>,
 }
@@ -40,7 +39,7 @@ impl Job {
     pub fn start(lease: &Lease, term: &Term, plan: &Plan, status_file: &Path) -> io::Result<Self> {
         // If the guardian is killed, the processes left of the job become children of the tool.
         set_child_subreaper(Some(getpid()))?;
-        let (ours, theirs) = Channel::pair()?;
+        let (ours, theirs) = channel::pair()?;
         let mut command = Command::new(process::OWN_PROGRAM);
         command
             .arg0("leasehold")
@@ -48,7 +47,7 @@ impl Job {
             .args(&plan.options.command)
             // In a group of its own, so that no signal to the tool's group stops the guardian.
             .process_group(0)
-            .stdin(Stdio::from(OwnedFd::from(theirs)));
+            .stdin(Stdio::from(theirs));
         set_environment(&mut command, lease, plan, status_file);
         drop(command.spawn()?);
         drop(command);
@@ -57,11 +56,11 @@ impl Job {
             distances: plan.distances,
             deadline_ns: term.deadline().as_nanos(),
             is_nested: std::env::var_os(status_file::VARIABLE).is_some(),
-            status_file: Some(status_file.into()),
+            status_file: status_file.into(),
         });
         let channel = listen(ours)?;
         // Last: nothing fails once the job may run.
-        channel.get_ref().send(&begin, Some(io::stdin().as_fd()))?;
+        channel::send(channel.get_ref(), &begin, Some(io::stdin().as_fd()))?;
         Ok(Self {
             channel,
             group: None,
@@ -70,23 +69,19 @@ impl Job {
 
     /// Returns the guardian's next event; `None` if the guardian has ended. Dropping the future loses no event.
     pub async fn event(&self) -> Option<Event> {
-        let receive = |channel: &Channel| match channel.receive() {
-            Ok(Received::Nothing) => Err(io::ErrorKind::WouldBlock.into()),
-            received => received,
-        };
-        let received = self.channel.async_io(Interest::READABLE, receive).await;
-        event_of(received)
+        let receive = |channel: &OwnedFd| channel::receive(channel);
+        event_of(self.channel.async_io(Interest::READABLE, receive).await)
     }
 
     /// Returns the next event that the guardian has already sent, if any.
     pub fn said(&self) -> Option<Event> {
-        event_of(self.channel.get_ref().receive())
+        event_of(channel::receive(self.channel.get_ref()))
     }
 
     /// Sends the guardian an instruction. It has no effect if the guardian does not read: then the guardian ends the
     /// job by itself, or the tool does.
     pub fn tell(&self, instruction: &Instruction) {
-        let _ = self.channel.get_ref().send(instruction, None);
+        let _ = channel::send(self.channel.get_ref(), instruction, None);
     }
 
     /// Records that the job runs, as this group.
@@ -117,7 +112,7 @@ impl Job {
     deprecated,
     reason = "its successor is unsafe, for owners that could give back another descriptor; a channel cannot"
 )]
-fn listen(channel: Channel) -> io::Result<AsyncFd<Channel>> {
+fn listen(channel: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(channel, Interest::READABLE)
 }
 
@@ -126,11 +121,8 @@ pub fn reap() {
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
-fn event_of(received: io::Result<Received<Event>>) -> Option<Event> {
-    match received {
-        Ok(Received::Message(event, _)) => Some(event),
-        Ok(Received::Nothing | Received::End) | Err(_) => None,
-    }
+fn event_of(received: io::Result<Option<Received<Event>>>) -> Option<Event> {
+    received.ok().flatten().map(|(event, _)| event)
 }
 
 /// Sets the variables that describe the lease to the job. They are set last, so that a run within a run sees the inner
