@@ -34,7 +34,7 @@ pub mod export {
 
     impl JobMetrics {
         /// Refuses a place that the user named.
-        pub fn start(options: &args::RunOptions) -> Result<Option<Self>, Failure> {
+        pub async fn start(options: &args::RunOptions) -> Result<Option<Self>, Failure> {
             match (&options.metrics_file, &options.metrics) {
                 (Some(_), _) => Err(absent("--metrics-file", "export")),
                 (None, Some(_)) => Err(absent("--metrics", "export")),
@@ -54,7 +54,7 @@ pub mod export {
             match *self {}
         }
 
-        pub const fn finish(self, _: &Result<Exit, Failure>) {
+        pub async fn finish(self, _: &Result<Exit, Failure>) {
             match self {}
         }
     }
@@ -101,19 +101,21 @@ mod tests {
         refuses(failure, "export refused", "export");
     }
 
-    #[test]
-    fn an_option_that_is_not_compiled_in_names_its_feature_and_no_other_does() {
-        let started = |options: &[&str]| {
+    #[tokio::test]
+    async fn an_option_that_is_not_compiled_in_names_its_feature_and_no_other_does() {
+        let started = async |options: &[&str]| {
             let words = [&["run"], options, &["x", "true"]].concat();
             let Command::Run(options) = command(&words) else {
                 panic!("another command");
             };
-            export::JobMetrics::start(&options).err()
+            export::JobMetrics::start(&options).await.err()
         };
-        let failure = started(&["--metrics-file", "job.prom"]).expect("refused");
+        let failure = started(&["--metrics-file", "job.prom"])
+            .await
+            .expect("refused");
         refuses(failure, "--metrics-file refused", "export");
-        let failure = started(&["--metrics", "9464"]).expect("refused");
+        let failure = started(&["--metrics", "9464"]).await.expect("refused");
         refuses(failure, "--metrics refused", "export");
-        assert!(started(&[]).is_none());
+        assert!(started(&[]).await.is_none());
     }
 }

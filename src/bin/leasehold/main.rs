@@ -35,7 +35,6 @@ mod guardian;
 mod help;
 mod init;
 mod log;
-mod mailbox;
 mod members;
 mod pool;
 mod process;

@@ -4,17 +4,18 @@
 //! has to end a job in time. So messages go through a bounded queue to a thread that prints them; a message is dropped
 //! and counted if the queue is full.
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::exit::{Exit, Failure};
-use crate::mailbox::Mailbox;
 
 /// Enough for all messages of one run; it fills up only if the reader stops reading.
 const QUEUE: usize = 256;
@@ -22,7 +23,7 @@ const QUEUE: usize = 256;
 /// Time that the tool waits at its end for its last messages to be read.
 const FLUSH: Duration = Duration::from_secs(1);
 
-static PRINTER: OnceLock<Option<Mailbox<String>>> = OnceLock::new();
+static PRINTER: OnceLock<Option<Printer>> = OnceLock::new();
 static LOUDNESS: AtomicU8 = AtomicU8::new(Loudness::Normal as u8);
 
 /// The name that the JSON objects are about, if messages are printed as JSON.
@@ -132,7 +133,7 @@ pub fn flush() {
     let Some(Some(printer)) = PRINTER.get() else {
         return;
     };
-    let dropped = printer.take_dropped();
+    let dropped = printer.dropped.swap(0, Ordering::Relaxed);
     if dropped > 0 {
         note(
             "dropped",
@@ -176,7 +177,7 @@ fn on_lines(message: &str) -> String {
     format!("{before} members answered {}{members}", &after[..source])
 }
 
-fn start() -> Option<Mailbox<String>> {
+fn start() -> Option<Printer> {
     let mut is_prepared = false;
     let print = move |text: String| {
         // While the job has the terminal the tool is in the background, where `stty tostop` would stop it for printing.
@@ -187,11 +188,61 @@ fn start() -> Option<Mailbox<String>> {
         }
         let _ = std::io::stderr().write_all(text.as_bytes());
     };
-    Mailbox::start("say", QUEUE, print).ok()
+    Printer::start(QUEUE, print).ok()
+}
+
+/// The bounded queue to the thread that prints.
+struct Printer {
+    queue: SyncSender<Queued>,
+    dropped: AtomicU64,
+}
+
+enum Queued {
+    Text(String),
+    /// Dropped when every text before it was printed.
+    Flush(SyncSender<Infallible>),
+}
+
+impl Printer {
+    fn start(
+        capacity: usize,
+        mut print: impl FnMut(String) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (queue, queued) = sync_channel(capacity);
+        let thread = std::thread::Builder::new().name("say".into());
+        thread.spawn(move || {
+            for next in queued {
+                match next {
+                    Queued::Text(text) => print(text),
+                    Queued::Flush(done) => drop(done),
+                }
+            }
+        })?;
+        let dropped = AtomicU64::new(0);
+        Ok(Self { queue, dropped })
+    }
+
+    /// Prints a text soon. If the queue is full, the text is dropped and counted.
+    fn send(&self, text: String) {
+        if self.queue.try_send(Queued::Text(text)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until every text was printed, for `limit` at most. It does not wait if the queue is full, because then the
+    /// reader is stuck.
+    fn flush(&self, limit: Duration) {
+        let (flush, flushed) = sync_channel(0);
+        if self.queue.try_send(Queued::Flush(flush)).is_ok() {
+            let _ = flushed.recv_timeout(limit);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::Receiver;
+
     use super::*;
 
     #[test]
@@ -203,5 +254,41 @@ mod tests {
             "acquire failed: 1 of 3 members answered name=x store=redis+quorum://a:1,b:2,c:3\n  a:1: refused\n  b:2: no answer in time"
         );
         assert_eq!(on_lines("no (such; thing) x"), "no (such; thing) x");
+    }
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// Makes a printer that prints a text only when the test lets it.
+    fn held_up(capacity: usize) -> (Printer, SyncSender<()>, Receiver<String>) {
+        let (go_on, may_go_on) = sync_channel(0);
+        let (printed, seen) = sync_channel(8);
+        let printer = Printer::start(capacity, move |text| {
+            printed.send(text).expect("the test listens");
+            let _ = may_go_on.recv();
+        });
+        (printer.expect("a thread"), go_on, seen)
+    }
+
+    #[test]
+    fn messages_are_printed_in_order_and_a_flush_waits_for_all() {
+        let (printer, go_on, seen) = held_up(8);
+        drop(go_on);
+        for text in ["a", "b", "c"] {
+            printer.send(text.into());
+        }
+        printer.flush(SOON);
+        assert_eq!(seen.try_iter().collect::<String>(), "abc");
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts_and_is_not_waited_for() {
+        let (printer, _go_on, seen) = held_up(1);
+        printer.send("a".into());
+        assert_eq!(seen.recv_timeout(SOON).as_deref(), Ok("a"));
+        for _ in 0..3 {
+            printer.send("b".into());
+        }
+        assert_eq!(printer.dropped.load(Ordering::Relaxed), 2);
+        printer.flush(Duration::MAX);
     }
 }

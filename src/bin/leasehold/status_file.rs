@@ -2,22 +2,22 @@
 //!
 //! It has the deadline on the lease's own clock and the boot to which that clock belongs, so a reader needs neither the
 //! store nor a running tool. It is replaced as a whole at each change, is readable by its owner only, and is removed
-//! with the job. A thread of its own writes it, so that a disk that hangs does not delay the end of a job.
+//! with the job. It is written on threads for what blocks, so that a disk that hangs does not delay the end of a job.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use leasehold::clock::{Boottime, Clock, Instant, Monotonic};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch::{self, Receiver, Sender};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 
 use crate::file;
-use crate::mailbox::Slot;
 
 /// The variable that gives the job its path.
 pub const VARIABLE: &str = "LEASEHOLD_STATUS_FILE";
@@ -105,44 +105,37 @@ impl Status {
             "CLOCK_MONOTONIC" => &Monotonic,
             other => return Err(format!("its clock is unknown: {other:?}")),
         };
-        Ok(clock.now().as_nanos() / 1_000_000)
+        Ok(milliseconds(clock.now()))
     }
+}
 
-    /// Returns the status with another deadline, rounded down: a lease must not seem to last longer than it does.
-    pub fn until(mut self, deadline: Instant) -> Self {
-        self.deadline_ms = deadline.as_nanos() / 1_000_000;
-        self
-    }
+/// Returns an instant as the file has it, rounded down: a lease must not seem to last longer than it does.
+pub fn milliseconds(at: Instant) -> u64 {
+    at.as_nanos() / 1_000_000
 }
 
 /// The writing side of the file.
 #[derive(Debug)]
 pub struct StatusFile {
     path: PathBuf,
-    changes: Slot<Change>,
-}
-
-#[derive(Debug)]
-enum Change {
-    Create(Status, SyncSender<io::Result<()>>),
-    Update(Status),
-    /// The sender is dropped afterwards.
-    Remove(SyncSender<Infallible>),
+    /// The newest status. The file is removed when this is dropped.
+    newest: Sender<Status>,
+    writer: JoinHandle<()>,
 }
 
 impl StatusFile {
     /// Writes the file for the first time.
-    pub fn create(status: Status) -> io::Result<Self> {
+    pub async fn create(status: Status) -> io::Result<Self> {
         let path = own_folder(folders())?.join(name(status.pid, &status.holder));
-        let changes = Slot::start("status file", {
-            let path = path.clone();
-            move |change| make(&path, change)
-        })?;
-        let (first, written) = sync_channel(1);
-        changes.put(Change::Create(status, first));
-        let first = written.recv_timeout(LIMIT);
+        let first = timeout(LIMIT, write(path.clone(), status.clone())).await;
         first.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-        Ok(Self { path, changes })
+        let (newest, changes) = watch::channel(status);
+        let writer = tokio::spawn(write_on(path.clone(), changes));
+        Ok(Self {
+            path,
+            newest,
+            writer,
+        })
     }
 
     /// Returns the path of the file.
@@ -152,27 +145,24 @@ impl StatusFile {
 
     /// Writes a new status soon, unless a newer one replaces it first.
     pub fn update(&self, status: Status) {
-        self.changes.put(Change::Update(status));
+        self.newest.send_replace(status);
     }
 
     /// Removes the file.
-    pub fn remove(self) {
-        let (removing, removed) = sync_channel(0);
-        self.changes.put(Change::Remove(removing));
-        let _ = removed.recv_timeout(LIMIT);
+    pub async fn remove(self) {
+        drop(self.newest);
+        let _ = timeout(LIMIT, self.writer).await;
     }
 }
 
-/// Carries out a change of the file.
-fn make(path: &Path, change: Change) {
-    match change {
-        Change::Create(status, written) => {
-            let _ = written.send(write(path, &status));
-        }
+/// Writes each change, and removes the file at the end.
+async fn write_on(path: PathBuf, mut changes: Receiver<Status>) {
+    while changes.changed().await.is_ok() {
+        let status = changes.borrow_and_update().clone();
         // The error is ignored: the job's own check fails once the deadline in the file has passed.
-        Change::Update(status) => drop(write(path, &status)),
-        Change::Remove(removing) => drop((fs::remove_file(path), removing)),
+        let _ = write(path.clone(), status).await;
     }
+    let _ = spawn_blocking(|| fs::remove_file(path)).await;
 }
 
 /// Returns the path of the file of this run, if this user has a folder for it.
@@ -223,9 +213,9 @@ fn is_own(folder: &Path) -> bool {
     })
 }
 
-fn write(path: &Path, status: &Status) -> io::Result<()> {
-    let text = serde_json::to_string(status)? + "\n";
-    file::replace(path, text.as_bytes(), 0o600)
+async fn write(path: PathBuf, status: Status) -> io::Result<()> {
+    let text = serde_json::to_string(&status)? + "\n";
+    spawn_blocking(move || file::replace(&path, text.as_bytes(), 0o600)).await?
 }
 
 /// Returns the identity of this boot.

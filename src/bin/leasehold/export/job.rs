@@ -40,7 +40,7 @@ pub struct JobMetrics {
 
 impl JobMetrics {
     /// Starts them, if they have a place to go to.
-    pub fn start(options: &RunOptions) -> Result<Option<Self>, Failure> {
+    pub async fn start(options: &RunOptions) -> Result<Option<Self>, Failure> {
         let (file, address) = (&options.metrics_file, &options.metrics);
         if file.is_none() && address.is_none() {
             return Ok(None);
@@ -61,7 +61,7 @@ impl JobMetrics {
         };
         metrics.begin(file.as_deref());
         if let Some(path) = file.clone() {
-            metrics.file = Some(TextFile::start(path, recorder)?);
+            metrics.file = Some(TextFile::start(path, recorder).await?);
         }
         if let Some(address) = address {
             let address = http::address(address).map_err(|expected| {
@@ -137,7 +137,7 @@ impl JobMetrics {
     }
 
     /// The run has ended.
-    pub fn finish(self, result: &Result<Exit, Failure>) {
+    pub async fn finish(self, result: &Result<Exit, Failure>) {
         let reason = reason(result);
         self.exits(reason, 1);
         self.set("leasehold_run_in_progress", false);
@@ -152,7 +152,7 @@ impl JobMetrics {
         }
         self.show("ended");
         if let Some(file) = self.file {
-            file.finish();
+            file.finish().await;
         }
     }
 }

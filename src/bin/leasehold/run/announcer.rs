@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::clock::Instant;
-use leasehold::clock::Term;
+use leasehold::clock::{Instant, Term};
 use leasehold::{Lease, LossReason};
 
 use super::plan::Plan;
@@ -19,20 +18,19 @@ use crate::timeline::Cause;
 pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, Failure> {
     let boot_id = status_file::boot_id()
         .map_err(|error| Failure::internal("cannot read the boot's identity", &error))?;
-    let status = Status {
+    Ok(Status {
         version: 1,
         name: lease.name().to_string(),
         token: lease.token().get(),
         holder: lease.holder().to_string(),
         ttl_ms: milliseconds(plan.timing.ttl()),
         state: State::Held,
-        deadline_ms: 0,
+        deadline_ms: status_file::milliseconds(term.deadline()),
         clock: lease.clock().name().into(),
         boot_id,
         pid: std::process::id(),
         progress_ms: None,
-    };
-    Ok(status.until(term.deadline()))
+    })
 }
 
 /// The three places where a run is announced.
@@ -61,40 +59,27 @@ impl<'a> Announcer<'a> {
         self.status.state
     }
 
-    pub fn started(&self, pid: i32) {
-        say::detail("started", format_args!("started pid={pid}"));
-    }
-
     pub fn renewed(&mut self, deadline: Instant) {
         if self.state() == State::AtRisk {
-            say::note(
-                "renewed",
-                format_args!("renewed again name={}", self.status.name),
-            );
+            let name = &self.status.name;
+            say::note("renewed", format_args!("renewed again name={name}"));
         }
         self.show(State::Held, deadline);
     }
 
     /// Announces that renewals fail and that the job is ended after `left`.
     pub fn at_risk(&mut self, left: Duration, deadline: Instant) {
-        say::note(
-            "at_risk",
-            format_args!(
-                "renewals fail: the job is ended in {left:.1?} name={} token={}",
-                self.status.name, self.status.token
-            ),
-        );
+        let Status { name, token, .. } = &self.status;
+        let message =
+            format_args!("renewals fail: the job is ended in {left:.1?} name={name} token={token}");
+        say::note("at_risk", message);
         self.show(State::AtRisk, deadline);
     }
 
     pub fn lost(&mut self, reason: LossReason, deadline: Instant) {
-        say::note(
-            "lost",
-            format_args!(
-                "lease lost reason={reason} name={} token={}",
-                self.status.name, self.status.token
-            ),
-        );
+        let Status { name, token, .. } = &self.status;
+        let message = format_args!("lease lost reason={reason} name={name} token={token}");
+        say::note("lost", message);
         self.show(State::Lost, deadline);
     }
 
@@ -119,63 +104,43 @@ impl<'a> Announcer<'a> {
     /// Announces processes that were killed and still exist. While they do, the name stays taken as long as renewals
     /// are confirmed, and this message says why.
     pub fn stuck(&self, pids: &[i32]) {
-        say::note(
-            "stuck",
-            format_args!(
-                "the job does not end, although it was killed pids={pids:?} name={}",
-                self.status.name
-            ),
-        );
+        let name = &self.status.name;
+        let message =
+            format_args!("the job does not end, although it was killed pids={pids:?} name={name}");
+        say::note("stuck", message);
     }
 
     pub fn left_behind(&self, strays: &[i32]) {
         if !strays.is_empty() {
-            say::note(
-                "left",
-                format_args!(
-                    "{} processes left the job's group and are still running without the lease pids={strays:?}",
-                    strays.len()
-                ),
+            let message = format_args!(
+                "{} processes left the job's group and are still running without the lease pids={strays:?}",
+                strays.len()
             );
+            say::note("left", message);
         }
     }
 
-    /// Announces that the tool kills the job, because the guardian has not ended it in time.
-    pub fn killed(&self) {
+    /// Announces that the tool kills the job, because of what became of the guardian.
+    pub fn killed(&self, event: &'static str, why: &str) {
+        let name = &self.status.name;
         say::fault(
-            "killed",
-            format_args!(
-                "the guardian has not ended the job in time, so it is killed name={}",
-                self.status.name
-            ),
-        );
-    }
-
-    pub fn unguarded(&self) {
-        say::fault(
-            "failed",
-            format_args!(
-                "the guardian is gone, so the job is killed name={}",
-                self.status.name
-            ),
+            event,
+            format_args!("{why}, so the job is killed name={name}"),
         );
     }
 
     /// Notes in the status file that the job reported progress.
     pub fn progressed(&mut self, now: Instant) {
-        self.status.progress_ms = Some(now.as_nanos() / 1_000_000);
+        self.status.progress_ms = Some(status_file::milliseconds(now));
         self.file.update(self.status.clone());
     }
 
-    /// Feeds the watchdog of the service manager, but not while renewals are missing.
-    pub fn feed(&self) {
+    /// Feeds the watchdog of the service manager, but not while renewals are missing. Returns how long to wait for the
+    /// next time, if there is a watchdog.
+    pub fn feed(&self) -> Option<Duration> {
         if self.state() == State::Held {
             self.service.feed();
         }
-    }
-
-    /// Returns how often the watchdog must be fed, if there is one.
-    pub const fn feed_every(&self) -> Option<Duration> {
         self.service.feed_every()
     }
 
@@ -185,7 +150,7 @@ impl<'a> Announcer<'a> {
         if is_new {
             self.tell_service();
         }
-        self.status = self.status.clone().until(deadline);
+        self.status.deadline_ms = status_file::milliseconds(deadline);
         self.file.update(self.status.clone());
     }
 

@@ -11,12 +11,11 @@ pub mod service;
 mod signals;
 mod supervise;
 
-use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold::clock::{Clock, Monotonic, wall_clock};
+use leasehold::clock::{Clock, Monotonic, Term, wall_clock};
 use leasehold::{Lease, ReleaseOutcome};
 
 use crate::args;
@@ -24,9 +23,9 @@ use crate::exit::{Exit, Failure};
 use crate::export::JobMetrics;
 use crate::progress::Reports;
 use crate::say::{self, Loudness};
-use crate::status_file::StatusFile;
+use crate::status_file::{Status, StatusFile};
 use crate::store::Contact;
-use crate::waiting;
+use crate::waiting::Places;
 
 use announcer::{Announcer, first_status};
 use job::Job;
@@ -65,79 +64,149 @@ pub fn main(arguments: args::RunOptions) -> Result<Exit, Failure> {
     result
 }
 
-async fn run(plan: &Plan, reporter: &mut Reporter) -> Result<Exit, Failure> {
-    let mut signals = Signals::new()?;
-    // Before there is a client, so that nothing is missed.
-    let mut metrics = JobMetrics::start(&plan.options)?;
-    let mut watchers = Watchers {
-        reporter,
-        metrics: metrics.as_mut(),
-    };
-    let result = hold(plan, &mut signals, &mut watchers).await;
-    if let Some(metrics) = metrics {
-        metrics.finish(&result);
-    }
-    result
-}
-
-/// The recorders of a run.
-struct Watchers<'a> {
+/// A run, and the recorders of what happens to it.
+struct Run<'a> {
+    plan: &'a Plan,
     reporter: &'a mut Reporter,
-    metrics: Option<&'a mut JobMetrics>,
+    signals: Signals,
+    metrics: Option<JobMetrics>,
+    service: Service,
 }
 
-async fn hold(
-    plan: &Plan,
-    signals: &mut Signals,
-    watchers: &mut Watchers<'_>,
-) -> Result<Exit, Failure> {
-    let mut contact = acquire::connect(plan, signals).await?;
-    let service = Service::start();
-    let (mut result, limit) = loop {
-        let (result, limit) = once(&contact, plan, signals, watchers, &service).await;
-        if !(plan.options.again && !signals.is_told_to_end() && is_repeated(&result)) {
-            break (result, limit);
-        }
-        let message = format_args!(
-            "the command is run again, under a new lease name={}",
-            plan.name
-        );
-        say::note("again", message);
-        if let Err(ended) = acquire::pause(signals).await {
-            break (Err(ended), GIVE_BACK_LIMIT);
-        }
-        contact.begin_again();
+async fn run(plan: &Plan, reporter: &mut Reporter) -> Result<Exit, Failure> {
+    let mut run = Run {
+        plan,
+        reporter,
+        signals: Signals::new()?,
+        // Before there is a client, so that nothing is missed.
+        metrics: JobMetrics::start(&plan.options).await?,
+        service: Service::start(),
     };
-    // A usage error is printed later, with the file that it may come from.
-    if let Err(failure) = &mut result
-        && failure.exit != Exit::Usage
-    {
-        failure.say();
+    let result = run.hold().await;
+    run.service.end().await;
+    if let Some(metrics) = run.metrics {
+        metrics.finish(&result).await;
     }
-    service.stopping();
-    let _ = tokio::time::timeout(limit, contact.client.shutdown(limit)).await;
-    service.end();
     result
 }
 
-/// Acquires the lease and runs the command under it. Also returns how long it may take to give back what is left.
-async fn once(
-    contact: &Contact,
-    plan: &Plan,
-    signals: &mut Signals,
-    watchers: &mut Watchers<'_>,
-    service: &Service,
-) -> (Result<Exit, Failure>, Duration) {
-    service.status(format_args!("waiting for name={}", plan.name));
-    let places = waiting::Places {
-        service: Some(service),
-        metrics: watchers.metrics.as_deref(),
-        is_outage: Cell::default(),
-    };
-    match acquire::acquire(contact, plan, signals, places).await {
-        Ok(lease) => under(lease, plan, signals, watchers, service).await,
-        Err(failure) => (Err(failure), GIVE_BACK_LIMIT),
+impl Run<'_> {
+    /// Runs the command under the lease, again and again with `--again`, and closes the client.
+    async fn hold(&mut self) -> Result<Exit, Failure> {
+        let mut contact = acquire::connect(self.plan, &mut self.signals).await?;
+        let (mut result, limit) = loop {
+            let (result, limit) = self.once(&contact).await;
+            let may_repeat = self.plan.options.again && !self.signals.is_told_to_end();
+            if !(may_repeat && is_repeated(&result)) {
+                break (result, limit);
+            }
+            let message = format_args!(
+                "the command is run again, under a new lease name={}",
+                self.plan.name
+            );
+            say::note("again", message);
+            if let Err(ended) = acquire::pause(&mut self.signals).await {
+                break (Err(ended), GIVE_BACK_LIMIT);
+            }
+            contact.begin_again();
+        };
+        // A usage error is printed later, with the file that it may come from.
+        if let Err(failure) = &mut result
+            && failure.exit != Exit::Usage
+        {
+            failure.say();
+        }
+        self.service.stopping();
+        let _ = tokio::time::timeout(limit, contact.client.shutdown(limit)).await;
+        result
     }
+
+    /// Acquires the lease, runs the command under it, and releases it. Also returns how long it may take to give back
+    /// what is left.
+    async fn once(&mut self, contact: &Contact) -> (Result<Exit, Failure>, Duration) {
+        let waiting = format_args!("waiting for name={}", self.plan.name);
+        self.service.status(waiting);
+        let places = Places {
+            service: Some(&self.service),
+            metrics: self.metrics.as_ref(),
+            ..Places::default()
+        };
+        let acquiring = acquire::acquire(contact, self.plan, &mut self.signals, places);
+        let lease = match acquiring.await {
+            Ok(lease) => lease,
+            Err(failure) => return (Err(failure), GIVE_BACK_LIMIT),
+        };
+        let acquired_at = Monotonic.now();
+        self.acquired(&lease);
+        let result = self.work(&lease).await.map(|outcome| {
+            self.reporter.ended(&outcome);
+            outcome.exit()
+        });
+        if let Some(metrics) = &self.metrics {
+            metrics.ended();
+        }
+        let ended_at = Monotonic.now();
+        release(lease, self.plan, ended_at.since(acquired_at)).await;
+        let left = RELEASE_LIMIT.saturating_sub(Monotonic.now().since(ended_at));
+        (result, left.max(GIVE_BACK_LIMIT))
+    }
+
+    fn acquired(&mut self, lease: &Lease) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.acquired();
+        }
+        let number = self.plan.options.pool.number(lease);
+        self.reporter.acquired(lease, number);
+        say::detail(
+            "acquired",
+            format_args!(
+                "acquired name={} token={} holder={}; an outage of the store of {:.1?} is survived",
+                lease.name(),
+                lease.token(),
+                lease.holder(),
+                self.plan.distances.outage(&self.plan.timing)
+            ),
+        );
+    }
+
+    /// Runs the command to its end, with its status file.
+    async fn work(&mut self, lease: &Lease) -> Result<Outcome, Failure> {
+        let Some(term) = lease.term() else {
+            let name = &self.plan.name;
+            let message = format!("lease lost before the command was started name={name}");
+            return Err(Failure::new(Exit::Lost, message));
+        };
+        let status = first_status(lease, &term, self.plan)?;
+        let file = StatusFile::create(status.clone()).await;
+        let file =
+            file.map_err(|error| Failure::internal("cannot write the status file", &error))?;
+        let result = self.supervise(lease, term, status, &file).await;
+        file.remove().await;
+        result
+    }
+
+    async fn supervise(
+        &mut self,
+        lease: &Lease,
+        term: Term,
+        status: Status,
+        file: &StatusFile,
+    ) -> Result<Outcome, Failure> {
+        let reports = Reports::listen(file.path())
+            .map_err(|error| Failure::internal("cannot listen for progress", &error))?;
+        let job = Job::start(lease, &term, self.plan, file.path())
+            .map_err(|error| Failure::internal("cannot start the guardian", &error))?;
+        let announcer = Announcer::new(status, file, &self.service);
+        let supervisor = Supervisor::new(lease, term, self.plan, (job, reports), announcer);
+        or_exit(supervisor.run(&mut self.signals)).await
+    }
+}
+
+/// Ends the tool should the work panic. After such a bug the lease is not released, because the guardian needs time to
+/// end the job.
+async fn or_exit<T>(work: impl Future<Output = T>) -> T {
+    let worked = AssertUnwindSafe(work).catch_unwind().await;
+    worked.unwrap_or_else(|_| std::process::exit(Exit::Internal.code().into()))
 }
 
 /// Returns whether `--again` repeats a run with this result: the lease was lost, the command failed, or the store could
@@ -147,43 +216,6 @@ fn is_repeated(result: &Result<Exit, Failure>) -> bool {
         Ok(exit) => matches!(exit, Exit::Lost | Exit::Signal(_) | Exit::Command(1..)),
         Err(failure) => matches!(failure.exit, Exit::Lost | Exit::Unreachable),
     }
-}
-
-/// Runs the job while the lease is held, and releases it. Also returns what is left of the time for that.
-async fn under(
-    lease: Lease,
-    plan: &Plan,
-    signals: &mut Signals,
-    watchers: &mut Watchers<'_>,
-    service: &Service,
-) -> (Result<Exit, Failure>, Duration) {
-    let acquired_at = Monotonic.now();
-    if let Some(metrics) = &mut watchers.metrics {
-        metrics.acquired();
-    }
-    let reporter = &mut *watchers.reporter;
-    reporter.acquired(&lease, plan.options.pool.number(&lease));
-    say::detail(
-        "acquired",
-        format_args!(
-            "acquired name={} token={} holder={}; an outage of the store of {:.1?} is survived",
-            lease.name(),
-            lease.token(),
-            lease.holder(),
-            plan.distances.outage(&plan.timing)
-        ),
-    );
-    let result = work(&lease, plan, signals, service).await.map(|outcome| {
-        reporter.ended(&outcome);
-        outcome.exit()
-    });
-    if let Some(metrics) = &watchers.metrics {
-        metrics.ended();
-    }
-    let ended_at = Monotonic.now();
-    release(lease, plan, ended_at.since(acquired_at)).await;
-    let left = RELEASE_LIMIT.saturating_sub(Monotonic.now().since(ended_at));
-    (result, left.max(GIVE_BACK_LIMIT))
 }
 
 /// Releases the lease, which was held for this long. The name stays taken for the rest of `--hold-at-least`, without
@@ -210,40 +242,46 @@ async fn release(lease: Lease, plan: &Plan, held_for: Duration) {
     }
 }
 
-async fn work(
-    lease: &Lease,
-    plan: &Plan,
-    signals: &mut Signals,
-    service: &Service,
-) -> Result<Outcome, Failure> {
-    let Some(term) = lease.term() else {
-        let message = format!(
-            "lease lost before the command was started name={}",
-            plan.name
-        );
-        return Err(Failure::new(Exit::Lost, message));
-    };
-    let status = first_status(lease, &term, plan)?;
-    let file = StatusFile::create(status.clone())
-        .map_err(|error| Failure::internal("cannot write the status file", &error))?;
-    let started = Reports::listen(file.path())
-        .map_err(|error| Failure::internal("cannot listen for progress", &error))
-        .and_then(|reports| {
-            let job = Job::start(lease, &term, plan, file.path());
-            job.map(|job| (job, reports))
-                .map_err(|error| Failure::internal("cannot start the guardian", &error))
-        });
-    let result = match started {
-        Ok(job) => {
-            let announcer = Announcer::new(status, &file, service);
-            let supervisor = Supervisor::new(lease, term, plan, job, announcer);
-            let running = AssertUnwindSafe(supervisor.run(signals)).catch_unwind();
-            // After a bug the lease is not released: the guardian needs time to end the job.
-            let ended = running.await;
-            ended.unwrap_or_else(|_| std::process::exit(Exit::Internal.code().into()))
-        }
-        Err(failure) => Err(failure),
-    };
-    file.remove();
-    result
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use leasehold::{Attempt, Client};
+
+    use super::*;
+
+    /// Names the store to a test that was started by the one below.
+    const STORE: &str = "TEST_OF_A_PANIC";
+
+    async fn client(url: &str) -> Client {
+        Client::open(url).await.expect("opened")
+    }
+
+    /// Panics in the work under a lease, in a process of its own.
+    #[test]
+    fn panic_where_a_store_is_named() {
+        let Ok(url) = std::env::var(STORE) else {
+            return;
+        };
+        let panicking = async {
+            let client = client(&url).await;
+            let _lease = client.acquire("x").await.expect("granted");
+            or_exit(async { panic!("a bug") }).await
+        };
+        crate::block_on(panicking).expect("not reached");
+    }
+
+    #[tokio::test]
+    async fn a_bug_ends_the_tool_with_its_own_code_and_the_lease_is_not_released() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = format!("sqlite:{}", folder.path().join("leases").display());
+        let ended = Command::new(std::env::current_exe().expect("a path"))
+            .args(["--exact", "run::tests::panic_where_a_store_is_named"])
+            .env(STORE, &url)
+            .output();
+        let ended = ended.expect("run");
+        assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+        let attempt = client(&url).await.try_acquire("x").await;
+        assert!(matches!(attempt, Ok(Attempt::Held(_))), "{attempt:?}");
+    }
 }

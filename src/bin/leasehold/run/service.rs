@@ -5,15 +5,16 @@
 //! start under the lease, and a tool that cannot keep its lease is restarted. The watchdog is fed from the grant on,
 //! which is also when systemd begins to watch a `Type=notify` service.
 //!
-//! A manager that does not read must not block the loop that has to end a job in time, so notifications go through a
-//! [mailbox](crate::mailbox).
+//! A manager that does not read must not block the loop that has to end a job in time, so a task sends the
+//! notifications, on threads for what blocks.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-
-use crate::mailbox::Mailbox;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 
 /// Removed from the job's environment: a job that notified the manager itself would report a lease that it knows
 /// nothing about.
@@ -31,23 +32,23 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// The connection to the service manager, if there is one.
 #[derive(Debug)]
 pub struct Service {
-    mailbox: Option<Mailbox<String>>,
+    notices: Option<(Sender<String>, JoinHandle<()>)>,
     feed_every: Option<Duration>,
 }
 
 impl Service {
     /// Starts the notifications, if there is a service manager.
     pub fn start() -> Self {
-        // The error is ignored: a manager that has stopped needs no news.
-        let notify = |text: String| drop(sd_notify::notify(&[NotifyState::Custom(&text)]));
-        let mailbox = std::env::var_os(VARIABLES[0])
-            .and_then(|_| Mailbox::start("service", QUEUE, notify).ok());
+        let notices = std::env::var_os(VARIABLES[0]).map(|_| {
+            let (notices, queue) = channel(QUEUE);
+            (notices, tokio::spawn(notify_on(queue)))
+        });
         // Half of the time, as the manager itself recommends.
         let feed_every = sd_notify::watchdog_enabled()
-            .filter(|_| mailbox.is_some())
+            .filter(|_| notices.is_some())
             .map(|limit| (limit / 2).max(LEAST_PAUSE));
         Self {
-            mailbox,
+            notices,
             feed_every,
         }
     }
@@ -78,15 +79,24 @@ impl Service {
     }
 
     /// Waits up to a second until the manager has taken the last notification.
-    pub fn end(self) {
-        if let Some(mailbox) = self.mailbox {
-            mailbox.flush(FLUSH);
+    pub async fn end(self) {
+        if let Some((notices, task)) = self.notices {
+            drop(notices);
+            let _ = timeout(FLUSH, task).await;
         }
     }
 
+    /// Sends a notification soon; one for which there is no room is dropped.
     fn tell(&self, text: impl Into<String>) {
-        if let Some(mailbox) = &self.mailbox {
-            mailbox.send(text.into());
+        if let Some((notices, _)) = &self.notices {
+            let _ = notices.try_send(text.into());
         }
+    }
+}
+
+async fn notify_on(mut queue: Receiver<String>) {
+    while let Some(text) = queue.recv().await {
+        // The error is ignored: a manager that has stopped needs no news.
+        let _ = spawn_blocking(move || sd_notify::notify(&[NotifyState::Custom(&text)])).await;
     }
 }

@@ -7,8 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::clock::Term;
-use leasehold::clock::{Clock, Instant};
+use leasehold::clock::{Clock, Instant, Term};
 use leasehold::{Lease, LossReason};
 use rustix::process::Signal;
 
@@ -21,6 +20,7 @@ use super::signals::Signals;
 use crate::channel::{Event, Instruction};
 use crate::exit::{Exit, Failure};
 use crate::progress::Reports;
+use crate::say;
 use crate::status_file::State;
 use crate::timeline::Cause;
 
@@ -78,7 +78,7 @@ impl<'a> Supervisor<'a> {
             lease,
             plan,
             job,
-            feed_at: announcer.feed_every().map(|_| clock.now()),
+            feed_at: Some(clock.now()),
             announcer,
             reports,
             clock,
@@ -163,8 +163,7 @@ impl<'a> Supervisor<'a> {
             }
             Due::Kill => return self.kill(now).await,
             Due::Feed => {
-                self.announcer.feed();
-                self.feed_at = self.announcer.feed_every().map(|every| now.after(every));
+                self.feed_at = self.announcer.feed().map(|every| now.after(every));
             }
         }
         None
@@ -202,7 +201,7 @@ impl<'a> Supervisor<'a> {
                 let now = self.clock.now();
                 let most = self.plan.options.max_runtime.as_ref();
                 self.runtime_ends_at = most.map(|most| now.after(most.time));
-                self.announcer.started(pid);
+                say::detail("started", format_args!("started pid={pid}"));
             }
             Event::NotStarted { error, is_late } => {
                 let exit = if is_late { Exit::Lost } else { Exit::Internal };
@@ -245,7 +244,8 @@ impl<'a> Supervisor<'a> {
             // A guardian that reported that it is ending the job ends it at this very moment. One that did not is
             // stopped, or hangs.
             if self.stuck_at.is_none() {
-                self.announcer.killed();
+                let why = "the guardian has not ended the job in time";
+                self.announcer.killed("killed", why);
             }
         }
         if !self.job.kill() && self.announcer.state() == State::Lost {
@@ -262,7 +262,7 @@ impl<'a> Supervisor<'a> {
             let message = "the guardian ended before the command was started";
             return Err(Failure::new(Exit::Internal, message));
         }
-        self.announcer.unguarded();
+        self.announcer.killed("failed", "the guardian is gone");
         while self.job.kill() {
             let now = self.clock.now();
             self.clock.sleep_until(now.after(KILL_AGAIN)).await;
