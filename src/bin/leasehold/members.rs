@@ -1,5 +1,6 @@
 //! The servers of a store, as every command shows them.
 
+use leasehold::Error;
 use leasehold::store::{Member, MemberState};
 use serde::Serialize;
 
@@ -61,6 +62,16 @@ pub const fn are_notable(members: &[Member]) -> bool {
             ..
         }]
     )
+}
+
+/// Returns the lines of the servers for a command that was not asked for them, or why they are not known: no reason to
+/// hide the leases.
+pub fn notable(members: &Result<Vec<Member>, Error>) -> Result<String, String> {
+    match members {
+        Ok(members) if are_notable(members) => Ok(lines(members)),
+        Ok(_) => Ok(String::new()),
+        Err(error) => Err(format!("the servers were not looked at: {error:#}")),
+    }
 }
 
 /// Returns a line for each server.

@@ -36,14 +36,16 @@ impl Process {
     }
 }
 
-/// Waits for one of these signals. Returns its number.
-pub async fn signalled(kinds: [SignalKind; 2]) -> io::Result<i32> {
+/// Listens for these signals. The future waits for one of them, and returns its number.
+pub fn signalled(kinds: [SignalKind; 2]) -> io::Result<impl Future<Output = i32>> {
     let [mut one, mut other] = [signal(kinds[0])?, signal(kinds[1])?];
-    let kind = tokio::select! {
-        _ = one.recv() => kinds[0],
-        _ = other.recv() => kinds[1],
-    };
-    Ok(kind.as_raw_value())
+    Ok(async move {
+        let kind = tokio::select! {
+            _ = one.recv() => kinds[0],
+            _ = other.recv() => kinds[1],
+        };
+        kind.as_raw_value()
+    })
 }
 
 /// Returns whether a holder's host is this one.

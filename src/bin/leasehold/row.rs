@@ -1,7 +1,6 @@
 //! A lease as people see it: in `status` and `top`, on the page of `export`, and while a run waits for its name.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::wall_clock;
@@ -13,6 +12,8 @@ use crate::progress;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     pub name: String,
+    /// It is the row of a whole pool.
+    pub is_pool: bool,
     pub state: Cow<'static, str>,
     pub tone: Tone,
     pub holder: String,
@@ -48,6 +49,7 @@ impl Row {
         let (_, state, tone) = state(held.state);
         Self {
             name: printable(held.name.as_str()),
+            is_pool: false,
             state: state.into(),
             tone,
             holder: holder(held),
@@ -70,29 +72,9 @@ impl Row {
     }
 }
 
-/// Puts the permits of each pool, and its door, into one row at the place of the first of them.
-pub fn folded(rows: Vec<Row>) -> Vec<Row> {
-    let pools: HashSet<_> = rows.iter().filter_map(|row| permit(&row.name)).collect();
-    let pools: HashSet<String> = pools.into_iter().map(|(pool, _)| pool.into()).collect();
-    let mut places = HashMap::new();
-    let mut groups: Vec<Vec<Row>> = Vec::new();
-    for row in rows {
-        let name = pool_of(&row.name, |name| pools.contains(name)).to_owned();
-        let place = *places.entry(name).or_insert(groups.len());
-        match groups.get_mut(place) {
-            Some(group) => group.push(row),
-            None => groups.push(vec![row]),
-        }
-    }
-    groups.into_iter().map(Row::of_pool).collect()
-}
-
-/// Returns the pool to which a name belongs, as its door or as a permit, or else the name itself.
-pub fn pool_of(name: &str, is_pool: impl Fn(&str) -> bool) -> &str {
-    match permit(name) {
-        Some((pool, _)) if is_pool(pool) => pool,
-        _ => name,
-    }
+/// Returns the pool to which a name belongs if it is a permit, or else the name itself: it may be the door of a pool.
+pub fn pool_of(name: &str) -> &str {
+    permit(name).map_or(name, |(pool, _)| pool)
 }
 
 /// Returns the pool and the number of a permit: 2 and `gpu` of `gpu#2`.
@@ -116,6 +98,7 @@ impl Row {
         let rows = permits.iter();
         Self {
             name: pool.into(),
+            is_pool: true,
             state: format!("{} held", permits.len()).into(),
             tone: rows
                 .clone()
@@ -209,7 +192,8 @@ pub fn in_words(held: &Held) -> String {
 /// Why a store can keep out. It cannot tell these apart, and the first is the most usual.
 pub const NEW_STORE: &str = "the store is new to leasehold, or lost its data or was promoted";
 
-fn holder(held: &Held) -> String {
+/// Returns the host and the process of a holder, if there is one.
+pub fn holder(held: &Held) -> String {
     match held.info.host.as_str() {
         "" => String::new(),
         host => format!("{}:{}", printable(host), held.info.pid),
@@ -274,27 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn the_permits_of_a_pool_are_one_row_and_a_name_like_one_stays_itself() {
-        let row = |name: &str, left: u64, waiting| {
-            let mut held = held(HeldState::Leased);
-            held.name = Name::new(name).expect("valid");
-            held.remaining = Some(Duration::from_secs(left));
-            held.waiting = Some(waiting);
-            Row::new(&held, wall_clock())
-        };
-        let rows = folded(vec![
-            row("build#7", 9, 0),
-            row("gpu", 3, 2),
-            row("gpu!", 9, 0),
-            row("gpu#1", 20, 0),
-            row("gpu#10", 5, 0),
-        ]);
-        let names: Vec<_> = rows.iter().map(|row| &*row.name).collect();
-        assert_eq!(names, ["build#7", "gpu", "gpu!"]);
-        let pool = &rows[1];
-        assert_eq!((&*pool.state, pool.waiting), ("2 held", 3));
-        assert_eq!(pool.left, Some(Duration::from_secs(5)));
-        assert_eq!(rows[0].holder, "vm:2104");
+    fn a_permit_has_a_number_as_it_is_written() {
+        assert_eq!(permit("gpu#10"), Some(("gpu", 10)));
         for name in ["gpu#0", "gpu#257", "gpu#07", "gpu#+7", "gpu#", "gpu"] {
             assert_eq!(permit(name), None, "{name}");
         }

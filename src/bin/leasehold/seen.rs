@@ -1,12 +1,19 @@
-//! A lease as the last look found it, and whether it is late in its renewal. Pure: `now` is an argument.
+//! The leases of a store as the last look found them, which of them are late in their renewal, and the rows of a table of
+//! them. Pure: `now` is an argument.
 
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
+use leasehold::Name;
 use leasehold::clock::Instant;
 use leasehold::store::Held;
-use leasehold::{Name, Token};
 
-use crate::row::{Row, Tone};
+use crate::row::{Row, Tone, holder, permit, pool_of, word};
+use crate::table::Column;
+
+/// The longest pause between two lists of a store, however long one takes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// One lease of a store that is looked at again and again.
 #[derive(Debug, Clone)]
@@ -15,8 +22,6 @@ pub struct Seen {
     seen_at: Instant,
     /// The most time that was left of this grant, which is about its ttl.
     most: Duration,
-    /// The token in the last list, for the rate of grants: a look in between may show a later one.
-    pub listed_token: Option<Token>,
     /// It was free when it was last looked at; the next list leaves it out.
     pub is_free: bool,
 }
@@ -25,7 +30,6 @@ impl Seen {
     pub fn new(held: Held, seen_at: Instant) -> Self {
         Self {
             most: held.remaining.unwrap_or_default(),
-            listed_token: held.token,
             held,
             seen_at,
             is_free: false,
@@ -34,16 +38,14 @@ impl Seen {
 
     /// Takes a look at this lease alone.
     pub fn look(&mut self, held: Option<Held>, now: Instant) {
-        self.is_free = held.is_none();
-        if let Some(held) = held {
-            let listed_token = self.listed_token;
-            *self = Self::new(held, now).after(self);
-            self.listed_token = listed_token;
+        match held {
+            Some(held) => *self = Self::new(held, now).after(self),
+            None => self.is_free = true,
         }
     }
 
     /// The same look, which knows the ttl of an earlier look at the same grant.
-    pub fn after(mut self, earlier: &Self) -> Self {
+    fn after(mut self, earlier: &Self) -> Self {
         if self.held.token == earlier.held.token {
             self.most = self.most.max(earlier.most);
         }
@@ -60,11 +62,6 @@ impl Seen {
     pub fn is_late(&self, now: Instant) -> bool {
         let left = self.left(now);
         left.is_some_and(|left| left < self.most / 2)
-    }
-
-    /// The instant at which it ends, for the order of leases that were seen at different times.
-    pub fn ends_at(&self) -> Option<Instant> {
-        self.held.remaining.map(|left| self.seen_at.after(left))
     }
 
     /// The lease as it is now.
@@ -96,8 +93,135 @@ pub fn find(seen: &[Seen], name: &Name) -> Option<usize> {
     seen.binary_search_by(|seen| seen.held.name.cmp(name)).ok()
 }
 
+/// Which rows a table has, and in which order.
+#[derive(Debug)]
+pub struct Order {
+    /// What a name, a holder or a label has in it, in any case.
+    pub filter: String,
+    pub sort: Column,
+    pub is_reversed: bool,
+}
+
+impl Order {
+    /// The leases in the order of this column.
+    pub const fn by(sort: Column) -> Self {
+        Self {
+            filter: String::new(),
+            sort,
+            is_reversed: false,
+        }
+    }
+
+    /// Returns the rows of a table of these leases, which are in name order, each as the places of its leases: one, or
+    /// all of a pool that is folded. A filter shows each lease by itself.
+    pub fn rows(&self, leases: &[Seen], is_folded: impl Fn(&str) -> bool) -> Vec<Vec<usize>> {
+        let needle = self.filter.to_lowercase();
+        let passes = |place: &usize| needle.is_empty() || has(&leases[*place].held, &needle);
+        let mut places: Vec<usize> = (0..leases.len()).filter(passes).collect();
+        // Stable, so that equal rows stay in name order.
+        places.sort_by(|a, b| compare(self.sort, &leases[*a], &leases[*b]));
+        if self.is_reversed {
+            places.reverse();
+        }
+        let name = |place: usize| leases[place].held.name.as_str();
+        let permits = (0..leases.len()).filter_map(|place| permit(name(place)));
+        let pools: HashSet<_> = permits.map(|(pool, _)| pool).collect();
+        let mut rows: Vec<Vec<usize>> = Vec::new();
+        let mut row_of: HashMap<&str, usize> = HashMap::new();
+        for place in places {
+            let pool = pool_of(name(place));
+            let is_one = needle.is_empty() && pools.contains(pool) && is_folded(pool);
+            match row_of.get(pool).filter(|_| is_one) {
+                Some(row) => rows[*row].push(place),
+                None => {
+                    row_of.insert(pool, rows.len());
+                    rows.push(vec![place]);
+                }
+            }
+        }
+        rows
+    }
+}
+
+/// Describes the row of these leases as it is now. A permit that was found free is left out, unless all were.
+pub fn described(leases: &[&Seen], now: Instant, wall_clock: SystemTime) -> Row {
+    let held = leases.iter().filter(|seen| !seen.is_free);
+    let held: Vec<_> = held.map(|seen| seen.row(now, wall_clock)).collect();
+    match held.is_empty() {
+        true => leases[0].row(now, wall_clock),
+        false => Row::of_pool(held),
+    }
+}
+
+/// Returns whether a text of the lease has this part, in small letters.
+fn has(held: &Held, needle: &str) -> bool {
+    let label = held.info.label.as_deref().unwrap_or_default();
+    let has = |text: &str| text.to_lowercase().contains(needle);
+    has(held.name.as_str()) || has(label) || has(&holder(held))
+}
+
+/// The most urgent row comes first: the soonest end, the longest hold, the most waiting clients.
+fn compare(by: Column, a: &Seen, b: &Seen) -> Ordering {
+    let ends_at = |seen: &Seen| Some(seen.seen_at.after(seen.held.remaining?));
+    let (held, other) = (&a.held, &b.held);
+    match by {
+        Column::Left => known_first(ends_at(a), ends_at(b)),
+        Column::Held => known_first(held.since, other.since),
+        Column::Waiting => other.waiting.cmp(&held.waiting),
+        Column::Token => other.token.cmp(&held.token),
+        Column::State => word(held.state).cmp(word(other.state)),
+        Column::Label => held.info.label.cmp(&other.info.label),
+        Column::Holder => {
+            let hosts = held.info.host.cmp(&other.info.host);
+            hosts.then_with(|| held.info.pid.cmp(&other.info.pid))
+        }
+        Column::Name | Column::Progress => Ordering::Equal,
+    }
+}
+
+fn known_first<T: Ord>(a: Option<T>, b: Option<T>) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => a.cmp(&b),
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    }
+}
+
+/// The pauses between the lists of a store, so that they take at most one part in `share` of the time.
+#[derive(Debug)]
+pub struct Pauses {
+    share: u32,
+    shortest: Duration,
+    before: Duration,
+}
+
+impl Pauses {
+    pub const fn new(share: u32, shortest: Duration) -> Self {
+        let before = Duration::MAX;
+        Self {
+            share,
+            shortest,
+            before,
+        }
+    }
+
+    /// Returns how long after its beginning a list that took this long is followed by the next. The shorter of the last
+    /// two counts: one can have met a server that stood still, and a large store takes long each time.
+    pub fn after(&mut self, took: Duration, is_listed: bool) -> Duration {
+        let cost = took.min(std::mem::replace(&mut self.before, took));
+        match is_listed {
+            true => cost
+                .saturating_mul(self.share)
+                .clamp(self.shortest, LONGEST_PAUSE),
+            // It cost the store little, and the end of an outage is to be seen soon.
+            false => self.shortest,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use leasehold::Token;
+
     use super::*;
 
     fn later(seconds: u64) -> Instant {
@@ -129,5 +253,61 @@ mod tests {
         let seen = Seen::new(held(1, 2), later(0));
         let row = seen.row(later(0), SystemTime::UNIX_EPOCH);
         assert_eq!(row.state, "held");
+    }
+
+    #[test]
+    fn a_list_that_failed_through_an_outage_is_made_again_soon() {
+        let shortest = Duration::from_secs(15);
+        let pauses = || Pauses::new(50, shortest);
+        let limit = Duration::from_secs(30);
+        assert_eq!(pauses().after(limit, false), shortest);
+        assert_eq!(pauses().after(limit, true), LONGEST_PAUSE);
+        let second = Duration::from_secs(1);
+        assert_eq!(pauses().after(second, true), second * 50);
+        assert_eq!(pauses().after(Duration::ZERO, true), shortest);
+    }
+
+    #[test]
+    fn one_slow_list_of_a_small_store_leaves_the_table_old_for_no_minutes() {
+        let mut pauses = Pauses::new(50, Duration::from_secs(15));
+        let quick = Duration::from_millis(5);
+        for took in [quick, Duration::from_secs(5), quick] {
+            assert_eq!(pauses.after(took, true), Duration::from_secs(15));
+        }
+    }
+
+    #[test]
+    fn the_permits_of_a_pool_are_one_row_and_a_name_like_one_stays_itself() {
+        let list = [
+            ("build#7", 9, 0),
+            ("gpu", 3, 2),
+            ("gpu!", 9, 0),
+            ("gpu#1", 20, 0),
+            ("gpu#10", 5, 0),
+        ];
+        let held = list.map(|(name, left, waiting)| {
+            let mut held = held(1, left);
+            held.name = Name::new(name).expect("valid");
+            held.info.host = "vm".into();
+            held.waiting = Some(waiting);
+            held
+        });
+        let leases = listed(held.into(), &[], later(0));
+        let rows = |order: &Order| {
+            let rows = order.rows(&leases, |_| true).into_iter();
+            let seen = rows.map(|places| places.iter().map(|place| &leases[*place]).collect());
+            seen.map(|seen: Vec<_>| described(&seen, later(0), SystemTime::UNIX_EPOCH))
+                .collect::<Vec<_>>()
+        };
+        let folded = rows(&Order::by(Column::Name));
+        let names: Vec<_> = folded.iter().map(|row| &*row.name).collect();
+        assert_eq!(names, ["build#7", "gpu", "gpu!"]);
+        let pool = &folded[1];
+        assert_eq!((&*pool.state, pool.waiting), ("2 held", 3));
+        assert_eq!(pool.left, Some(Duration::from_secs(5)));
+        assert_eq!(folded[0].holder, "vm:0");
+        let mut order = Order::by(Column::Name);
+        order.filter = "GPU#".into();
+        assert_eq!(rows(&order).len(), 2);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use leasehold::Name;
-use leasehold::clock::{Timing, wall_clock};
+use leasehold::clock::{Clock, Monotonic, Timing, wall_clock};
 use leasehold::store::{Hazard, Held, HeldState, Store};
 use serde::Serialize;
 use serde_json::json;
@@ -12,8 +12,9 @@ use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::members::{self, MemberRow};
 use crate::progress;
-use crate::row::{NEW_STORE, Row, folded, permit, word};
+use crate::row::{NEW_STORE, permit, word};
 use crate::say;
+use crate::seen::{Order, Seen, described};
 use crate::span::milliseconds;
 use crate::store::Contact;
 use crate::table::{Column, Table};
@@ -54,7 +55,10 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
         if !arguments.json && !arguments.quiet {
             say::output(format!("store: {location}\n"))?;
             // Before the leases: without enough servers they cannot be listed.
-            say::output(servers(&**store, contact.left()).await)?;
+            match members::notable(&store.members(contact.left()).await) {
+                Ok(servers) => say::output(servers)?,
+                Err(why) => say::note("servers", why),
+            }
         }
         let mut leases = leases(&contact, name.as_ref()).await?;
         if let Some(name) = &name {
@@ -121,21 +125,6 @@ async fn permits(store: &dyn Store, pool: &Name) -> Vec<Held> {
     permits.into_iter().map(|(_, held)| held).collect()
 }
 
-/// Returns the lines of the servers. Not to know them is no reason to hide the leases.
-async fn servers(store: &dyn Store, limit: Duration) -> String {
-    match store.members(limit).await {
-        Ok(members) if members::are_notable(&members) => members::lines(&members),
-        Ok(_) => String::new(),
-        Err(error) => {
-            say::note(
-                "servers",
-                format_args!("the servers were not looked at: {error:#}"),
-            );
-            String::new()
-        }
-    }
-}
-
 fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool, is_folded: bool) -> String {
     let mut text = String::new();
     let usual = |hazard: &&Hazard| hazard.concerns(Timing::DEFAULT_TTL);
@@ -156,11 +145,19 @@ fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool, is_folded: bool) 
 
 /// Returns the leases as a table of this width.
 fn table(leases: &[Held], width: usize, has_tokens: bool, is_folded: bool) -> String {
-    let now = wall_clock();
-    let mut rows: Vec<_> = leases.iter().map(|held| Row::new(held, now)).collect();
-    if is_folded {
-        rows = folded(rows);
-    }
+    let (now, wall_clock) = (Monotonic.now(), wall_clock());
+    let leases: Vec<_> = leases
+        .iter()
+        .map(|held| Seen::new(held.clone(), now))
+        .collect();
+    let rows = Order::by(Column::Name)
+        .rows(&leases, |_| is_folded)
+        .into_iter();
+    let rows = rows.map(|places| {
+        let row: Vec<_> = places.iter().map(|place| &leases[*place]).collect();
+        described(&row, now, wall_clock)
+    });
+    let rows: Vec<_> = rows.collect();
     let columns: Vec<_> = Column::ALL
         .into_iter()
         .filter(|column| has_tokens || *column != Column::Token)
@@ -174,7 +171,10 @@ fn table(leases: &[Held], width: usize, has_tokens: bool, is_folded: bool) -> St
         });
         text.push('\n');
     }
-    if leases.iter().any(|held| held.state == HeldState::KeepOut) {
+    if leases
+        .iter()
+        .any(|seen| seen.held.state == HeldState::KeepOut)
+    {
         text.push_str(&format!("keeps out: {NEW_STORE}\n"));
     }
     text

@@ -4,11 +4,14 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::clock::{Clock, Monotonic, wall_clock};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use super::pages::Pages;
+use super::page::{self, Snapshot};
+use super::recorder::Recorder;
 use crate::exit::Failure;
 
 /// The longest head of a request; a scraper's has some hundred bytes.
@@ -23,18 +26,42 @@ const AT_ONCE: usize = 16;
 /// Interval at which samples are moved out of the way while nothing reads them.
 const TIDY: Duration = Duration::from_secs(30);
 
+const OK: &str = "200 OK";
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// What is served. The job or the scan writes the content.
+pub struct Pages {
+    recorder: Recorder,
+    pub content: watch::Sender<Content>,
+}
+
+/// The content of the pages besides the metrics.
+#[derive(Debug, Default)]
+pub struct Content {
+    pub is_ready: bool,
+    pub status: Value,
+    /// The contents of the page for people. A job has none.
+    pub snapshot: Option<Snapshot>,
+}
+
 /// An answer before it is written.
-#[derive(Debug, PartialEq, Eq)]
 struct Response {
     status: &'static str,
     kind: &'static str,
     body: String,
 }
 
-const TEXT: &str = "text/plain; charset=utf-8";
-const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
-const HTML: &str = "text/html; charset=utf-8";
-const JSON: &str = "application/json";
+impl Pages {
+    /// Pages that are not ready yet, with the metrics of this recorder.
+    pub fn new(recorder: Recorder) -> Self {
+        let content = watch::Sender::default();
+        Self { recorder, content }
+    }
+}
 
 /// Reads `9464`, `:9464`, `localhost:9464`, `0.0.0.0:9464` or `[::]:9464`. A port alone is one of this machine.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
@@ -73,12 +100,9 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) -> Result<(), Failure>
     let places = Arc::new(Semaphore::new(AT_ONCE));
     loop {
         let place = places.clone().acquire_owned().await;
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = tokio::time::sleep(TIDY) => {
-                pages.tidy();
-                continue;
-            }
+        let Ok(accepted) = timeout(TIDY, listener.accept()).await else {
+            pages.recorder.tidy();
+            continue;
         };
         let Ok((stream, _)) = accepted else {
             // Out of descriptors: some are given back soon.
@@ -108,83 +132,71 @@ async fn answer(mut stream: tokio::net::TcpStream, pages: &Pages) -> std::io::Re
         let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
         respond(&String::from_utf8_lossy(line), pages)
     } else {
-        Response::plain(
-            "431 Request Header Fields Too Large",
-            "the head is too long\n",
-        )
+        let status = "431 Request Header Fields Too Large";
+        Response::plain(status, "the head is too long\n")
     };
     let has_body = !head.starts_with(b"HEAD ");
-    stream
-        .write_all(response.written(has_body).as_bytes())
-        .await?;
+    let written = response.written(has_body);
+    stream.write_all(written.as_bytes()).await?;
     stream.shutdown().await
 }
 
 /// The answer to the request with this first line.
 fn respond(line: &str, pages: &Pages) -> Response {
-    let mut words = line.split(' ');
-    let (method, target, version) = (words.next(), words.next(), words.next());
-    let (Some(method), Some(target), Some(true)) = (
-        method,
-        target,
-        version.map(|word| word.starts_with("HTTP/1.")),
-    ) else {
-        return Response::plain("400 Bad Request", "no request of HTTP/1.1\n");
+    let words: Vec<_> = line.split(' ').collect();
+    let (method, target) = match words[..] {
+        [method, target, version] if version.starts_with("HTTP/1.") => (method, target),
+        _ => return Response::plain("400 Bad Request", "no request of HTTP/1.1\n"),
     };
     if !["GET", "HEAD"].contains(&method) {
         return Response::plain("405 Method Not Allowed", "only GET and HEAD are answered\n");
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    if path == "/"
-        && let Some(body) = pages.page(query)
-    {
-        return Response::ok(HTML, body);
-    }
+    let content = || pages.content.borrow();
     match path {
-        "/metrics" => Response::ok(METRICS, pages.metrics()),
-        "/healthz" => Response::plain("200 OK", "ok\n"),
-        "/readyz" if pages.is_ready() => Response::plain("200 OK", "ready\n"),
+        "/metrics" => Response::new(OK, METRICS, pages.recorder.text()),
+        "/healthz" => Response::plain(OK, "ok\n"),
+        "/readyz" if content().is_ready => Response::plain(OK, "ready\n"),
         "/readyz" => Response::plain("503 Service Unavailable", "not ready\n"),
-        "/status" => Response::ok(JSON, pages.status() + "\n"),
-        _ => Response::plain(
-            "404 Not Found",
-            "there are /metrics, /healthz, /readyz and /status\n",
-        ),
+        "/status" => Response::new(OK, JSON, format!("{}\n", content().status)),
+        "/" => match &content().snapshot {
+            Some(snapshot) => {
+                let page = page::html(snapshot, query, Monotonic.now(), wall_clock());
+                Response::new(OK, HTML, page)
+            }
+            None => not_found(),
+        },
+        _ => not_found(),
     }
 }
 
+fn not_found() -> Response {
+    let pages = "there are /metrics, /healthz, /readyz and /status\n";
+    Response::plain("404 Not Found", pages)
+}
+
 impl Response {
-    const fn ok(kind: &'static str, body: String) -> Self {
-        Self {
-            status: "200 OK",
-            kind,
-            body,
-        }
+    fn new(status: &'static str, kind: &'static str, body: impl Into<String>) -> Self {
+        let body = body.into();
+        Self { status, kind, body }
     }
 
     fn plain(status: &'static str, body: &str) -> Self {
-        Self {
-            status,
-            kind: TEXT,
-            body: body.into(),
-        }
+        Self::new(status, TEXT, body)
     }
 
     fn written(&self, has_body: bool) -> String {
         let Self { status, kind, body } = self;
-        let allow = match status.starts_with("405") {
-            true => "Allow: GET, HEAD\r\n",
-            false => "",
-        };
-        // Should markup of a stranger ever get into the page, it can do nothing.
-        let policy = match *kind == HTML {
-            true => "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n",
-            false => "",
+        let header = match *kind {
+            // Should markup of a stranger ever get into the page, it can do nothing.
+            HTML => "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n",
+            _ if status.starts_with("405") => "Allow: GET, HEAD\r\n",
+            _ => "",
         };
         let length = body.len();
         let body = if has_body { body } else { "" };
         format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}{policy}Connection: close\r\n\r\n{body}"
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{header}Connection: close\r\n\r\n{body}"
         )
     }
 }
@@ -192,7 +204,6 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::recorder::Recorder;
 
     #[test]
     fn only_an_address_that_is_written_out_leads_outside() {
@@ -243,13 +254,15 @@ mod tests {
     #[test]
     fn the_page_for_people_is_made_for_no_other_path() {
         let pages = Arc::new(Pages::new(Recorder::of_test()));
-        let snapshot = pages.snapshot.lock().expect("whole");
         let (answered, answer) = std::sync::mpsc::sync_channel(1);
         let asked = pages.clone();
-        std::thread::spawn(move || answered.send(respond("GET /healthz HTTP/1.1", &asked).status));
-        let answer = answer.recv_timeout(LIMIT);
-        assert_eq!(answer, Ok("200 OK"), "it waits for the page's contents");
-        drop(snapshot);
+        pages.content.send_modify(|_| {
+            std::thread::spawn(move || {
+                answered.send(respond("GET /healthz HTTP/1.1", &asked).status)
+            });
+            let answer = answer.recv_timeout(LIMIT);
+            assert_eq!(answer, Ok(OK), "it waits for the page's contents");
+        });
     }
 
     #[test]

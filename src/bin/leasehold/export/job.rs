@@ -9,8 +9,7 @@ use metrics::{Label, counter, gauge, histogram};
 use metrics_exporter_prometheus::formatting::sanitize_label_value;
 use serde_json::json;
 
-use super::http;
-use super::pages::Pages;
+use super::http::{self, Content, Pages};
 use super::recorder::Recorder;
 use super::textfile::TextFile;
 use crate::args::RunOptions;
@@ -119,7 +118,11 @@ impl JobMetrics {
             "state": state,
             "pid": std::process::id(),
         });
-        self.pages.set(state == "held", status);
+        self.pages.content.send_replace(Content {
+            is_ready: state == "held",
+            status,
+            snapshot: None,
+        });
     }
 
     /// The lease was granted, and the job begins.

@@ -3,7 +3,6 @@
 mod http;
 mod job;
 mod page;
-mod pages;
 mod recorder;
 mod store;
 mod textfile;
@@ -16,8 +15,8 @@ use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::say;
 
+use http::Pages;
 use page::Snapshot;
-use pages::Pages;
 use recorder::Recorder;
 
 /// Serves the metrics of a store until a signal ends it.
@@ -30,7 +29,10 @@ pub fn main(arguments: args::ExportOptions) -> Result<Exit, Failure> {
     crate::block_on(async {
         let limit = arguments.store.connect_timeout.time;
         let client = arguments.store.connect(None, None).await?.client;
-        pages.show(Snapshot::first(client.store().location()));
+        let first = Snapshot::first(client.store().location());
+        pages
+            .content
+            .send_modify(|content| content.snapshot = Some(first));
         let address = http::serve(address, pages.clone())?;
         say::note(
             "listening",

@@ -8,8 +8,8 @@ use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
 };
 
-use crate::row::{Row, folded, span};
-use crate::seen::Seen;
+use crate::row::{Row, span};
+use crate::seen::{Order, Seen, described};
 use crate::table::Column;
 
 /// Interval at which the browser loads the page again. The store is not asked more often for it.
@@ -45,19 +45,10 @@ impl Snapshot {
     }
 }
 
-/// The request of the reader.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Query {
-    sort: Option<String>,
-    is_reversed: bool,
-    filter: String,
-}
-
 /// Returns the page for this query.
 pub fn html(snapshot: &Snapshot, query: &str, now: Instant, wall_clock: SystemTime) -> String {
-    let query = Query::parse(query);
-    let all = snapshot.leases.len();
-    let rows = rows(snapshot, &query, wall_clock);
+    let order = order(query);
+    let rows = rows(snapshot, &order, wall_clock);
     let mut body = format!(
         "<h1>leasehold</h1>\n<p class=store>{}</p>\n<p>{}</p>\n",
         escaped(&snapshot.store),
@@ -72,9 +63,9 @@ pub fn html(snapshot: &Snapshot, query: &str, now: Instant, wall_clock: SystemTi
             body.push_str(&format!("<p class={class}>{}</p>\n", escaped(line)));
         }
     }
-    body.push_str(&form(&query));
-    body.push_str(&table(&rows, &query));
-    if all > MOST && rows.len() == MOST {
+    body.push_str(&form(&order));
+    body.push_str(&table(&rows, &order));
+    if rows.len() == MOST {
         body.push_str("<p>More leases than a page can show: filter them.</p>\n");
     }
     format!(
@@ -100,73 +91,43 @@ fn summary(snapshot: &Snapshot, shown: usize, now: Instant) -> String {
 }
 
 /// Returns the rows that pass the filter, in order, with the time that was left when they were listed: most were
-/// renewed since. The least time left is first unless another order is asked for.
-fn rows(snapshot: &Snapshot, query: &Query, wall_clock: SystemTime) -> Vec<Row> {
-    let needle = query.filter.to_lowercase();
-    let mut rows: Vec<_> = snapshot
-        .leases
-        .iter()
-        .map(|seen| seen.row(snapshot.scanned_at.unwrap_or(Instant::ZERO), wall_clock))
-        .filter(|row| {
-            let mut texts = [&row.name, &row.holder, &row.label].into_iter();
-            texts.any(|text| text.to_lowercase().contains(&needle))
-        })
-        .collect();
-    // The requested rows are shown by themselves.
-    if needle.is_empty() {
-        rows = folded(rows);
-    }
-    match column(query) {
-        Column::Name => {}
-        Column::State => rows.sort_by(|a, b| a.state.cmp(&b.state)),
-        Column::Holder => rows.sort_by(|a, b| a.holder.cmp(&b.holder)),
-        Column::Held => rows.sort_by_key(|row| std::cmp::Reverse(row.held_for)),
-        Column::Waiting => rows.sort_by_key(|row| std::cmp::Reverse(row.waiting)),
-        Column::Label => rows.sort_by(|a, b| a.label.cmp(&b.label)),
-        Column::Token => rows.sort_by(|a, b| b.token.cmp(&a.token)),
-        Column::Left => rows.sort_by_key(|row| row.left.unwrap_or(Duration::MAX)),
-        Column::Progress => rows.sort_by_key(|row| std::cmp::Reverse(row.progress)),
-    }
-    if query.is_reversed {
-        rows.reverse();
-    }
-    rows.truncate(MOST);
-    rows
-}
-
-/// The column by which the rows are sorted.
-fn column(query: &Query) -> Column {
-    let asked = Column::ALL
+/// renewed since.
+fn rows(snapshot: &Snapshot, order: &Order, wall_clock: SystemTime) -> Vec<Row> {
+    let scanned_at = snapshot.scanned_at.unwrap_or(Instant::ZERO);
+    let rows = order
+        .rows(&snapshot.leases, |_| true)
         .into_iter()
-        .find(|column| Some(column.key()) == query.sort);
-    asked.unwrap_or(Column::Left)
+        .take(MOST);
+    let rows = rows.map(|places| {
+        let leases: Vec<_> = places
+            .iter()
+            .map(|place| &snapshot.leases[*place])
+            .collect();
+        described(&leases, scanned_at, wall_clock)
+    });
+    rows.collect()
 }
 
-fn form(query: &Query) -> String {
-    let mut sort = match &query.sort {
-        Some(_) => format!(
-            "<input type=hidden name=sort value=\"{}\">",
-            column(query).key()
-        ),
-        None => String::new(),
+fn form(order: &Order) -> String {
+    let reverse = match order.is_reversed {
+        true => "<input type=hidden name=reverse value=1>",
+        false => "",
     };
-    if query.is_reversed {
-        sort.push_str("<input type=hidden name=reverse value=1>");
-    }
     format!(
-        "<form><input name=filter aria-label=filter placeholder=\"name, holder or label\" value=\"{}\">{sort}<button>Filter</button></form>\n",
-        escaped(&query.filter)
+        "<form><input name=filter aria-label=filter placeholder=\"name, holder or label\" value=\"{}\"><input type=hidden name=sort value={}>{reverse}<button>Filter</button></form>\n",
+        escaped(&order.filter),
+        order.sort.key(),
     )
 }
 
-fn table(rows: &[Row], query: &Query) -> String {
+fn table(rows: &[Row], order: &Order) -> String {
     let mut text = "<div class=table><table>\n<tr>".to_owned();
+    let filter = encoded(&order.filter);
     for column in Column::ALL {
         let key = column.key();
         // A second click on the same title turns the order round.
-        let is_reversed = column == self::column(query) && !query.is_reversed;
+        let is_reversed = column == order.sort && !order.is_reversed;
         let reverse = if is_reversed { "&amp;reverse=1" } else { "" };
-        let filter = encoded(&query.filter);
         text.push_str(&format!(
             "<th class={key}><a href=\"?sort={key}{reverse}&amp;filter={filter}\">{}</a>",
             column.title()
@@ -176,15 +137,17 @@ fn table(rows: &[Row], query: &Query) -> String {
     for row in rows {
         text.push_str(&format!("<tr class={:?}>", row.tone).to_lowercase());
         for column in Column::ALL {
-            let sign = if column == Column::Name {
-                row.tone.sign()
-            } else {
-                ""
+            let cell = escaped(&column.cell(row));
+            let cell = match column {
+                Column::Name if row.is_pool => {
+                    format!("<a href=\"?filter={}\">{cell}</a>", encoded(&row.name))
+                }
+                _ => cell,
             };
-            let mut cell = escaped(&column.cell(row));
-            if column == Column::Name && row.holder.is_empty() && row.state.ends_with(" held") {
-                cell = format!("<a href=\"?filter={}\">{cell}</a>", encoded(&row.name));
-            }
+            let sign = match column {
+                Column::Name => row.tone.sign(),
+                _ => "",
+            };
             text.push_str(&format!("<td class={}>{sign} {cell}", column.key()));
         }
         text.push('\n');
@@ -192,20 +155,23 @@ fn table(rows: &[Row], query: &Query) -> String {
     text + "</table></div>\n"
 }
 
-impl Query {
-    fn parse(text: &str) -> Self {
-        let mut query = Self::default();
-        for pair in text.split('&') {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            match key {
-                "sort" => query.sort = Some(decoded(value)),
-                "reverse" => query.is_reversed = true,
-                "filter" => query.filter = decoded(value),
-                _ => {}
+/// Reads the order that the reader asks for: the least time left first, unless it is another one.
+fn order(query: &str) -> Order {
+    let mut order = Order::by(Column::Left);
+    for pair in query.split('&') {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let mut columns = Column::ALL.into_iter();
+        match key {
+            "sort" => {
+                let asked = columns.find(|column| column.key() == value);
+                order.sort = asked.unwrap_or(order.sort);
             }
+            "reverse" => order.is_reversed = true,
+            "filter" => order.filter = decoded(value),
+            _ => {}
         }
-        query
     }
+    order
 }
 
 /// Text of strangers in HTML: in text, and in attributes with quotes.

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
-use leasehold::clock::{Clock, Monotonic, Timing};
+use leasehold::clock::{Clock, Instant, Monotonic, Timing};
 use leasehold::store::spi::Renewal;
 use leasehold::store::{Hazard, Held, HeldState, Member, MemberState, Store};
 use leasehold::{Client, ClientId, Error, Holder, Name, Token};
@@ -11,13 +11,13 @@ use metrics::gauge;
 use serde_json::json;
 use tokio::signal::unix::SignalKind;
 
+use super::http::{Content, Pages};
 use super::page::Snapshot;
-use super::pages::Pages;
 use crate::exit::{Exit, Failure};
 use crate::members::{self, MemberRow};
 use crate::process;
 use crate::say;
-use crate::seen;
+use crate::seen::{self, Pauses, Seen};
 use crate::server_clock;
 
 /// The shortest time between two scans, each of which reads every lease.
@@ -25,9 +25,6 @@ const EVERY: Duration = Duration::from_secs(15);
 
 /// A scan takes at most one part in this many of the time.
 const SHARE: u32 = 50;
-
-/// The longest pause between two scans, however long one takes.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// Limit for the list of a scan.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
@@ -43,54 +40,71 @@ struct Scan {
 /// Scans until a signal ends it.
 pub async fn watch(client: &Client, pages: &Pages, limit: Duration) -> Result<Exit, Failure> {
     let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
-    let signal = tokio::select! {
-        signal = process::signalled(kinds) => signal,
+    let signalled = process::signalled(kinds)
+        .map_err(|error| Failure::internal("cannot listen for signals", &error))?;
+    tokio::select! {
+        signal = signalled => Ok(Exit::Signal(signal)),
         never = scan_again_and_again(&**client.store(), pages, limit) => match never {},
-    };
-    signal
-        .map(Exit::Signal)
-        .map_err(|error| Failure::internal("cannot listen for signals", &error))
+    }
 }
 
 async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration) -> Infallible {
-    let (kind, location) = (store.facts().kind, store.location());
-    let (mut seen, mut before) = (Vec::new(), Duration::MAX);
+    let mut pauses = Pauses::new(SHARE, EVERY);
+    let mut seen = Vec::new();
     loop {
         let began = Monotonic.now();
         let (scan, members) = tokio::join!(scan(store, limit), store.members(limit));
         let now = Monotonic.now();
-        show_members(kind, &members);
-        show(kind, &location, &scan, &members, pages);
-        let is_scanned = scan.is_ok();
-        let mut snapshot = Snapshot::first(location.clone());
-        snapshot.scanned_at = Some(now);
-        snapshot.servers = servers(&members);
-        match scan {
-            Ok(scan) => {
-                let hazards = scan.hazards.iter();
-                snapshot.hazards = hazards.map(|hazard| format!("hazard: {hazard}")).collect();
-                seen = seen::listed(scan.leases, &seen, now);
-                snapshot.leases.clone_from(&seen);
-            }
-            Err(error) => snapshot.error = Some(format!("{error:#}")),
+        if let Err(error) = &scan {
+            say::note("scan", format_args!("the store was not scanned: {error:#}"));
         }
-        pages.show(snapshot);
-        let took = Monotonic.now().since(began);
-        Monotonic
-            .sleep_until(began.after(pause(took, before, is_scanned)))
-            .await;
-        before = took;
+        let kind = store.facts().kind;
+        set_keep_out(kind, members.as_deref().ok());
+        set_gauges(kind, scan.as_ref().ok());
+        let pause = pauses.after(now.since(began), scan.is_ok());
+        let mut snapshot = Snapshot::first(store.location());
+        snapshot.scanned_at = Some(now);
+        pages
+            .content
+            .send_replace(content(snapshot, scan, &members, &mut seen));
+        Monotonic.sleep_until(began.after(pause)).await;
     }
 }
 
-/// Returns how long to leave the store alone after a scan that took so long, and one before it. The shorter of the two
-/// counts: one can have met a server that stood still, and a large store takes long each time.
-fn pause(took: Duration, before: Duration, is_scanned: bool) -> Duration {
-    let cost = took.min(before).saturating_mul(SHARE);
-    match is_scanned {
-        true => cost.clamp(EVERY, LONGEST_PAUSE),
-        // It cost the store little, and the end of an outage is to be seen soon.
-        false => EVERY,
+/// Returns what the pages show after a scan at the time in this snapshot, which knows what earlier scans have seen.
+fn content(
+    mut snapshot: Snapshot,
+    scan: Result<Scan, Error>,
+    members: &Result<Vec<Member>, Error>,
+    seen: &mut Vec<Seen>,
+) -> Content {
+    let of = |count: fn(&Scan) -> usize| scan.as_ref().ok().map(count);
+    let rows = |members: &Vec<Member>| members.iter().map(MemberRow::from).collect::<Vec<_>>();
+    let error = scan.as_ref().err().map(|error| format!("{error:#}"));
+    let status = json!({
+        "version": 1,
+        "store": snapshot.store,
+        "leases": of(|scan| scan.held().count()),
+        "waiters": of(Scan::waiters),
+        "hazards": of(|scan| scan.hazards.len()),
+        "members": members.as_ref().ok().map(rows),
+        "error": error,
+    });
+    let is_ready = scan.is_ok();
+    let servers = members::notable(members).unwrap_or_else(|why| why);
+    snapshot.servers = servers.lines().map(Into::into).collect();
+    snapshot.error = error;
+    if let Ok(scan) = scan {
+        let hazards = scan.hazards.iter();
+        snapshot.hazards = hazards.map(|hazard| format!("hazard: {hazard}")).collect();
+        let now = snapshot.scanned_at.unwrap_or(Instant::ZERO);
+        *seen = seen::listed(scan.leases, seen, now);
+        snapshot.leases.clone_from(seen);
+    }
+    Content {
+        is_ready,
+        status,
+        snapshot: Some(snapshot),
     }
 }
 
@@ -125,17 +139,6 @@ async fn scan(store: &dyn Store, limit: Duration) -> Result<Scan, Error> {
     })
 }
 
-/// Returns a line for each server, if they are worth one.
-fn servers(members: &Result<Vec<Member>, Error>) -> Vec<String> {
-    match members {
-        Ok(members) if members::are_notable(members) => {
-            members::lines(members).lines().map(Into::into).collect()
-        }
-        Ok(_) => Vec::new(),
-        Err(error) => vec![format!("the servers were not looked at: {error:#}")],
-    }
-}
-
 /// Returns how far the server's clock is ahead, in seconds. Asks for a renewal of a lease that no client has: it is
 /// refused and changes nothing. `None` for a store without a clock of its own.
 async fn clock_offset(store: &dyn Store, limit: Duration) -> Result<Option<f64>, Error> {
@@ -147,42 +150,13 @@ async fn clock_offset(store: &dyn Store, limit: Duration) -> Result<Option<f64>,
 }
 
 /// Sets the gauge of the servers that keep out. The library has counted the servers when they were looked at.
-fn show_members(kind: &'static str, members: &Result<Vec<Member>, Error>) {
+fn set_keep_out(kind: &'static str, members: Option<&[Member]>) {
     let left = |member: &Member| match member.state {
-        MemberState::Away { remaining } => remaining,
-        _ => Duration::ZERO,
+        MemberState::Away { remaining } => remaining.as_secs_f64(),
+        _ => 0.0,
     };
-    let longest = |members: &Vec<Member>| members.iter().map(left).max().unwrap_or_default();
-    let longest = members.as_ref().ok().map(longest);
-    let seconds = longest.map(|left| left.as_secs_f64());
-    set(kind, "leasehold_store_keep_out_seconds", seconds);
-}
-
-/// Sets the gauges and the pages.
-fn show(
-    kind: &'static str,
-    location: &str,
-    scan: &Result<Scan, Error>,
-    members: &Result<Vec<Member>, Error>,
-    pages: &Pages,
-) {
-    set_gauges(kind, scan.as_ref().ok());
-    let error = scan.as_ref().err().map(|error| format!("{error:#}"));
-    if let Some(error) = &error {
-        say::note("scan", format_args!("the store was not scanned: {error}"));
-    }
-    let of = |count: fn(&Scan) -> usize| scan.as_ref().ok().map(count);
-    let rows = |members: &Vec<Member>| members.iter().map(MemberRow::from).collect::<Vec<_>>();
-    let status = json!({
-        "version": 1,
-        "store": location,
-        "leases": of(|scan| scan.held().count()),
-        "waiters": of(Scan::waiters),
-        "hazards": of(|scan| scan.hazards.len()),
-        "members": members.as_ref().ok().map(rows),
-        "error": error,
-    });
-    pages.set(scan.is_ok(), status);
+    let longest = members.map(|members| members.iter().map(left).fold(0.0, f64::max));
+    set(kind, "leasehold_store_keep_out_seconds", longest);
 }
 
 fn set_gauges(kind: &'static str, scan: Option<&Scan>) {
@@ -209,7 +183,6 @@ fn set(kind: &'static str, gauge: &'static str, value: Option<f64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::recorder::Recorder;
 
     fn scan_of(leases: Vec<Held>) -> Scan {
         Scan {
@@ -217,22 +190,6 @@ mod tests {
             hazards: Vec::new(),
             clock_offset: Some(0.5),
         }
-    }
-
-    #[test]
-    fn a_scan_that_failed_through_an_outage_is_made_again_soon() {
-        assert_eq!(pause(LIST_LIMIT, Duration::MAX, false), EVERY);
-        let each = |took| pause(took, took, true);
-        assert_eq!(each(LIST_LIMIT), LONGEST_PAUSE);
-        assert_eq!(each(Duration::from_secs(1)), Duration::from_secs(50));
-        assert_eq!(each(Duration::ZERO), EVERY);
-    }
-
-    #[test]
-    fn one_slow_scan_of_a_small_store_leaves_the_page_old_for_no_minutes() {
-        let quick = Duration::from_millis(5);
-        assert_eq!(pause(Duration::from_secs(5), quick, true), EVERY);
-        assert_eq!(pause(quick, Duration::from_secs(5), true), EVERY);
     }
 
     #[test]
@@ -257,24 +214,28 @@ mod tests {
     #[test]
     fn after_a_scan_that_failed_the_gauges_tell_nothing_and_the_pages_are_not_ready() {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
-        let pages = Pages::new(Recorder::of_test());
-        let scanned = scan_of(vec![Held::new(Name::new("a").expect("valid")); 7]);
-        let unavailable = Error::new(leasehold::ErrorKind::Unavailable, "no answer");
-        let text = |scan: Result<Scan, Error>| {
-            metrics::with_local_recorder(&recorder, || {
-                show("redis", "place", &scan, &Ok(Vec::new()), &pages);
-            });
+        let text = |scan: Option<&Scan>| {
+            metrics::with_local_recorder(&recorder, || set_gauges("redis", scan));
             recorder.handle().render()
         };
         let leases = "leasehold_store_leases{store=\"redis\"}";
         let offset = "leasehold_store_clock_offset_seconds{store=\"redis\"}";
-        let good = text(Ok(scanned));
+        let scanned = scan_of(vec![Held::new(Name::new("a").expect("valid")); 7]);
+        let good = text(Some(&scanned));
         assert!(good.contains(&format!("{leases} 7\n")), "{good}");
         assert!(good.contains(&format!("{offset} 0.5\n")), "{good}");
-        assert!(pages.is_ready());
-        let bad = text(Err(unavailable));
+        let bad = text(None);
         assert!(bad.contains(&format!("{leases} NaN\n")), "{bad}");
         assert!(bad.contains(&format!("{offset} NaN\n")), "{bad}");
-        assert!(!pages.is_ready() && pages.status().contains("no answer"));
+        let shown = |scan| {
+            let snapshot = Snapshot::first("place".into());
+            content(snapshot, scan, &Ok(Vec::new()), &mut Vec::new())
+        };
+        assert!(shown(Ok(scanned)).is_ready);
+        let failed = shown(Err(Error::new(
+            leasehold::ErrorKind::Unavailable,
+            "no answer",
+        )));
+        assert!(!failed.is_ready && failed.status.to_string().contains("no answer"));
     }
 }

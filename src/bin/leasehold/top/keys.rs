@@ -44,7 +44,7 @@ fn in_table(model: &mut Model, key: KeyCode) -> Action {
         KeyCode::Char('q') => return Action::Quit,
         // Out of what is open, the innermost first.
         KeyCode::Esc if model.has_detail => model.has_detail = false,
-        KeyCode::Esc if !model.filter.is_empty() => model.set_filter(String::new()),
+        KeyCode::Esc if !model.order.filter.is_empty() => model.set_filter(String::new()),
         KeyCode::Esc => return Action::Quit,
         KeyCode::Up | KeyCode::Char('k') => model.up(1),
         KeyCode::Down | KeyCode::Char('j') => model.down(1),
@@ -56,24 +56,23 @@ fn in_table(model: &mut Model, key: KeyCode) -> Action {
         KeyCode::Char('r') => model.reverse(),
         KeyCode::Char('/') => model.mode = Mode::Filter,
         KeyCode::Enter => model.has_detail = !model.has_detail,
-        KeyCode::Char('p') => {
-            model.turn_pool();
+        KeyCode::Char('p') => model.turn_pool(),
+        KeyCode::Char('e') if model.selected_row().is_some_and(|row| row.len() > 1) => {
+            let message = "p shows the permits of this pool, of which one can be evicted";
+            model.message = Some(message.into());
         }
-        KeyCode::Char('e') => match model.selection() {
-            Some(row) if model.folded(row).is_some() => {
-                model.message =
-                    Some("p shows the permits of this pool, of which one can be evicted".into());
+        KeyCode::Char('e') => {
+            if let Some(seen) = model.selection() {
+                model.mode = Mode::Confirm(seen.held.name.clone());
             }
-            Some(row) => model.mode = Mode::Confirm(row.held.name.clone()),
-            None => {}
-        },
+        }
         _ => {}
     }
     Action::None
 }
 
 fn in_filter(model: &mut Model, key: KeyCode) {
-    let mut filter = model.filter.clone();
+    let mut filter = model.order.filter.clone();
     match key {
         KeyCode::Enter => model.mode = Mode::Table,
         KeyCode::Esc => {
@@ -137,14 +136,23 @@ mod tests {
     fn a_filter_is_typed_edited_kept_and_given_up() {
         let mut model = model();
         type_in(&mut model, "/qx-");
-        assert_eq!((model.filter.as_str(), &model.mode), ("q", &Mode::Filter));
+        assert_eq!(
+            (model.order.filter.as_str(), &model.mode),
+            ("q", &Mode::Filter)
+        );
         type_in(&mut model, "-c>");
-        assert_eq!((model.filter.as_str(), &model.mode), ("c", &Mode::Table));
+        assert_eq!(
+            (model.order.filter.as_str(), &model.mode),
+            ("c", &Mode::Table)
+        );
         assert_eq!(model.counts(), (3, 1));
         type_in(&mut model, "<");
         assert_eq!(model.counts(), (3, 3));
         type_in(&mut model, "/b<");
-        assert_eq!((model.filter.as_str(), &model.mode), ("", &Mode::Table));
+        assert_eq!(
+            (model.order.filter.as_str(), &model.mode),
+            ("", &Mode::Table)
+        );
     }
 
     #[test]
@@ -153,7 +161,7 @@ mod tests {
         assert_eq!(type_in(&mut model, "/a>>"), Action::None);
         assert!(model.has_detail);
         assert_eq!(type_in(&mut model, "<"), Action::None);
-        assert!(!model.has_detail && !model.filter.is_empty());
+        assert!(!model.has_detail && !model.order.filter.is_empty());
         assert_eq!(type_in(&mut model, "<"), Action::None);
         assert_eq!(type_in(&mut model, "<"), Action::Quit);
     }

@@ -1,45 +1,64 @@
 //! `leasehold top`: a live table of a store's leases.
 //!
 //! ```text
-//!   keys --> keys --> model --> view --> terminal          this thread, which never waits for the store
-//!                       ^ |
-//!               updates | | requests
-//!                       | v
-//!                      scan --> store                      a thread of its own
+//!   keys ----> model --> view --> terminal
+//!              ^   |
+//!        looks |   | the names on the screen
+//!              |   v
+//!              store
 //! ```
+//!
+//! Keys, looks and drawings take turns on one thread, and none of them holds the model while it waits: no slow answer of
+//! the store holds up a key. A list reads every lease, so a big store is listed seldom enough that it costs the server
+//! less than a hundredth of its time. Between two lists only the names on the screen are looked at, once a second.
 
 mod keys;
 mod model;
-mod scan;
 mod view;
 
+use std::cell::RefCell;
+use std::convert::Infallible;
 use std::io::{self, IsTerminal};
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use leasehold::clock::{Clock, Instant, Monotonic, wall_clock};
+use futures_util::future::try_join_all;
+use leasehold::clock::{Clock, Monotonic, wall_clock};
+use leasehold::store::{Eviction, Store};
+use leasehold::{Error, Name};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use tokio::sync::mpsc::Sender;
+use tokio::signal::unix::SignalKind;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
+use crate::process;
 use crate::say;
-use crate::store::StoreOptions;
+use crate::seen::Pauses;
 
 use keys::Action;
 use model::Model;
-use scan::{Request, Update};
 use view::Context;
 
-/// Time that the view waits for a key before it draws the store's changes.
-const TICK: Duration = Duration::from_millis(100);
+/// Interval at which the screen is brought up to date.
+const REFRESH: Duration = Duration::from_secs(1);
 
-/// Most requests that the reader may leave unread. A further one is left out, and made again with the next refresh.
-const REQUESTS: usize = 16;
+/// Lists may take one part in `SHARE` of the server's time. The view may cost a hundredth in all, and the looks at the
+/// screen take their part of it.
+const SHARE: u32 = 150;
 
-/// Most updates that the view may leave unread; the reader waits at more.
-const UPDATES: usize = 4;
+/// Limit for a list, which is many requests.
+const LIST_LIMIT: Duration = Duration::from_secs(30);
+
+/// For a single request.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Interval between looks at the servers.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+
+/// Most names that are looked at at the same time.
+const AT_ONCE: usize = 16;
 
 /// Shows the table until the operator quits.
 pub fn main(arguments: args::TopOptions) -> Result<Exit, Failure> {
@@ -48,146 +67,172 @@ pub fn main(arguments: args::TopOptions) -> Result<Exit, Failure> {
             "top refused: standard input or output is no terminal; expected one, or `leasehold status`",
         ));
     }
-    let (store, requests, updates) = start(arguments.store)?;
-    let mut view = View {
-        model: Model::new(),
-        store,
-        has_colours: say::are_colours_wanted(),
-        requests,
-        updates,
-        drawn_at: Instant::ZERO,
-        shown_at: Instant::ZERO,
-    };
-    // Restores the terminal should we panic.
-    let terminal = ratatui::try_init();
-    let shown = terminal.and_then(|mut terminal| view.run(&mut terminal));
-    ratatui::restore();
-    shown.map_err(|error| Failure::internal("cannot use the terminal", &error))
-}
-
-/// Connects, and starts to read the store. Returns where the store is.
-fn start(options: StoreOptions) -> Result<(String, Sender<Request>, Receiver<Update>), Failure> {
-    let (requests, requested) = tokio::sync::mpsc::channel(REQUESTS);
-    let (told, updates) = sync_channel(UPDATES);
-    let (connected, connection) = sync_channel(1);
-    let read = move || {
-        let reading = async {
-            match options.connect(None, None).await {
-                Ok(contact) => {
-                    let client = contact.client;
-                    let _ = connected.send(Ok(client.store().location()));
-                    scan::run(client, requested, told).await;
-                }
-                Err(failure) => {
-                    let _ = connected.send(Err(failure));
-                }
-            }
-            Ok(())
+    crate::block_on(async {
+        let client = arguments.store.connect(None, None).await?.client;
+        let top = Top {
+            store: &**client.store(),
+            model: RefCell::new(Model::new()),
+            changed: Notify::new(),
         };
-        // Without a runtime the connection is dropped, which the view sees.
-        let _ = crate::block_on(reading);
-    };
-    std::thread::Builder::new()
-        .name("scan".into())
-        .spawn(read)
-        .map_err(|error| Failure::internal("cannot start a thread", &error))?;
-    let store = connection
-        .recv()
-        .map_err(|error| Failure::internal("cannot read the store", &error))??;
-    Ok((store, requests, updates))
+        let shown = top.show().await;
+        ratatui::restore();
+        shown.map_err(|error| Failure::internal("cannot use the terminal", &error))
+    })
 }
 
-struct View {
-    model: Model,
-    store: String,
-    has_colours: bool,
-    requests: Sender<Request>,
-    updates: Receiver<Update>,
-    drawn_at: Instant,
-    /// When the reader was last told what is on the screen.
-    shown_at: Instant,
+/// The view, as the tasks below share it.
+struct Top<'a> {
+    store: &'a dyn Store,
+    model: RefCell<Model>,
+    /// There is something new to draw.
+    changed: Notify,
 }
 
-impl View {
-    fn run(&mut self, terminal: &mut DefaultTerminal) -> io::Result<Exit> {
-        let mut is_stale = true;
+impl Top<'_> {
+    async fn show(&self) -> io::Result<Exit> {
+        // Before the terminal is taken, which a signal has to give back.
+        let signalled = process::signalled([SignalKind::terminate(), SignalKind::hangup()])?;
+        // Restores the terminal should we panic.
+        let terminal = ratatui::try_init()?;
+        let (evictions, evicted) = channel(1);
+        tokio::select! {
+            exit = self.act(events()?, evictions) => exit,
+            Err(error) = self.draw(terminal) => Err(error),
+            signal = signalled => Ok(Exit::Signal(signal)),
+            never = self.evict(evicted) => match never {},
+            never = self.list() => match never {},
+            never = self.look() => match never {},
+            never = self.look_at_servers() => match never {},
+        }
+    }
+
+    /// Draws each change, and once a second the time that has passed.
+    async fn draw(&self, mut terminal: DefaultTerminal) -> io::Result<Infallible> {
         loop {
-            let now = Monotonic.now();
-            if is_stale || now.since(self.drawn_at) >= scan::REFRESH {
-                self.draw(terminal, now)?;
-            }
-            is_stale = event::poll(TICK)?;
-            if is_stale && self.read_key()? == Action::Quit {
-                return Ok(Exit::Success);
-            }
-            while let Ok(update) = self.updates.try_recv() {
-                if let Update::Ended(signal) = update {
-                    return Ok(Exit::Signal(signal));
+            let context = Context {
+                store: self.store.location(),
+                has_colours: say::are_colours_wanted(),
+                now: Monotonic.now(),
+                wall_clock: wall_clock(),
+            };
+            terminal.draw(|frame| view::draw(frame, &mut self.model.borrow_mut(), &context))?;
+            let _ = tokio::time::timeout(REFRESH, self.changed.notified()).await;
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Model)) {
+        change(&mut self.model.borrow_mut());
+        self.changed.notify_one();
+    }
+
+    /// Acts on the events of the terminal until a key ends the view. A change of its size needs no more than a new
+    /// drawing.
+    async fn act(
+        &self,
+        mut events: Receiver<io::Result<Event>>,
+        evictions: Sender<Name>,
+    ) -> io::Result<Exit> {
+        while let Some(event) = events.recv().await {
+            let action = match event? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    keys::press(&mut self.model.borrow_mut(), key)
                 }
-                self.take(update);
-                is_stale = true;
+                _ => Action::None,
+            };
+            match action {
+                Action::Quit => break,
+                Action::Evict(name) => {
+                    let message = match evictions.try_send(name.clone()) {
+                        Ok(()) => format!("evicting the holder of {name} ..."),
+                        Err(_) => {
+                            format!("the store is busy: the holder of {name} was not evicted")
+                        }
+                    };
+                    self.change(|model| model.message = Some(message));
+                }
+                Action::None => self.changed.notify_one(),
             }
+        }
+        Ok(Exit::Success)
+    }
+
+    /// Evicts the holders of these names, and looks at once what became of them.
+    async fn evict(&self, mut names: Receiver<Name>) -> Infallible {
+        while let Some(name) = names.recv().await {
+            let evicted = self.store.evict(&name, Eviction::Marked, LIMIT).await;
+            self.change(|model| match evicted {
+                Ok(true) => {
+                    let message =
+                        format!("evicted the holder of {name}: it is told at its next renewal");
+                    model.message = Some(message);
+                }
+                Ok(false) => model.message = Some(format!("no holder to evict name={name}")),
+                Err(error) => model.fault = Some(format!("{error:#}")),
+            });
+            self.look_once().await;
+        }
+        std::future::pending().await
+    }
+
+    async fn list(&self) -> Infallible {
+        let mut pauses = Pauses::new(SHARE, REFRESH);
+        loop {
+            let began = Monotonic.now();
+            let listed = self.store.list("", LIST_LIMIT).await;
+            let now = Monotonic.now();
+            let pause = pauses.after(now.since(began), listed.is_ok());
+            self.change(|model| match listed {
+                Ok(leases) => model.listed(leases, now),
+                Err(error) => model.fault = Some(format!("{error:#}")),
+            });
+            Monotonic.sleep_until(began.after(pause)).await;
         }
     }
 
-    fn draw(&mut self, terminal: &mut DefaultTerminal, now: Instant) -> io::Result<()> {
-        let context = Context {
-            store: self.store.clone(),
-            has_colours: self.has_colours,
-            now,
-            wall_clock: wall_clock(),
-        };
-        terminal.draw(|frame| view::draw(frame, &mut self.model, &context))?;
-        self.drawn_at = now;
-        if now.since(self.shown_at) >= scan::REFRESH / 2 {
-            let rows = self.model.screen();
-            let names = rows.map(|(row, _)| row.held.name.clone()).collect();
-            if self.requests.try_send(Request::Show(names)).is_ok() {
-                self.shown_at = now;
-            }
+    async fn look(&self) -> Infallible {
+        loop {
+            Monotonic.sleep_until(Monotonic.now().after(REFRESH)).await;
+            self.look_once().await;
         }
-        Ok(())
     }
 
-    /// Acts on an event of the terminal. A change of its size needs no more than a new drawing.
-    fn read_key(&mut self) -> io::Result<Action> {
-        let Event::Key(key) = event::read()? else {
-            return Ok(Action::None);
-        };
-        if key.kind == KeyEventKind::Release {
-            return Ok(Action::None);
-        }
-        let action = keys::press(&mut self.model, key);
-        if let Action::Evict(name) = &action {
-            let request = Request::Evict(name.clone());
-            self.model.message = Some(match self.requests.try_send(request) {
-                Ok(()) => format!("evicting the holder of {name} ..."),
-                Err(_) => format!("the store is busy: the holder of {name} was not evicted"),
+    /// Looks at the names on the screen.
+    async fn look_once(&self) {
+        let names = self.model.borrow().names();
+        for names in names.chunks(AT_ONCE) {
+            let looks = names.iter().map(|name| self.store.inspect(name, LIMIT));
+            let found: Result<Vec<_>, Error> = try_join_all(looks).await;
+            let now = Monotonic.now();
+            self.change(|model| match found {
+                Ok(found) => {
+                    for (name, held) in names.iter().zip(found) {
+                        model.seen(name, held, now);
+                    }
+                }
+                Err(error) => model.fault = Some(format!("{error:#}")),
             });
         }
-        Ok(action)
     }
 
-    fn take(&mut self, update: Update) {
-        let now = Monotonic.now();
-        match update {
-            Update::Listed(leases) => self.model.listed(leases, now),
-            Update::Seen(seen) => {
-                for (name, held) in seen {
-                    self.model.seen(&name, held, now);
-                }
+    /// Looks at the servers again and again. Not together with the lists, because a server that hangs takes a look its
+    /// whole limit.
+    async fn look_at_servers(&self) -> Infallible {
+        loop {
+            // Why they cannot be looked at is told with the leases.
+            if let Ok(members) = self.store.members(LIMIT).await {
+                self.change(|model| model.looked(members, Monotonic.now()));
             }
-            Update::Looked(members) => self.model.looked(members, now),
-            Update::Evicted(name, true) => {
-                self.model.message = Some(format!(
-                    "evicted the holder of {name}: it is told at its next renewal"
-                ));
-            }
-            Update::Evicted(name, false) => {
-                self.model.message = Some(format!("no holder to evict name={name}"));
-            }
-            Update::Ended(_) => {}
-            Update::Failed(error) => self.model.fault = Some(format!("{error:#}")),
+            let next = Monotonic.now().after(LOOK_EVERY);
+            Monotonic.sleep_until(next).await;
         }
     }
+}
+
+/// Reads the events of the terminal, on a thread because that blocks.
+fn events() -> io::Result<Receiver<io::Result<Event>>> {
+    let (read, events) = channel(1);
+    std::thread::Builder::new()
+        .name("keys".into())
+        .spawn(move || while read.blocking_send(event::read()).is_ok() {})?;
+    Ok(events)
 }

@@ -1,41 +1,35 @@
-//! The live view as plain data: rows, order, filter, selection and rates. Pure: `now` is an argument.
+//! The live view as plain data: rows, order, selection. Pure: `now` is an argument.
 
-use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use leasehold::Name;
 use leasehold::clock::Instant;
 use leasehold::store::{Held, Member, MemberState};
 
-use crate::row;
-use crate::seen::{self, Seen};
+use crate::row::{Row, pool_of};
+use crate::seen::{self, Order, Seen};
 use crate::table::Column;
 
 /// The leases of a store, and what the operator looks at.
 #[derive(Debug)]
 pub struct Model {
     /// In name order.
-    rows: Vec<Seen>,
-    /// Places in `rows`: those that pass the filter, in the chosen order.
-    shown: Vec<usize>,
-    /// The permits of each pool, and its door, as places in `rows`.
-    pools: HashMap<String, Vec<usize>>,
+    leases: Vec<Seen>,
+    /// The rows of the table, each as places in `leases`.
+    rows: Vec<Vec<usize>>,
     /// The pools whose permits have a row each. A filter shows all rows.
     unfolded: HashSet<String>,
-    /// The place in `shown` that is selected, and the name there: the selection stays with its name.
+    /// The row that is selected, and the name there: the selection stays with its name.
     cursor: usize,
     selected: Option<Name>,
-    /// The place in `shown` of the first row on the screen, and how many rows the screen has.
+    /// The first row on the screen, and how many rows the screen has.
     top: usize,
     page: usize,
-    pub sort: Column,
-    pub is_reversed: bool,
-    pub filter: String,
+    pub order: Order,
     pub mode: Mode,
     pub has_detail: bool,
     listed_at: Option<Instant>,
-    rate: Option<f64>,
     /// Why the last request failed, until one succeeds.
     pub fault: Option<String>,
     /// Result of an eviction.
@@ -66,54 +60,20 @@ pub enum Mode {
     Confirm(Name),
 }
 
-/// Returns whether a text of the lease has this part, in small letters.
-fn has(row: &Seen, needle: &str) -> bool {
-    let texts = [row.held.name.as_str(), &row.held.info.host];
-    let mut texts = texts.into_iter().chain(row.held.info.label.as_deref());
-    texts.any(|text| text.to_lowercase().contains(needle))
-}
-
-/// The most urgent row comes first: the soonest end, the longest hold, the most waiting clients.
-fn compare(by: Column, a: &Seen, b: &Seen) -> Ordering {
-    let (held, other) = (&a.held, &b.held);
-    match by {
-        Column::Left => known_first(a.ends_at(), b.ends_at()),
-        Column::Held => known_first(held.since, other.since),
-        Column::Waiting => other.waiting.cmp(&held.waiting),
-        Column::Token => other.token.cmp(&held.token),
-        Column::Holder => {
-            let hosts = held.info.host.cmp(&other.info.host);
-            hosts.then_with(|| held.info.pid.cmp(&other.info.pid))
-        }
-        _ => Ordering::Equal,
-    }
-}
-
-fn known_first<T: Ord>(a: Option<T>, b: Option<T>) -> Ordering {
-    match (a, b) {
-        (Some(a), Some(b)) => a.cmp(&b),
-        (a, b) => b.is_some().cmp(&a.is_some()),
-    }
-}
-
 impl Model {
     pub fn new() -> Self {
         Self {
+            leases: Vec::new(),
             rows: Vec::new(),
-            shown: Vec::new(),
-            pools: HashMap::new(),
             unfolded: HashSet::new(),
             cursor: 0,
             selected: None,
             top: 0,
             page: 1,
-            sort: Column::Left,
-            is_reversed: false,
-            filter: String::new(),
+            order: Order::by(Column::Left),
             mode: Mode::Table,
             has_detail: false,
             listed_at: None,
-            rate: None,
             fault: None,
             message: None,
             members: Vec::new(),
@@ -141,138 +101,78 @@ impl Model {
 
     /// Takes a list of all leases, which is in name order.
     pub fn listed(&mut self, leases: Vec<Held>, now: Instant) {
-        let changed = self.changed(&leases);
-        if let Some(before) = self.listed_at
-            && now > before
-        {
-            self.rate = Some(changed / now.since(before).as_secs_f64());
-        }
         self.listed_at = Some(now);
-        self.rows = seen::listed(leases, &self.rows, now);
+        self.leases = seen::listed(leases, &self.leases, now);
         self.fault = None;
         self.arrange();
-    }
-
-    /// Number of names with another token than in the list before: at least this many grants were made.
-    fn changed(&self, leases: &[Held]) -> f64 {
-        let tokens = self.rows.iter();
-        let tokens = tokens.map(|row| (&row.held.name, row.listed_token));
-        let tokens: HashMap<_, _> = tokens.collect();
-        let changed = leases
-            .iter()
-            .filter(|held| held.token.is_some() && tokens.get(&held.name) != Some(&held.token));
-        f64::from(u32::try_from(changed.count()).unwrap_or(u32::MAX))
     }
 
     /// Takes a look at one name. Its row keeps its place until the next list.
     pub fn seen(&mut self, name: &Name, held: Option<Held>, now: Instant) {
         self.fault = None;
-        if let Some(place) = seen::find(&self.rows, name) {
-            self.rows[place].look(held, now);
+        if let Some(place) = seen::find(&self.leases, name) {
+            self.leases[place].look(held, now);
         }
     }
 
     /// Filters and sorts again, and finds the selected name.
     fn arrange(&mut self) {
-        let needle = self.filter.to_lowercase();
-        let rows = &self.rows;
-        let passes = |place: &usize| needle.is_empty() || has(&rows[*place], &needle);
-        self.shown = (0..rows.len()).filter(passes).collect();
-        let sort = self.sort;
-        // Stable, so that equal rows stay in name order.
-        self.shown
-            .sort_by(|a, b| compare(sort, &rows[*a], &rows[*b]));
-        if self.is_reversed {
-            self.shown.reverse();
-        }
-        self.fold();
-        let rows = &self.rows;
+        let is_folded = |pool: &str| !self.unfolded.contains(pool);
+        self.rows = self.order.rows(&self.leases, is_folded);
         let found = self.selected.as_ref().and_then(|selected| {
-            let mut shown = self.shown.iter();
-            shown.position(|place| rows[*place].held.name == *selected)
+            let is_it = |place: &usize| self.leases[*place].held.name == *selected;
+            self.rows.iter().position(|row| row.iter().any(is_it))
         });
         self.select(found.unwrap_or(self.cursor));
     }
 
-    /// Leaves one row for each pool that is folded.
-    fn fold(&mut self) {
-        let names = || self.rows.iter().map(|row| row.held.name.as_str());
-        let pools: HashSet<_> = names().filter_map(row::permit).map(|it| it.0).collect();
-        let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
-        for (place, name) in names().enumerate() {
-            let pool = row::pool_of(name, |pool| pools.contains(pool));
-            if pools.contains(pool) {
-                groups.entry(pool.into()).or_default().push(place);
+    /// Folds or unfolds the pool of the selected row.
+    pub fn turn_pool(&mut self) {
+        if let Some(seen) = self.selection() {
+            let pool = pool_of(seen.held.name.as_str()).to_owned();
+            if !self.unfolded.remove(&pool) {
+                self.unfolded.insert(pool);
             }
-        }
-        groups.retain(|_, places| places.len() > 1);
-        self.pools = groups;
-        let mut seen = HashSet::new();
-        let mut shown = std::mem::take(&mut self.shown);
-        shown.retain(|place| {
-            self.folded(&self.rows[*place])
-                .is_none_or(|pool| seen.insert(pool))
-        });
-        self.shown = shown;
-    }
-
-    /// Returns the pool that this row stands for, if it is one that is folded.
-    pub fn folded(&self, row: &Seen) -> Option<&str> {
-        let pool = row::pool_of(row.held.name.as_str(), |pool| self.pools.contains_key(pool));
-        let (pool, _) = self.pools.get_key_value(pool)?;
-        (self.filter.is_empty() && !self.unfolded.contains(pool)).then_some(pool)
-    }
-
-    /// Folds or unfolds the pool of the selected row. Returns whether there is one.
-    pub fn turn_pool(&mut self) -> bool {
-        let name = self.selection().map(|row| row.held.name.as_str());
-        let is_pool = |pool: &str| self.pools.contains_key(pool);
-        let pool = name
-            .map(|name| row::pool_of(name, is_pool))
-            .filter(|pool| is_pool(pool));
-        let Some(pool) = pool.map(str::to_owned) else {
-            return false;
-        };
-        if !self.unfolded.remove(&pool) {
-            self.unfolded.insert(pool);
-        }
-        self.arrange();
-        true
-    }
-
-    /// Describes a row as it is now, or the pool that it stands for.
-    pub fn described(&self, row: &Seen, now: Instant, wall_clock: SystemTime) -> row::Row {
-        let places = self
-            .folded(row)
-            .map_or(&[][..], |pool| self.pools[pool].as_slice());
-        let rows = places.iter().map(|place| &self.rows[*place]);
-        let held = rows.filter(|row| !row.is_free);
-        let held: Vec<_> = held.map(|row| row.row(now, wall_clock)).collect();
-        match held.is_empty() {
-            true => row.row(now, wall_clock),
-            false => row::Row::of_pool(held),
+            self.arrange();
         }
     }
 
-    /// Selects this place, or the nearest that is there, and brings it onto the screen.
-    fn select(&mut self, place: usize) {
-        self.cursor = place.min(self.shown.len().saturating_sub(1));
-        self.selected = self.selection().map(|row| row.held.name.clone());
+    /// Describes a row as it is now.
+    pub fn described(&self, row: &[usize], now: Instant, wall_clock: SystemTime) -> Row {
+        let leases: Vec<_> = row.iter().map(|place| &self.leases[*place]).collect();
+        seen::described(&leases, now, wall_clock)
+    }
+
+    /// Selects this row, or the nearest that is there, and brings it onto the screen.
+    fn select(&mut self, row: usize) {
+        self.cursor = row.min(self.rows.len().saturating_sub(1));
+        self.selected = self.selection().map(|seen| seen.held.name.clone());
         self.top = self.top.min(self.cursor);
         self.top = self.top.max((self.cursor + 1).saturating_sub(self.page));
         // No empty lines below the last row while there are rows above.
-        self.top = self.top.min(self.shown.len().saturating_sub(self.page));
+        self.top = self.top.min(self.rows.len().saturating_sub(self.page));
     }
 
     /// The rows on the screen, and whether each is selected.
-    pub fn screen(&self) -> impl Iterator<Item = (&Seen, bool)> {
-        let places = self.shown.iter().enumerate().skip(self.top).take(self.page);
-        places.map(|(at, place)| (&self.rows[*place], at == self.cursor))
+    pub fn screen(&self) -> impl Iterator<Item = (&[usize], bool)> {
+        let rows = self.rows.iter().enumerate().skip(self.top).take(self.page);
+        rows.map(|(at, row)| (row.as_slice(), at == self.cursor))
+    }
+
+    /// The names of the rows on the screen, of a pool that of its first permit.
+    pub fn names(&self) -> Vec<Name> {
+        let first = |(row, _): (&[usize], bool)| self.leases[row[0]].held.name.clone();
+        self.screen().map(first).collect()
     }
 
     /// The row that is selected, if any is shown.
+    pub fn selected_row(&self) -> Option<&[usize]> {
+        self.rows.get(self.cursor).map(Vec::as_slice)
+    }
+
+    /// The lease that is selected, or the first of a pool.
     pub fn selection(&self) -> Option<&Seen> {
-        self.shown.get(self.cursor).map(|place| &self.rows[*place])
+        self.selected_row().map(|row| &self.leases[row[0]])
     }
 
     /// Sets how many rows the screen has.
@@ -296,34 +196,30 @@ impl Model {
     }
 
     pub fn next_sort(&mut self) {
-        let place = SORTS.iter().position(|sort| *sort == self.sort);
-        self.sort = SORTS[place.map_or(0, |place| place + 1) % SORTS.len()];
+        let place = SORTS.iter().position(|sort| *sort == self.order.sort);
+        self.order.sort = SORTS[place.map_or(0, |place| place + 1) % SORTS.len()];
         self.arrange();
     }
 
     pub fn reverse(&mut self) {
-        self.is_reversed = !self.is_reversed;
+        self.order.is_reversed = !self.order.is_reversed;
         self.arrange();
     }
 
     pub fn set_filter(&mut self, filter: String) {
-        self.filter = filter;
+        self.order.filter = filter;
         self.arrange();
     }
 
-    /// Number of leases, and number of those that pass the filter.
+    /// Number of leases, and number of the rows that show those that pass the filter.
     pub const fn counts(&self) -> (usize, usize) {
-        (self.rows.len(), self.shown.len())
+        (self.leases.len(), self.rows.len())
     }
 
     /// The clients in all queues.
     pub fn waiting(&self) -> usize {
-        self.rows.iter().filter_map(|row| row.held.waiting).sum()
-    }
-
-    /// Grants a second, at least: those that two lists show.
-    pub const fn rate(&self) -> Option<f64> {
-        self.rate
+        let waiting = self.leases.iter().filter_map(|seen| seen.held.waiting);
+        waiting.sum()
     }
 
     /// Age of the list.
@@ -356,8 +252,7 @@ mod tests {
     }
 
     fn names(model: &Model) -> Vec<String> {
-        let shown = model.screen();
-        shown.map(|(row, _)| row.held.name.to_string()).collect()
+        model.names().iter().map(Name::to_string).collect()
     }
 
     fn selected(model: &Model) -> &str {
@@ -407,7 +302,7 @@ mod tests {
         model.listed(vec![held("a", 1), held("b", 2), busy], later(1));
         let mut seen = Vec::new();
         for _ in SORTS {
-            seen.push((model.sort, names(&model).concat()));
+            seen.push((model.order.sort, names(&model).concat()));
             model.next_sort();
         }
         let expected = [
@@ -419,7 +314,7 @@ mod tests {
             (Column::Holder, "abc"),
         ];
         assert_eq!(seen, expected.map(|(sort, rows)| (sort, rows.into())));
-        assert_eq!(model.sort, Column::Left);
+        assert_eq!(model.order.sort, Column::Left);
     }
 
     #[test]
@@ -427,21 +322,20 @@ mod tests {
         let mut model = model(&["gpu#1", "gpu#2", "x"]);
         assert_eq!(names(&model), ["gpu#1", "x"]);
         let shown = |model: &Model| {
-            let row = model.selection().expect("a row");
+            let row = model.selected_row().expect("a row");
             model.described(row, START, SystemTime::UNIX_EPOCH)
         };
         assert_eq!(
             (&*shown(&model).name, &*shown(&model).state),
             ("gpu", "2 held")
         );
-        assert!(model.turn_pool());
+        model.turn_pool();
         assert_eq!(names(&model), ["gpu#1", "gpu#2", "x"]);
         assert_eq!(shown(&model).name, "gpu#1");
-        assert!(model.turn_pool());
+        model.turn_pool();
+        assert_eq!(names(&model), ["gpu#1", "x"]);
         model.set_filter("#2".into());
         assert_eq!(names(&model), ["gpu#2"]);
-        model.set_filter("x".into());
-        assert!(!model.turn_pool());
     }
 
     #[test]
@@ -450,7 +344,7 @@ mod tests {
         for name in ["gpu#1", "gpu#2"] {
             model.seen(&held(name, 1).name, None, later(1));
         }
-        let row = model.selection().expect("a row");
+        let row = model.selected_row().expect("a row");
         let shown = model.described(row, later(1), SystemTime::UNIX_EPOCH);
         assert_eq!((&*shown.name, &*shown.state), ("gpu#1", "free"));
     }
@@ -473,18 +367,6 @@ mod tests {
             model.set_filter(filter.into());
             assert_eq!(names(&model), expected, "{filter}");
         }
-    }
-
-    #[test]
-    fn the_rate_counts_tokens_that_changed_between_two_lists() {
-        let mut model = model(&["a", "b", "c"]);
-        assert_eq!(model.rate(), None);
-        // A look in between takes nothing from the rate. One was granted anew, one is new, one ended.
-        model.seen(&held("a", 7).name, Some(held("a", 7)), later(2));
-        model.listed(vec![held("a", 7), held("b", 2), held("d", 4)], later(4));
-        assert_eq!(model.rate(), Some(0.5));
-        model.listed(vec![held("a", 7), held("b", 2), held("d", 4)], later(6));
-        assert_eq!(model.rate(), Some(0.0));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::time::SystemTime;
 
 use leasehold::clock::Instant;
-use leasehold::store::{Member, MemberState};
+use leasehold::store::{Held, Member, MemberState};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -15,8 +15,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::model::{Mode, Model};
 use crate::members;
-use crate::row::{Tone, printable, span};
-use crate::seen::Seen;
+use crate::row::{Row, Tone, printable, span};
 use crate::table::{Column, Table, cut_end};
 
 /// The lines of the detail pane, its frame included.
@@ -79,16 +78,14 @@ fn summary<'a>(model: &Model, context: &Context, width: u16) -> Line<'a> {
     if shown != all {
         text.push_str(&format!(", {shown} shown"));
     }
-    let direction = if model.is_reversed { " reversed" } else { "" };
-    text.push_str(&format!("  by {}{direction}", model.sort.key()));
+    let order = &model.order;
+    let direction = if order.is_reversed { " reversed" } else { "" };
+    text.push_str(&format!("  by {}{direction}", order.sort.key()));
     text.push_str(&format!("  {} waiting", model.waiting()));
     let members: Vec<_> = model.members(context.now).collect();
     if members::are_notable(&members) {
         let (well, all) = (members.iter().filter(is_well).count(), members.len());
         text.push_str(&format!("  {well} of {all} servers well"));
-    }
-    if let Some(rate) = model.rate() {
-        text.push_str(&format!("  {rate:.1} grants/s"));
     }
     match model.age(context.now) {
         Some(age) => text.push_str(&format!("  listed {} ago", span(age))),
@@ -122,7 +119,7 @@ fn missing<'a>(model: &Model, context: &Context) -> Option<Line<'a>> {
 /// The line for the filter, a fault or a message; the first of them that there is.
 fn notice<'a>(model: &Model, context: &Context) -> Line<'a> {
     if model.mode == Mode::Filter {
-        return Line::raw(format!(" filter: {}_", printable(&model.filter)));
+        return Line::raw(format!(" filter: {}_", printable(&model.order.filter)));
     }
     if let Some(fault) = &model.fault {
         let text = format!(" ! {}", printable(fault));
@@ -131,11 +128,11 @@ fn notice<'a>(model: &Model, context: &Context) -> Line<'a> {
     if let Some(message) = &model.message {
         return Line::raw(format!(" {}", printable(message)));
     }
-    match model.filter.is_empty() {
+    match model.order.filter.is_empty() {
         true => Line::default(),
         false => Line::raw(format!(
             " filter: {}  (Esc clears it)",
-            printable(&model.filter)
+            printable(&model.order.filter)
         )),
     }
 }
@@ -149,7 +146,7 @@ fn rows<'a>(model: &Model, context: &Context, width: u16) -> Paragraph<'a> {
         .collect();
     let table = Table::fit(&Column::ALL, &rows, usize::from(width).saturating_sub(2));
     let title = |(column, text): (Column, String)| {
-        let style = match column == model.sort {
+        let style = match column == model.order.sort {
             true => Modifier::UNDERLINED | Modifier::BOLD,
             false => Modifier::UNDERLINED,
         };
@@ -175,26 +172,27 @@ fn rows<'a>(model: &Model, context: &Context, width: u16) -> Paragraph<'a> {
 
 /// The lines of the detail pane, and the width that it needs with its frame.
 fn detail<'a>(model: &Model, context: &Context) -> (Vec<Line<'a>>, u16) {
-    let lines = match model.selection() {
-        None => vec!["no lease is selected".into()],
-        Some(row) => facts(model, row, context),
+    let lines = match (model.selected_row(), model.selection()) {
+        (Some(row), Some(first)) => {
+            let row = model.described(row, context.now, context.wall_clock);
+            facts(&row, &first.held)
+        }
+        _ => vec!["no lease is selected".into()],
     };
     let widest = lines.iter().map(|line| line.width()).max();
     let width = u16::try_from(widest.unwrap_or_default() + 2).unwrap_or(u16::MAX);
     (lines.into_iter().map(Line::raw).collect(), width)
 }
 
-fn facts(model: &Model, row: &Seen, context: &Context) -> Vec<String> {
+fn facts(row: &Row, held: &Held) -> Vec<String> {
     let or = |text: String, other: &str| match text.is_empty() {
         true => other.to_owned(),
         false => text,
     };
-    let held = &row.held;
     let by = held.by.map(|by| by.to_string()).unwrap_or_default();
     let since = held.since.map(humantime::format_rfc3339_seconds);
     let since = since.map(|since| since.to_string()).unwrap_or_default();
-    let row = model.described(row, context.now, context.wall_clock);
-    let cell = |column: Column| or(column.cell(&row), "unknown");
+    let cell = |column: Column| or(column.cell(row), "unknown");
     vec![
         format!("name     {}", row.name),
         format!("state    {}", row.state),
