@@ -75,7 +75,7 @@ pub fn run_help() -> String {
     let mut text = String::from(RUN_HELP);
     for seconds in [5, 30, 60, 300] {
         let timing = Timing::new(Duration::from_secs(seconds), None).expect("within the limits");
-        let distances = Distances::new(&timing, None).expect("the default fits every ttl");
+        let distances = Distances::usual(&timing);
         let _ = writeln!(
             text,
             "  ttl {:>4}   kill-after {:>5}   {:>7}",

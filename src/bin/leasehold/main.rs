@@ -43,7 +43,6 @@ mod row;
 mod run;
 mod say;
 mod seen;
-mod server_clock;
 mod shim;
 mod span;
 mod status;

@@ -120,6 +120,11 @@ impl Distances {
         Ok(distances)
     }
 
+    /// Returns those with the usual time between TERM and KILL.
+    pub fn usual(timing: &Timing) -> Self {
+        Self::new(timing, None).expect("the default fits every ttl")
+    }
+
     /// Returns when the group must be killed so that it has ended at the deadline.
     pub fn kill_at(&self, deadline: Instant) -> Instant {
         deadline.before(self.slack())

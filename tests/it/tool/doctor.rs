@@ -54,7 +54,7 @@ fn a_sound_file_is_0_and_every_step_was_tried() {
     let url = format!("sqlite:{}", place.store().display());
     let diagnosis = Diagnosis::of(&url, &[]);
     assert_eq!(diagnosis.code, Some(0), "{}", diagnosis.json);
-    for id in ["store", "trial", "turns", "file-rights", "file-room"] {
+    for id in ["store", "trial", "file-rights", "file-room"] {
         diagnosis.says(id, "ok", &[]);
     }
     diagnosis.says("store", "ok", &["SQLite 3."]);
@@ -70,7 +70,7 @@ async fn a_sound_server_is_0_and_nothing_stays_but_what_a_released_name_leaves()
     let released = server_after_a_release().await.keys().await;
     let diagnosis = Diagnosis::of(&server.url(), &[]);
     assert_eq!(diagnosis.code, Some(0), "{}", diagnosis.json);
-    for id in ["store", "trial", "turns", "clock-offset", "clock-rate"] {
+    for id in ["store", "trial"] {
         diagnosis.says(id, "ok", &[]);
     }
     // The names of such keys have the number of a slot in them.
@@ -150,7 +150,7 @@ async fn a_user_without_the_channels_is_a_failure_that_names_them() {
     let diagnosis = Diagnosis::of(&url, &[]);
     assert_eq!(diagnosis.code, Some(2), "{}", diagnosis.json);
     diagnosis.says("notice", "failure", &["channels", "only check again"]);
-    diagnosis.says("turns", "ok", &[]);
+    diagnosis.says("trial", "ok", &[]);
 }
 
 #[tokio::test]

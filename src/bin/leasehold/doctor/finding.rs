@@ -167,11 +167,13 @@ impl Diagnosis {
     pub fn text(&self, has_colours: bool) -> String {
         let mut text = format!("store: {}\n", self.store);
         for finding in &self.findings {
-            let line = finding.to_string();
-            let word = line.split(' ').next().unwrap_or_default();
-            let rest = &line[word.len()..];
+            let (line, word) = (finding.to_string(), finding.verdict.to_string());
             let _ = match has_colours {
-                true => writeln!(text, "{}{rest}", finding.verdict.paint(word)),
+                true => writeln!(
+                    text,
+                    "{}",
+                    line.replacen(&word, &finding.verdict.paint(&word), 1)
+                ),
                 false => writeln!(text, "{line}"),
             };
         }

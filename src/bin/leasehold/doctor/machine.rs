@@ -1,7 +1,7 @@
-//! Examines this machine: the CPU limit of this control group, the lateness of timers, and the kernel's clock source.
+//! Examines this machine: the CPU limit of this control group, and the lateness of timers.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use leasehold::clock::{Boottime, Clock};
@@ -13,14 +13,10 @@ const SLEEPS: usize = 100;
 const SLEEP: Duration = Duration::from_millis(5);
 
 const CGROUPS: &str = "/sys/fs/cgroup";
-const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
 /// Timers that end later than this are late: the watchdog arms its own 5 ms early, and the rest of the least margin, 20
 /// ms, is for the way to the holder.
 const LATE: Duration = Duration::from_millis(20);
-
-/// Clock sources that are read from a slow chip.
-const SLOW_SOURCES: [&str; 3] = ["hpet", "acpi_pm", "jiffies"];
 
 /// Says how often this control group used up its CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +27,7 @@ struct Throttling {
 }
 
 /// Examines the machine. It takes as long as the sleeps.
-pub async fn look() -> Vec<Finding> {
+pub async fn look() -> [Finding; 2] {
     let mut late = Vec::with_capacity(SLEEPS);
     for _ in 0..SLEEPS {
         // The clock and the timer that the watchdog uses.
@@ -39,10 +35,7 @@ pub async fn look() -> Vec<Finding> {
         Boottime.sleep_until(due).await;
         late.push(Boottime.now().since(due));
     }
-    let source = fs::read_to_string(CLOCK_SOURCE).ok();
-    let source = source.map(|source| clock_source(source.trim()));
-    let findings = [cpu(throttling()), timers(&late)];
-    findings.into_iter().chain(source).collect()
+    [cpu(throttling()), timers(&late)]
 }
 
 fn cpu(found: Option<Throttling>) -> Finding {
@@ -77,16 +70,6 @@ fn timers(late: &[Duration]) -> Finding {
     )
 }
 
-fn clock_source(source: &str) -> Finding {
-    Finding::new(
-        "clock-source",
-        Verdict::warn_unless(!SLOW_SOURCES.contains(&source)),
-        format!("the kernel's clock source is {source}"),
-        "each check of a lease takes a microsecond or more",
-        "See the kernel's log for why tsc or the hypervisor's clock is not used",
-    )
-}
-
 /// Returns the value that this share of the values does not exceed.
 pub fn quantile(values: &[Duration], percent: usize) -> Duration {
     let mut sorted = values.to_vec();
@@ -95,30 +78,17 @@ pub fn quantile(values: &[Duration], percent: usize) -> Duration {
     sorted.get(place).copied().unwrap_or_default()
 }
 
-/// Returns the throttling of the nearest control group with a limit. In a container the own group is the visible root.
+/// Returns the throttling of the control group with a limit that was throttled most, from the own one upwards. In a
+/// container the own group is the visible root.
 fn throttling() -> Option<Throttling> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let (root, path) = own_group(&own)?;
-    let inside = Path::new(CGROUPS).join(root);
-    let group = inside.join(path.trim_start_matches('/'));
-    let groups = group.ancestors().take_while(|at| at.starts_with(&inside));
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let group = Path::new(CGROUPS).join(path);
+    let groups = group.ancestors().take_while(|at| at.starts_with(CGROUPS));
     groups
         .filter_map(|group| fs::read_to_string(group.join("cpu.stat")).ok())
         .filter_map(|text| read_stat(&text))
         .max_by_key(|found| found.throttled)
-}
-
-/// Returns where the hierarchy with the CPU limits is mounted, and this process' group in it.
-fn own_group(own: &str) -> Option<(PathBuf, &str)> {
-    let mut lines = own.lines().filter_map(|line| {
-        let (_, rest) = line.split_once(':')?;
-        rest.split_once(':')
-    });
-    let (controllers, path) = lines
-        .clone()
-        .find(|(controllers, _)| controllers.split(',').any(|one| one == "cpu"))
-        .or_else(|| lines.find(|(controllers, _)| controllers.is_empty()))?;
-    Some((controllers.into(), path))
 }
 
 /// Returns `None` for a group without a limit: it has no periods.
@@ -127,13 +97,10 @@ fn read_stat(text: &str) -> Option<Throttling> {
         let mut pairs = text.lines().filter_map(|line| line.split_once(' '));
         pairs.find(|(name, _)| *name == key)?.1.trim().parse().ok()
     };
-    let periods = number("nr_periods").filter(|periods| *periods > 0)?;
-    let for_us = number("throttled_usec");
-    let for_us = for_us.or_else(|| number("throttled_time").map(|nanos: u64| nanos / 1_000));
     Some(Throttling {
-        periods,
+        periods: number("nr_periods").filter(|periods| *periods > 0)?,
         throttled: number("nr_throttled")?,
-        throttled_for: Duration::from_micros(for_us?),
+        throttled_for: Duration::from_micros(number("throttled_usec")?),
     })
 }
 
@@ -146,29 +113,17 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_control_groups_are_read() {
-        let found = Some(Throttling {
+    fn a_group_with_a_limit_is_read() {
+        let text = "usage_usec 1\nnr_periods 200\nnr_throttled 50\nthrottled_usec 2000000\n";
+        let found = Throttling {
             periods: 200,
             throttled: 50,
             throttled_for: Duration::from_secs(2),
-        });
-        let second = "usage_usec 1\nnr_periods 200\nnr_throttled 50\nthrottled_usec 2000000\n";
-        assert_eq!(read_stat(second), found);
-        let first = "nr_periods 200\nnr_throttled 50\nthrottled_time 2000000000\n";
-        assert_eq!(read_stat(first), found);
+        };
+        assert_eq!(read_stat(text), Some(found));
         assert_eq!(read_stat("usage_usec 1\nuser_usec 1\n"), None);
         let zero = "nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n";
         assert_eq!(read_stat(zero), None);
-    }
-
-    #[test]
-    fn the_own_group_is_found_in_both_kinds() {
-        let own = own_group("0::/user.slice/a\n").expect("found");
-        assert_eq!(own, (PathBuf::new(), "/user.slice/a"));
-        let first = "5:memory:/b\n4:cpu,cpuacct:/a\n0::/c\n";
-        let own = own_group(first).expect("found");
-        assert_eq!(own, (PathBuf::from("cpu,cpuacct"), "/a"));
-        assert_eq!(own_group(""), None);
     }
 
     #[test]
@@ -187,13 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn late_timers_and_slow_sources_of_time_are_warnings() {
+    fn late_timers_are_a_warning() {
         let good = timers(&[ms(0), ms(19)]);
         assert_eq!(good.verdict, Verdict::Ok);
         assert!(good.what.contains(" is good"), "{good}");
         assert_eq!(timers(&[ms(0), ms(20)]).verdict, Verdict::Warning);
-        assert_eq!(clock_source("tsc").verdict, Verdict::Ok);
-        assert_eq!(clock_source("hpet").verdict, Verdict::Warning);
     }
 
     #[test]

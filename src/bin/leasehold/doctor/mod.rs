@@ -3,7 +3,6 @@
 //!
 //! Each part examines one thing and judges it, by functions that use no store and no file.
 
-mod clock;
 mod finding;
 mod link;
 mod machine;
@@ -22,20 +21,16 @@ use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::span::as_typed;
 use crate::store::Choice;
-use crate::timeline::Distances;
 
 use finding::Diagnosis;
 
 /// Prints the findings.
 pub fn main(arguments: args::DoctorOptions) -> Result<Exit, Failure> {
-    let typed = |failure| as_typed(failure, &[("ttl", Some(&arguments.ttl))]);
-    let timing = Timing::new(arguments.ttl.time, None).map_err(|error| typed(error.into()))?;
-    let distances = Distances::new(&timing, None);
-    let distances = distances.map_err(|error| typed(Failure::usage(error)))?;
-    let outage = distances.outage(&timing);
+    let timing = Timing::new(arguments.ttl.time, None)
+        .map_err(|error| as_typed(error.into(), &[("ttl", Some(&arguments.ttl))]))?;
     let choice = Choice::of(&arguments.store)?;
     let limit = arguments.store.connect_timeout.time;
-    let diagnosis = crate::block_on(examine(&choice, limit, &timing, outage))?;
+    let diagnosis = crate::block_on(examine(&choice, limit, &timing))?;
     say::output(match arguments.json {
         true => say::json(&diagnosis)?,
         false => diagnosis.text(say::output_width().is_some() && say::are_colours_wanted()),
@@ -43,25 +38,20 @@ pub fn main(arguments: args::DoctorOptions) -> Result<Exit, Failure> {
     Ok(diagnosis.exit(arguments.strict))
 }
 
-async fn examine(
-    choice: &Choice,
-    limit: Duration,
-    timing: &Timing,
-    outage: Duration,
-) -> Result<Diagnosis, Failure> {
-    let mut findings = Vec::new();
+async fn examine(choice: &Choice, limit: Duration, timing: &Timing) -> Result<Diagnosis, Failure> {
+    let mut findings = Vec::from(machine::look().await);
     if let Choice::Url(url) = choice {
         findings.extend(link::judge(url));
     }
     let connected = choice.connect(None, limit, |builder| builder).await;
-    if let Some(place) = path(choice)?.and_then(|path| place::look(&path)) {
-        findings.extend(place.judge());
+    if let Some(path) = path(choice)? {
+        findings.extend(place::look(&path).into_iter().flatten());
     }
     let store = match connected {
         Ok(contact) => {
             let client = contact.client;
             let store = client.store();
-            findings.extend(store::examine(&**store, limit, timing, outage).await?);
+            findings.extend(store::examine(&**store, limit, timing).await?);
             let location = store.location();
             // So that an embedded store leaves no log next to its file.
             client.shutdown(limit).await;
@@ -71,7 +61,6 @@ async fn examine(
         Err(failure) if failure.exit == Exit::Usage => return Err(failure),
         Err(failure) => {
             findings.push(store::judge(failure, "store"));
-            findings.extend(machine::look().await);
             choice.shown()
         }
     };

@@ -5,12 +5,12 @@ use std::time::Duration;
 use leasehold::clock::Timing;
 use leasehold::store::{Hazard, Member, MemberState, Store};
 
-use super::clock::{self, ServerClock};
 use super::finding::{Finding, Verdict};
-use super::machine::{self, quantile};
+use super::machine::quantile;
 use super::trial::Trial;
 use crate::exit::{Exit, Failure};
 use crate::members::facts;
+use crate::timeline::Distances;
 
 /// Hazards that the servers themselves tell, by their state.
 const KEEP_OUT_HAZARDS: [&str; 2] = ["redis-keep-out", "postgres-keep-out"];
@@ -24,12 +24,11 @@ const KEPT_OUT: (&str, &str) = (
 /// Explains what the loss of one of several servers means while the others still grant leases.
 const ONE_MORE: &str = "one more server that fails may stop all grants";
 
-/// Examines an open store, and this machine meanwhile.
+/// Examines an open store.
 pub async fn examine(
     store: &dyn Store,
     limit: Duration,
     timing: &Timing,
-    outage: Duration,
 ) -> Result<Vec<Finding>, Failure> {
     let trial = Trial::new(store, limit)?;
     let servers = store.members(limit).await.map_err(Failure::from);
@@ -37,18 +36,16 @@ pub async fn examine(
     let keeps_out = servers.iter().flatten().any(is_away);
     let most = store.facts().max_ttl;
     let mut findings = Vec::from_iter(most.map(|most| max_ttl(most, timing.ttl())));
-    let clock = tried(&trial, timing, outage, &mut findings).await;
+    let tried = tried(&trial, timing, &mut findings).await;
     let seen = match servers {
-        Ok(servers) => members(servers, clock.is_ok()),
+        Ok(servers) => members(servers, tried.is_ok()),
         Err(failure) => judge(failure, "store"),
     };
     findings.insert(0, seen);
-    let known = hazards.as_deref().unwrap_or_default();
-    match clock {
-        Ok(clock) => {
+    match tried {
+        Ok(()) => {
             let what = "a scratch name was acquired, renewed and released";
             findings.push(Finding::ok("trial", what));
-            findings.extend(clock.iter().flat_map(|clock| clock.judge(timing, known)));
             findings.extend(hazards.as_ref().err().map(unseen));
         }
         // The servers have told it, with its remedy.
@@ -61,27 +58,16 @@ pub async fn examine(
     Ok(findings)
 }
 
-/// Tries the store, unless it cannot even grant a name, and examines this machine. Returns the server's clock, if it
-/// has one of its own.
+/// Tries the store, and judges how fast it is.
 async fn tried(
     trial: &Trial<'_>,
     timing: &Timing,
-    outage: Duration,
     findings: &mut Vec<Finding>,
-) -> Result<Option<ServerClock>, Failure> {
-    let round_trips = match trial.cycles().await {
-        Ok(round_trips) => round_trips,
-        Err(failure) => {
-            findings.extend(machine::look().await);
-            return Err(failure);
-        }
-    };
-    findings.push(latency(&round_trips, timing, outage));
+) -> Result<(), Failure> {
+    let round_trips = trial.cycles().await?;
+    findings.push(latency(&round_trips, timing));
     findings.push(trial.notice().await);
-    findings.push(trial.turns().await);
-    let (clock, machine) = clock::read(trial, machine::look()).await;
-    findings.extend(machine);
-    clock
+    Ok(())
 }
 
 /// Makes the finding of this name about a step that failed: a conflict if the store only grants nothing for a while.
@@ -188,9 +174,9 @@ fn max_ttl(most: Duration, ttl: Duration) -> Finding {
     )
 }
 
-fn latency(round_trips: &[Duration], timing: &Timing, outage: Duration) -> Finding {
+fn latency(round_trips: &[Duration], timing: &Timing) -> Finding {
     let (p50, p99) = (quantile(round_trips, 50), quantile(round_trips, 99));
-    let ttl = timing.ttl();
+    let (ttl, outage) = (timing.ttl(), Distances::usual(timing).outage(timing));
     // The limit of a request is min(2 s, ttl/6) by default.
     let limit = (ttl / 6).min(Duration::from_secs(2));
     let good = limit / 4;
@@ -219,7 +205,7 @@ mod tests {
     #[test]
     fn each_figure_has_a_verdict() {
         let timing = Timing::default();
-        let figures = [latency(&[ms(1)], &timing, ms(1)), trial::came(ms(1))];
+        let figures = [latency(&[ms(1)], &timing), trial::came(ms(1))];
         for finding in figures {
             assert!(finding.what.contains(" is good"), "{finding}");
         }
@@ -236,7 +222,7 @@ mod tests {
             (3, 500, Verdict::Failure),
         ] {
             let timing = Timing::new(Duration::from_secs(ttl), None).expect("within the limits");
-            let found = latency(&[ms(1), ms(worst)], &timing, ms(1));
+            let found = latency(&[ms(1), ms(worst)], &timing);
             assert_eq!(found.verdict, verdict, "{ttl} {found}");
         }
     }

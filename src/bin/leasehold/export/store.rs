@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
-use leasehold::clock::{Clock, Instant, Monotonic, Timing};
+use leasehold::clock::{Clock, Instant, Monotonic, Timing, wall_clock};
 use leasehold::store::spi::Renewal;
 use leasehold::store::{Hazard, Held, HeldState, Member, MemberState, Store};
 use leasehold::{Client, ClientId, Error, Holder, Name, Token};
@@ -18,7 +18,6 @@ use crate::members::{self, MemberRow};
 use crate::process;
 use crate::say;
 use crate::seen::{self, Pauses, Seen};
-use crate::server_clock;
 
 /// The shortest time between two scans, each of which reads every lease.
 const EVERY: Duration = Duration::from_secs(15);
@@ -140,13 +139,19 @@ async fn scan(store: &dyn Store, limit: Duration) -> Result<Scan, Error> {
 }
 
 /// Returns how far the server's clock is ahead, in seconds. Asks for a renewal of a lease that no client has: it is
-/// refused and changes nothing. `None` for a store without a clock of its own.
+/// refused, changes nothing, and brings the server's time. `None` for a store without a clock of its own.
 async fn clock_offset(store: &dyn Store, limit: Duration) -> Result<Option<f64>, Error> {
     let name = Name::new("leasehold-export/clock")?;
     let holder = Holder::draw(ClientId::draw())?;
     let renewal = Renewal::new(name, holder, Token::MAX, EVERY);
-    let reading = server_clock::read(store, renewal, limit).await;
-    Ok(reading.map(|clock| clock.server.as_secs_f64() - clock.ours.as_secs_f64()))
+    let began = Monotonic.now();
+    let renewed = store.renew(&[renewal], limit).await;
+    // The server read its clock in the middle of the round trip.
+    let then = wall_clock() - Monotonic.now().since(began) / 2;
+    let ours = then.duration_since(SystemTime::UNIX_EPOCH);
+    let ours = ours.unwrap_or_default().as_secs_f64();
+    let server = renewed.server_time;
+    Ok(server.map(|server| server.time.as_secs_f64() - ours))
 }
 
 /// Sets the gauge of the servers that keep out. The library has counted the servers when they were looked at.
