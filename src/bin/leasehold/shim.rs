@@ -6,7 +6,7 @@
 //! parent was alive when it was set, so it is set here, in the process itself, and the parent is checked afterwards.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -47,8 +47,9 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> Exit {
         return Exit::Internal;
     }
     let error = Command::new(&program).args(arguments).exec();
-    // Standard error is the command's, so its reader sees why there is no output.
-    eprintln!("leasehold: cannot run {}: {error}", program.display());
+    // Standard error is the command's, so its reader sees why there is no output. It may be lost, and the code not.
+    let program = program.display();
+    let _ = writeln!(io::stderr(), "leasehold: cannot run {program}: {error}");
     match error.kind() {
         ErrorKind::NotFound => Exit::NotFound,
         _ => Exit::NotExecutable,

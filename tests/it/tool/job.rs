@@ -223,3 +223,15 @@ fn progress_outside_of_a_job_is_64() {
     let ended = place.start(place.tool(&["progress"])).end();
     assert_eq!(ended.code, Some(64), "{ended:?}");
 }
+
+#[test]
+fn a_command_that_cannot_be_run_is_127_although_the_message_is_lost() {
+    let place = Place::new();
+    let script = place.path("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").expect("written");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("set");
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut command = place.tool(&["run", "x", "--", "./script"]);
+    let ended = command.stderr(full.expect("opened")).status();
+    assert_eq!(ended.expect("run").code(), Some(127));
+}
