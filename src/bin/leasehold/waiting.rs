@@ -59,7 +59,7 @@ pub async fn announce(
     }
     loop {
         let now = Monotonic.now();
-        if let Some(message) = wait.message(now, !has_line) {
+        if let Some(message) = wait.due(now, !has_line) {
             places.tell(&message, has_line);
         }
         if has_line {
@@ -67,9 +67,13 @@ pub async fn announce(
             say::raw(WIPE.to_owned() + &cut_end(&wait.line(now), width));
         }
         tokio::select! {
-            Ok(()) = looks.changed() => if let Some(look) = looks.borrow_and_update().clone() {
-                wait.looked(look, Monotonic.now());
-            },
+            Ok(()) = looks.changed() => {
+                let look = looks.borrow_and_update().clone();
+                let message = look.and_then(|look| wait.looked(look, Monotonic.now()));
+                if let Some(message) = message {
+                    places.tell(&message, has_line);
+                }
+            }
             () = Monotonic.sleep_until(now.after(REFRESH)) => {}
         }
     }
@@ -123,8 +127,6 @@ struct Wait {
     held: Held,
     seen_at: Instant,
     outage: Option<Outage>,
-    /// For how long an outage that was said lasted, until that is said too.
-    ended: Option<Duration>,
     still_at: Instant,
 }
 
@@ -142,39 +144,36 @@ impl Wait {
             held,
             seen_at: now,
             outage: None,
-            ended: None,
             still_at: now.after(STILL),
         }
     }
 
-    fn looked(&mut self, look: Result<Held, Error>, now: Instant) {
-        match (look, &mut self.outage) {
-            (Ok(held), _) => {
-                self.held = held;
-                self.seen_at = now;
-                let outage = self.outage.take();
-                let said = outage.filter(|outage| outage.said_at.is_some());
-                self.ended = said.map(|outage| now.since(outage.began));
+    /// Takes a look. Returns what is to be said of it.
+    fn looked(&mut self, look: Result<Held, Error>, now: Instant) -> Option<Message> {
+        match look {
+            Ok(held) => {
+                (self.held, self.seen_at) = (held, now);
+                let outage = self.outage.take()?;
+                let (lasted, name) = (span(now.since(outage.began)), &self.name);
+                outage.said_at.map(|_| {
+                    let text = format!("the store is back after {lasted}: waiting for {name}");
+                    Message::Back(text)
+                })
             }
-            (Err(error), Some(outage)) => outage.cause = format!("{error:#}"),
-            (Err(error), None) => {
-                self.outage = Some(Outage {
+            Err(error) => {
+                let outage = self.outage.get_or_insert_with(|| Outage {
                     began: now,
-                    cause: format!("{error:#}"),
+                    cause: String::new(),
                     said_at: None,
                 });
+                outage.cause = format!("{error:#}");
+                None
             }
         }
     }
 
     /// Returns what is to be said now, once.
-    fn message(&mut self, now: Instant, with_still: bool) -> Option<Message> {
-        let name = &self.name;
-        if let Some(lasted) = self.ended.take() {
-            let lasted = span(lasted);
-            let text = format!("the store is back after {lasted}: waiting for {name}");
-            return Some(Message::Back(text));
-        }
+    fn due(&mut self, now: Instant, with_still: bool) -> Option<Message> {
         if let Some(outage) = &mut self.outage {
             let due = match outage.said_at {
                 Some(said) => said.after(OUTAGE_AGAIN),
@@ -182,10 +181,8 @@ impl Wait {
             };
             if now >= due {
                 outage.said_at = Some(now);
-                return Some(Message::Outage(format!(
-                    "still waiting for {name}: {}",
-                    outage.text(now)
-                )));
+                let (name, why) = (&self.name, outage.text(now));
+                return Some(Message::Outage(format!("still waiting for {name}: {why}")));
             }
         } else if with_still && now >= self.still_at {
             self.still_at = now.after(STILL);
@@ -260,11 +257,9 @@ mod tests {
             } else {
                 Ok(held())
             };
-            wait.looked(look, at(second));
-            said.extend(
-                wait.message(at(second), true)
-                    .map(|message| (second, message)),
-            );
+            let looked = wait.looked(look, at(second));
+            let messages = [looked, wait.due(at(second), true)].into_iter().flatten();
+            said.extend(messages.map(|message| (second, message)));
         }
         let when: Vec<_> = said.iter().map(|(second, _)| *second).collect();
         assert_eq!(when, [15, 75, 135, 150], "{said:?}");
@@ -277,19 +272,19 @@ mod tests {
     #[test]
     fn a_short_silence_is_not_said_and_shown_in_the_line() {
         let mut wait = Wait::new("x", held(), at(0));
-        wait.looked(gone(), at(1));
-        assert_eq!(wait.message(at(4), true), None);
+        assert_eq!(wait.looked(gone(), at(1)), None);
+        assert_eq!(wait.due(at(4), true), None);
         let line = wait.line(at(4));
         assert!(line.contains("cannot be reached for 3s"), "{line}");
-        wait.looked(Ok(held()), at(5));
-        assert_eq!(wait.message(at(5), true), None);
+        assert_eq!(wait.looked(Ok(held()), at(5)), None);
+        assert_eq!(wait.due(at(5), true), None);
         assert_eq!(wait.line(at(12)), "waiting 12s for x: vm:7 has it");
     }
 
     #[test]
     fn without_a_line_a_wait_is_said_every_five_minutes() {
         let mut wait = Wait::new("x", held(), at(0));
-        let said = (0..1_000).filter(|second| wait.message(at(*second), true).is_some());
+        let said = (0..1_000).filter(|second| wait.due(at(*second), true).is_some());
         assert_eq!(said.collect::<Vec<_>>(), [300, 600, 900]);
     }
 }

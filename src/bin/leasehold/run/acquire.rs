@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::Held;
 use leasehold::{Attempt, Client, ClientBuilder, Error, ErrorKind, Lease, LeaseRequest, WaitOrder};
 use tokio::sync::watch;
 
-use super::plan::{Patience, Plan};
+use super::plan::Plan;
 use super::signals::Signals;
 use crate::args::OnOutage;
 use crate::exit::{Exit, Failure};
@@ -69,7 +70,7 @@ pub async fn acquire(
         Attempt::Held(held) => held,
     };
     refuse_own(&held, plan)?;
-    if plan.patience == Patience::None {
+    if plan.options.nonblock {
         return Err(plan.held(&held));
     }
     let (looks, looked) = watch::channel(None);
@@ -98,13 +99,13 @@ fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
         let failure = plan.not_acquired(format!(
             "this run is part of the job that has it (pid {pid}), and could only wait for its own end"
         ));
-        return Err(Failure {
-            loudness: match plan.patience {
-                // The exit code says it, as with every other holder.
-                Patience::None => Loudness::Normal,
-                _ => failure.loudness,
+        return Err(match plan.options.nonblock {
+            // The exit code says it, as with every other holder.
+            true => Failure {
+                loudness: Loudness::Normal,
+                ..failure
             },
-            ..failure
+            false => failure,
         });
     }
     Ok(())
@@ -118,7 +119,7 @@ async fn first_answer(client: &Client, plan: &Plan, limit: Duration) -> Result<A
         match request(client, plan).try_acquire().await {
             Err(error)
                 if error.kind() == ErrorKind::Unavailable
-                    && plan.patience != Patience::None
+                    && !plan.options.nonblock
                     && Monotonic.now().after(PAUSE) < end =>
             {
                 Monotonic.sleep_until(Monotonic.now().after(PAUSE)).await;
@@ -152,8 +153,12 @@ fn request(client: &Client, plan: &Plan) -> LeaseRequest {
 
 /// Waits for the lease, within the limit of the plan.
 async fn wait(request: LeaseRequest, plan: &Plan, began: Instant) -> Result<Lease, Failure> {
-    let result = match left(plan, began) {
-        Some(left) => request.acquire_within(left).await,
+    let result = match &plan.options.wait {
+        Some(limit) => {
+            let waited = Monotonic.now().since(began);
+            let left = limit.time.saturating_sub(waited);
+            request.acquire_within(left).await
+        }
         None => request.acquire().await,
     };
     result.map_err(|error| match held(&error) {
@@ -172,25 +177,11 @@ fn held(error: &Error) -> Option<&Held> {
     source?.downcast_ref()
 }
 
-/// Returns the time left of the limit, if there is one.
-fn left(plan: &Plan, began: Instant) -> Option<Duration> {
-    match plan.patience {
-        Patience::None => Some(Duration::ZERO),
-        Patience::Limited(limit) => Some(limit.saturating_sub(Monotonic.now().since(began))),
-        Patience::Unlimited => None,
-    }
-}
-
 /// Waits before the command is run again, so that one that fails at once does not keep the store busy.
 pub async fn pause(signals: &mut Signals) -> Result<(), Failure> {
-    let limit = Monotonic
-        .now()
-        .after(AGAIN.mul_f64(0.5 + fastrand::f64() / 2.0));
-    let paused = async {
-        Monotonic.sleep_until(limit).await;
-        Ok(())
-    };
-    or_signal(signals, paused).await
+    let pause = AGAIN.mul_f64(0.5 + fastrand::f64() / 2.0);
+    let paused = Monotonic.sleep_until(Monotonic.now().after(pause));
+    or_signal(signals, paused.map(Ok)).await
 }
 
 /// Runs the work, unless a signal ends it first.

@@ -49,7 +49,7 @@ impl<'a> Announcer<'a> {
             file,
             service,
         };
-        service.ready();
+        service.tell("READY=1");
         announcer.tell_service();
         announcer
     }
@@ -84,7 +84,7 @@ impl<'a> Announcer<'a> {
     }
 
     pub fn stopping(&self, cause: Cause, kill_after: Duration) {
-        self.service.stopping();
+        self.service.tell("STOPPING=1");
         let message = format_args!(
             "ending the job, killed in at most {kill_after:.1?}: {} name={}",
             cause.in_words(),
@@ -97,7 +97,7 @@ impl<'a> Announcer<'a> {
     }
 
     pub fn exited(&self, end: End) {
-        self.service.stopping();
+        self.service.tell("STOPPING=1");
         say::detail("ended", format_args!("the command {end}"));
     }
 
@@ -139,7 +139,7 @@ impl<'a> Announcer<'a> {
     /// next time, if there is a watchdog.
     pub fn feed(&self) -> Option<Duration> {
         if self.state() == State::Held {
-            self.service.feed();
+            self.service.tell("WATCHDOG=1");
         }
         self.service.feed_every()
     }

@@ -40,8 +40,8 @@ use supervise::Supervisor;
 /// for a store that does not answer. Together with the limit below it is two seconds.
 const RELEASE_LIMIT: Duration = Duration::from_millis(1_700);
 
-/// Limit for giving back a claim of unknown outcome. After that it expires by itself; the user waits for
-/// the end of a run that was not granted its name.
+/// Limit for giving back a claim of unknown outcome. After that it expires by itself; the user waits for the end of the
+/// run.
 const GIVE_BACK_LIMIT: Duration = Duration::from_millis(300);
 
 /// Runs the command under the lease.
@@ -94,11 +94,11 @@ impl Run<'_> {
     /// Runs the command under the lease, again and again with `--again`, and closes the client.
     async fn hold(&mut self) -> Result<Exit, Failure> {
         let mut contact = acquire::connect(self.plan, &mut self.signals).await?;
-        let (mut result, limit) = loop {
-            let (result, limit) = self.once(&contact).await;
+        let mut result = loop {
+            let result = self.once(&contact).await;
             let may_repeat = self.plan.options.again && !self.signals.is_told_to_end();
             if !(may_repeat && is_repeated(&result)) {
-                break (result, limit);
+                break result;
             }
             let message = format_args!(
                 "the command is run again, under a new lease name={}",
@@ -106,7 +106,7 @@ impl Run<'_> {
             );
             say::note("again", message);
             if let Err(ended) = acquire::pause(&mut self.signals).await {
-                break (Err(ended), GIVE_BACK_LIMIT);
+                break Err(ended);
             }
             contact.begin_again();
         };
@@ -116,14 +116,14 @@ impl Run<'_> {
         {
             failure.say();
         }
-        self.service.stopping();
-        let _ = tokio::time::timeout(limit, contact.client.shutdown(limit)).await;
+        self.service.tell("STOPPING=1");
+        let closing = contact.client.shutdown(GIVE_BACK_LIMIT);
+        let _ = tokio::time::timeout(GIVE_BACK_LIMIT, closing).await;
         result
     }
 
-    /// Acquires the lease, runs the command under it, and releases it. Also returns how long it may take to give back
-    /// what is left.
-    async fn once(&mut self, contact: &Contact) -> (Result<Exit, Failure>, Duration) {
+    /// Acquires the lease, runs the command under it, and releases it.
+    async fn once(&mut self, contact: &Contact) -> Result<Exit, Failure> {
         let waiting = format_args!("waiting for name={}", self.plan.name);
         self.service.status(waiting);
         let places = Places {
@@ -132,10 +132,7 @@ impl Run<'_> {
             ..Places::default()
         };
         let acquiring = acquire::acquire(contact, self.plan, &mut self.signals, places);
-        let lease = match acquiring.await {
-            Ok(lease) => lease,
-            Err(failure) => return (Err(failure), GIVE_BACK_LIMIT),
-        };
+        let lease = acquiring.await?;
         let acquired_at = Monotonic.now();
         self.acquired(&lease);
         let result = self.work(&lease).await.map(|outcome| {
@@ -145,10 +142,9 @@ impl Run<'_> {
         if let Some(metrics) = &self.metrics {
             metrics.ended();
         }
-        let ended_at = Monotonic.now();
-        release(lease, self.plan, ended_at.since(acquired_at)).await;
-        let left = RELEASE_LIMIT.saturating_sub(Monotonic.now().since(ended_at));
-        (result, left.max(GIVE_BACK_LIMIT))
+        let held_for = Monotonic.now().since(acquired_at);
+        release(lease, self.plan, held_for).await;
+        result
     }
 
     fn acquired(&mut self, lease: &Lease) {
@@ -244,6 +240,7 @@ async fn release(lease: Lease, plan: &Plan, held_for: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::process::Command;
 
     use leasehold::{Attempt, Client};
@@ -268,7 +265,7 @@ mod tests {
             let _lease = client.acquire("x").await.expect("granted");
             or_exit(async { panic!("a bug") }).await
         };
-        crate::block_on(panicking).expect("not reached");
+        let _: Result<Infallible, _> = crate::block_on(panicking);
     }
 
     #[tokio::test]

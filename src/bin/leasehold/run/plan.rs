@@ -24,28 +24,9 @@ pub struct Plan {
     pub name: Name,
     pub timing: Timing,
     pub distances: Distances,
-    pub patience: Patience,
     pub store: Choice,
     pub floor: Option<Token>,
     pub options: args::RunOptions,
-}
-
-/// Limit of the wait for a name that another holder has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
-    None,
-    Limited(Duration),
-    Unlimited,
-}
-
-impl Patience {
-    fn of(arguments: &args::RunOptions) -> Self {
-        match (arguments.nonblock, &arguments.wait) {
-            (true, _) => Self::None,
-            (false, Some(limit)) => Self::Limited(limit.time),
-            (false, None) => Self::Unlimited,
-        }
-    }
 }
 
 impl Plan {
@@ -61,7 +42,6 @@ impl Plan {
             name,
             timing,
             distances,
-            patience: Patience::of(&options),
             store: Choice::of(&options.store)?,
             floor,
             options,
@@ -124,31 +104,32 @@ fn times(arguments: &args::RunOptions) -> Result<(Timing, Distances), Failure> {
     Ok((timing, distances))
 }
 
-fn check_limits(arguments: &args::RunOptions) -> Result<(), Failure> {
-    for (what, limit) in [
-        ("max-runtime", &arguments.max_runtime),
-        ("max-hold", &arguments.max_hold),
-        ("progress-within", &arguments.progress_within),
-        ("hold-at-least", &arguments.hold_at_least),
+/// Refuses a limit of zero, and a `--hold-at-least` longer than a name may stay taken without a renewal.
+fn check_limits(options: &args::RunOptions) -> Result<(), Failure> {
+    for (what, limit, (most, at_most)) in [
+        ("max-runtime", &options.max_runtime, (Duration::MAX, "")),
+        ("max-hold", &options.max_hold, (Duration::MAX, "")),
+        (
+            "progress-within",
+            &options.progress_within,
+            (Duration::MAX, ""),
+        ),
+        (
+            "hold-at-least",
+            &options.hold_at_least,
+            (MAX_KEEP, " and at most 366 days"),
+        ),
     ] {
-        check_limit(what, limit.as_ref())?;
+        if let Some(limit) = limit
+            && (limit.time.is_zero() || limit.time > most)
+        {
+            return Err(Failure::usage(format!(
+                "{what} {} refused: expected more than 0s{at_most}",
+                limit.typed
+            )));
+        }
     }
     Ok(())
-}
-
-/// Refuses a limit of zero, and a `--hold-at-least` longer than a name may stay taken without a renewal.
-fn check_limit(what: &str, limit: Option<&Span>) -> Result<(), Failure> {
-    let (most, at_most) = match what {
-        "hold-at-least" => (MAX_KEEP, " and at most 366 days"),
-        _ => (Duration::MAX, ""),
-    };
-    match limit {
-        Some(limit) if limit.time.is_zero() || limit.time > most => Err(Failure::usage(format!(
-            "{what} {} refused: expected more than 0s{at_most}",
-            limit.typed
-        ))),
-        _ => Ok(()),
-    }
 }
 
 /// Looks for the command as `execvp` will, so that a typing error is not found after hours of waiting.

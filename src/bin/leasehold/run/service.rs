@@ -58,9 +58,11 @@ impl Service {
         self.feed_every
     }
 
-    /// Reports that the lease is held.
-    pub fn ready(&self) {
-        self.tell("READY=1");
+    /// Sends a notification soon; one for which there is no room is dropped.
+    pub fn tell(&self, text: impl Into<String>) {
+        if let Some((notices, _)) = &self.notices {
+            let _ = notices.try_send(text.into());
+        }
     }
 
     /// Sets the status text that the manager shows.
@@ -68,28 +70,11 @@ impl Service {
         self.tell(format!("STATUS={text}"));
     }
 
-    /// Reports that renewals are confirmed in time.
-    pub fn feed(&self) {
-        self.tell("WATCHDOG=1");
-    }
-
-    /// Reports that the job is ending.
-    pub fn stopping(&self) {
-        self.tell("STOPPING=1");
-    }
-
     /// Waits up to a second until the manager has taken the last notification.
     pub async fn end(self) {
         if let Some((notices, task)) = self.notices {
             drop(notices);
             let _ = timeout(FLUSH, task).await;
-        }
-    }
-
-    /// Sends a notification soon; one for which there is no room is dropped.
-    fn tell(&self, text: impl Into<String>) {
-        if let Some((notices, _)) = &self.notices {
-            let _ = notices.try_send(text.into());
         }
     }
 }

@@ -50,21 +50,6 @@ pub struct Supervisor<'a> {
     outcome: Outcome,
 }
 
-/// The step that is due at some instant.
-#[derive(Debug, Clone, Copy)]
-enum Due {
-    /// Half of the ttl has passed without a renewal.
-    AtRisk,
-    /// The job has run for as long as it may.
-    MaxRuntime,
-    /// The job should be gone, and processes of it are still there.
-    Stuck,
-    /// The guardian should have ended the job by now.
-    Kill,
-    /// The watchdog of the service manager must be fed.
-    Feed,
-}
-
 impl<'a> Supervisor<'a> {
     pub fn new(
         lease: &'a Lease,
@@ -94,7 +79,6 @@ impl<'a> Supervisor<'a> {
     pub async fn run(mut self, signals: &mut Signals) -> Result<Outcome, Failure> {
         let clock = self.clock.clone();
         loop {
-            let (at, due) = self.next_due();
             let is_held = self.announcer.state() != State::Lost;
             tokio::select! {
                 biased;
@@ -109,7 +93,14 @@ impl<'a> Supervisor<'a> {
                     Signal::CHILD => job::reap(),
                     signal => self.job.tell(&Instruction::Signal(signal.as_raw())),
                 },
-                () = clock.sleep_until(at) => if let Some(outcome) = self.act(due).await {
+                () = due(&*clock, self.at_risk_at()) => self.at_risk(),
+                () = due(&*clock, self.runtime_ends_at) => {
+                    self.runtime_ends_at = None;
+                    self.job.tell(&Instruction::Stop(Cause::MaxRuntime));
+                }
+                () = due(&*clock, self.stuck_at) => self.stuck(),
+                () = due(&*clock, self.feed_at) => self.feed(),
+                () = clock.sleep_until(self.kill_at) => if let Some(outcome) = self.kill().await {
                     return outcome;
                 },
                 // Last, because a job may report without end.
@@ -121,52 +112,30 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Returns the earliest of all that is due.
-    fn next_due(&self) -> (Instant, Due) {
-        let is_held = self.announcer.state() == State::Held;
-        let others = [
-            (is_held.then(|| self.at_risk_at()), Due::AtRisk),
-            (self.runtime_ends_at, Due::MaxRuntime),
-            (self.stuck_at, Due::Stuck),
-            (self.feed_at, Due::Feed),
-        ];
-        let others = others.into_iter().filter_map(|(at, due)| Some((at?, due)));
-        let kill = (self.kill_at, Due::Kill);
-        others.fold(
-            kill,
-            |first, next| if next.0 < first.0 { next } else { first },
-        )
+    /// Returns when half of the ttl has passed without a renewal: earlier than the library says that the lease is at
+    /// risk, because the job is ended soon after.
+    fn at_risk_at(&self) -> Option<Instant> {
+        let is_well = self.announcer.state() == State::Held;
+        is_well.then(|| self.term.sent_at().after(self.plan.timing.ttl() / 2))
     }
 
-    /// Returns when the job is at risk: earlier than the library says so for its lease, because the job is ended soon
-    /// after.
-    fn at_risk_at(&self) -> Instant {
-        self.term.sent_at().after(self.plan.timing.ttl() / 2)
+    fn at_risk(&mut self) {
+        let deadline = self.term.deadline();
+        let term_at = self.plan.distances.term_at(deadline);
+        let left = term_at.since(self.clock.now());
+        self.announcer.at_risk(left, deadline);
     }
 
-    /// Does what is due. If it returns an outcome, the run ends.
-    async fn act(&mut self, due: Due) -> Option<Result<Outcome, Failure>> {
+    /// Says that the job should be gone, and which processes of it are still there.
+    fn stuck(&mut self) {
+        self.stuck_at = None;
+        self.announcer.stuck(&self.job.living());
+    }
+
+    /// Feeds the watchdog of the service manager.
+    fn feed(&mut self) {
         let now = self.clock.now();
-        match due {
-            Due::AtRisk => {
-                let deadline = self.term.deadline();
-                let left = self.plan.distances.term_at(deadline).since(now);
-                self.announcer.at_risk(left, deadline);
-            }
-            Due::MaxRuntime => {
-                self.runtime_ends_at = None;
-                self.job.tell(&Instruction::Stop(Cause::MaxRuntime));
-            }
-            Due::Stuck => {
-                self.stuck_at = None;
-                self.announcer.stuck(&self.job.living());
-            }
-            Due::Kill => return self.kill(now).await,
-            Due::Feed => {
-                self.feed_at = self.announcer.feed().map(|every| now.after(every));
-            }
-        }
-        None
+        self.feed_at = self.announcer.feed().map(|every| now.after(every));
     }
 
     fn renewed(&mut self, term: Term) {
@@ -235,7 +204,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Kills the job if it must be gone and the guardian has not reported that it is.
-    async fn kill(&mut self, now: Instant) -> Option<Result<Outcome, Failure>> {
+    async fn kill(&mut self) -> Option<Result<Outcome, Failure>> {
         if let Some(event) = self.job.said() {
             return self.heard(Some(event)).await;
         }
@@ -252,7 +221,7 @@ impl<'a> Supervisor<'a> {
             // The guardian may be stopped for ever.
             return Some(Ok(std::mem::take(&mut self.outcome)));
         }
-        self.kill_at = now.after(KILL_AGAIN);
+        self.kill_at = self.clock.now().after(KILL_AGAIN);
         None
     }
 
@@ -268,5 +237,13 @@ impl<'a> Supervisor<'a> {
             self.clock.sleep_until(now.after(KILL_AGAIN)).await;
         }
         Ok(Outcome::default())
+    }
+}
+
+/// Sleeps until this instant, or for ever.
+async fn due(clock: &dyn Clock, at: Option<Instant>) {
+    match at {
+        Some(at) => clock.sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
