@@ -9,7 +9,7 @@ use leasehold::store::{Held, HeldState};
 use crate::progress;
 
 /// One lease, ready to be printed: it has no control characters.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Row {
     pub name: String,
     /// It is the row of a whole pool.
@@ -27,9 +27,10 @@ pub struct Row {
 }
 
 /// Meaning of a row's colour, in rising order of urgency. The state says the same in a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tone {
     /// It is held and renewed in time.
+    #[default]
     Plain,
     /// It is free.
     Faint,
@@ -47,9 +48,9 @@ impl Row {
     /// Describes a lease at this time of the wall clock.
     pub fn new(held: &Held, now: SystemTime) -> Self {
         let (_, state, tone) = state(held.state);
+        let token = held.token.map(|token| token.to_string());
         Self {
             name: printable(held.name.as_str()),
-            is_pool: false,
             state: state.into(),
             tone,
             holder: holder(held),
@@ -57,11 +58,9 @@ impl Row {
             left: held.remaining,
             waiting: held.waiting.unwrap_or_default(),
             label: printable(held.info.label.as_deref().unwrap_or_default()),
-            token: held
-                .token
-                .map(|token| token.to_string())
-                .unwrap_or_default(),
+            token: token.unwrap_or_default(),
             progress: progress::of(held),
+            is_pool: false,
         }
     }
 
@@ -86,33 +85,21 @@ pub fn permit(name: &str) -> Option<(&str, u16)> {
 }
 
 impl Row {
-    /// Returns the one row of a pool: the longest time held, the least time left, and all that wait. A lease by itself
-    /// stays as it is.
-    pub fn of_pool(rows: Vec<Self>) -> Self {
+    /// Returns the one row of a pool: the longest time held, the least time left, and all that wait.
+    pub fn of_pool(pool: &str, rows: &[Self]) -> Self {
         let (permits, doors): (Vec<_>, Vec<_>) =
             rows.iter().partition(|row| permit(&row.name).is_some());
-        let (Some((pool, _)), 2..) = (rows.iter().find_map(|row| permit(&row.name)), rows.len())
-        else {
-            return rows.into_iter().next().expect("a row at least");
-        };
-        let rows = permits.iter();
+        let tone = permits.iter().map(|row| row.tone).max();
         Self {
             name: pool.into(),
             is_pool: true,
             state: format!("{} held", permits.len()).into(),
-            tone: rows
-                .clone()
-                .map(|row| row.tone)
-                .max()
-                .unwrap_or(Tone::Plain),
-            holder: String::new(),
-            held_for: rows.clone().filter_map(|row| row.held_for).max(),
-            left: rows.clone().filter_map(|row| row.left).min(),
+            tone: tone.unwrap_or_default(),
+            held_for: permits.iter().filter_map(|row| row.held_for).max(),
+            left: permits.iter().filter_map(|row| row.left).min(),
             // The holder of the door waits for a permit, or for all of them.
             waiting: doors.iter().map(|door| door.waiting + 1).sum(),
-            label: String::new(),
-            token: String::new(),
-            progress: None,
+            ..Self::default()
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The leases of a store as the last look found them, which of them are late in their renewal, and the rows of a table of
-//! them. Pure: `now` is an argument.
+//! The leases of a store as the last look found them, which of them are late in their renewal, and the rows of a table
+//! of them. Pure: `now` is an argument.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -143,13 +143,15 @@ impl Order {
     }
 }
 
-/// Describes the row of these leases as it is now. A permit that was found free is left out, unless all were.
+/// Describes the row of these leases as it is now: of one, or of all of a pool. A permit that was found free is left
+/// out, unless all were.
 pub fn described(leases: &[&Seen], now: Instant, wall_clock: SystemTime) -> Row {
-    let held = leases.iter().filter(|seen| !seen.is_free);
-    let held: Vec<_> = held.map(|seen| seen.row(now, wall_clock)).collect();
-    match held.is_empty() {
-        true => leases[0].row(now, wall_clock),
-        false => Row::of_pool(held),
+    let taken = leases.iter().filter(|seen| !seen.is_free);
+    let mut rows: Vec<_> = taken.map(|seen| seen.row(now, wall_clock)).collect();
+    match rows.len() {
+        0 => leases[0].row(now, wall_clock),
+        1 => rows.remove(0),
+        _ => Row::of_pool(pool_of(leases[0].held.name.as_str()), &rows),
     }
 }
 

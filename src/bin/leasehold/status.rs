@@ -47,23 +47,13 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
     let name = arguments.name.as_deref().map(Name::new).transpose()?;
     crate::block_on(async {
         let contact = arguments.store.connect(name.as_ref(), None).await?;
-        let store = contact.client.store();
-        let location = store.location();
         if arguments.members {
             return show_members(&contact, arguments.json).await;
         }
         if !arguments.json && !arguments.quiet {
-            say::output(format!("store: {location}\n"))?;
-            // Before the leases: without enough servers they cannot be listed.
-            match members::notable(&store.members(contact.left()).await) {
-                Ok(servers) => say::output(servers)?,
-                Err(why) => say::note("servers", why),
-            }
+            show_store(&**contact.client.store(), contact.left()).await?;
         }
-        let mut leases = leases(&contact, name.as_ref()).await?;
-        if let Some(name) = &name {
-            leases.extend(permits(&**store, name).await);
-        }
+        let leases = leases(&contact, name.as_ref()).await?;
         if arguments.quiet {
             return Ok(match leases.is_empty() {
                 true => Exit::Free,
@@ -72,25 +62,25 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
         }
         say::output(if arguments.json {
             let leases: Vec<_> = leases.into_iter().map(Lease::from).collect();
-            say::json(&json!({"version": 1, "store": location, "leases": leases}))?
+            let store = contact.client.store().location();
+            say::json(&json!({"version": 1, "store": store, "leases": leases}))?
         } else {
-            let hazards = contact.long_answer(LIMIT, store.hazards(LIMIT)).await;
-            let hazards = match hazards {
-                Ok(hazards) => hazards,
-                // A store that is not there has no leases either.
-                Err(failure) if leases.is_empty() => return Err(failure),
-                // Not to know them is no reason to hide the leases.
-                Err(failure) => {
-                    let what = format_args!("hazards were not looked for: {failure}");
-                    say::note("hazards", what);
-                    Vec::new()
-                }
-            };
+            let hazards = hazards(&contact, leases.is_empty()).await?;
             let is_folded = name.is_none() && !arguments.verbose;
             text(&hazards, &leases, arguments.verbose, is_folded)
         })?;
         Ok(Exit::Success)
     })
+}
+
+/// Prints where the leases are. Before them, because without enough servers they cannot be listed.
+async fn show_store(store: &dyn Store, limit: Duration) -> Result<(), Failure> {
+    say::output(format!("store: {}\n", store.location()))?;
+    match members::notable(&store.members(limit).await) {
+        Ok(servers) => say::output(servers)?,
+        Err(why) => say::note("servers", why),
+    }
+    Ok(())
 }
 
 async fn show_members(contact: &Contact, is_json: bool) -> Result<Exit, Failure> {
@@ -104,25 +94,33 @@ async fn show_members(contact: &Contact, is_json: bool) -> Result<Exit, Failure>
     Ok(Exit::Success)
 }
 
-/// Returns the lease of this name, or all of them, for which a store needs many requests.
+/// Returns the lease of this name and its permits as a pool, or all leases, for which a store needs many requests.
 async fn leases(contact: &Contact, name: Option<&Name>) -> Result<Vec<Held>, Failure> {
     let store = contact.client.store();
-    match name {
-        Some(name) => {
-            let looking = store.inspect(name, contact.left());
-            Ok(contact.answer(looking).await?.into_iter().collect())
-        }
-        None => contact.long_answer(LIMIT, store.list("", LIMIT)).await,
-    }
+    let Some(name) = name else {
+        return contact.long_answer(LIMIT, store.list("", LIMIT)).await;
+    };
+    let held = contact.answer(store.inspect(name, contact.left())).await?;
+    // Who may not list a store sees the name alone.
+    let listed = store.list(&format!("{name}#"), LIMIT).await;
+    let mut permits = listed.unwrap_or_default();
+    let number = |held: &Held| permit(held.name.as_str()).map(|(_, number)| number);
+    permits.retain(|held| number(held).is_some());
+    permits.sort_by_key(number);
+    Ok(held.into_iter().chain(permits).collect())
 }
 
-/// Returns the permits of a pool, in order. Who may not list a store sees the name alone.
-async fn permits(store: &dyn Store, pool: &Name) -> Vec<Held> {
-    let listed = store.list(&format!("{pool}#"), LIMIT).await;
-    let number = |held: &Held| Some((permit(held.name.as_str())?.1, held.clone()));
-    let mut permits: Vec<_> = listed.iter().flatten().filter_map(number).collect();
-    permits.sort_by_key(|(number, _)| *number);
-    permits.into_iter().map(|(_, held)| held).collect()
+/// Returns the hazards. Not to know them is no reason to hide leases, but a store that is not there has none either.
+async fn hazards(contact: &Contact, is_empty: bool) -> Result<Vec<Hazard>, Failure> {
+    let looking = contact.client.store().hazards(LIMIT);
+    match contact.long_answer(LIMIT, looking).await {
+        Err(failure) if !is_empty => {
+            let what = format_args!("hazards were not looked for: {failure}");
+            say::note("hazards", what);
+            Ok(Vec::new())
+        }
+        hazards => hazards,
+    }
 }
 
 fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool, is_folded: bool) -> String {
@@ -182,36 +180,34 @@ fn table(leases: &[Held], width: usize, has_tokens: bool, is_folded: bool) -> St
 
 /// Returns the facts about a holder as programs read them.
 fn facts(held: &Held) -> String {
-    let mut facts = Vec::new();
-    if held.state != HeldState::Leased {
-        facts.push(format!("state={}", word(held.state)));
-    }
+    let fact = |key: &str, value: Option<String>| value.map(|value| format!("{key}={value}"));
+    let is_special = held.state != HeldState::Leased;
     // An offered name has no holder.
-    if !held.info.host.is_empty() {
+    let by = Some(&held.info).filter(|by| !by.host.is_empty());
+    let waiting = held.waiting.filter(|waiting| *waiting > 0);
+    let left = match held.remaining {
+        Some(left) => format!("{left:.1?}"),
+        None => "unknown".into(),
+    };
+    let facts = [
+        fact("state", is_special.then(|| word(held.state).into())),
         // Another client wrote it: no escape sequence may reach the terminal.
-        let host = held.info.host.escape_debug();
-        facts.push(format!("host={host} pid={}", held.info.pid));
-    }
-    if let Some(label) = &held.info.label {
-        facts.push(format!("label={label:?}"));
-    }
-    if let Some(token) = held.token {
-        facts.push(format!("token={token}"));
-    }
-    if let Some(since) = held.since.and_then(rfc3339) {
-        facts.push(format!("since={since}"));
-    }
-    facts.push(match held.remaining {
-        Some(remaining) => format!("remaining={remaining:.1?}"),
-        None => "remaining=unknown".into(),
-    });
-    if let Some(waiting) = held.waiting.filter(|waiting| *waiting > 0) {
-        facts.push(format!("waiting={waiting}"));
-    }
-    if let Some(ago) = progress::of(held) {
-        facts.push(format!("progress={ago:.1?}"));
-    }
-    facts.join(" ")
+        fact("host", by.map(|by| by.host.escape_debug().to_string())),
+        fact("pid", by.map(|by| by.pid.to_string())),
+        fact(
+            "label",
+            held.info.label.as_ref().map(|label| format!("{label:?}")),
+        ),
+        fact("token", held.token.map(|token| token.to_string())),
+        fact("since", held.since.and_then(rfc3339)),
+        fact("remaining", Some(left)),
+        fact("waiting", waiting.map(|waiting| waiting.to_string())),
+        fact(
+            "progress",
+            progress::of(held).map(|ago| format!("{ago:.1?}")),
+        ),
+    ];
+    facts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 impl From<Held> for Lease {

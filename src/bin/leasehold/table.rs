@@ -126,19 +126,6 @@ impl Table {
         Self(fitted)
     }
 
-    /// Returns each shown column with its title or cell, cut and filled up to the column's width.
-    pub fn cells(&self, cell: impl Fn(Column) -> String) -> impl Iterator<Item = (Column, String)> {
-        let last = self.0.last().map(|(column, _)| *column);
-        self.0.iter().map(move |(column, width)| {
-            let text = cut(&cell(*column), *width);
-            let fill = match Some(*column) == last {
-                true => 0,
-                false => width - text.width() + GAP,
-            };
-            (*column, text + &" ".repeat(fill))
-        })
-    }
-
     /// Returns the line of titles.
     pub fn head(&self) -> String {
         self.line(Column::title)
@@ -150,7 +137,11 @@ impl Table {
     }
 
     fn line(&self, cell: impl Fn(Column) -> String) -> String {
-        let cells = self.cells(cell).map(|(_, text)| text);
+        let cells = self.0.iter().map(|(column, width)| {
+            let text = cut(&cell(*column), *width);
+            let fill = width - text.width() + GAP;
+            text + &" ".repeat(fill)
+        });
         cells.collect::<String>().trim_end().into()
     }
 }

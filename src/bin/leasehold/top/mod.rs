@@ -8,9 +8,10 @@
 //!              store
 //! ```
 //!
-//! Keys, looks and drawings take turns on one thread, and none of them holds the model while it waits: no slow answer of
-//! the store holds up a key. A list reads every lease, so a big store is listed seldom enough that it costs the server
-//! less than a hundredth of its time. Between two lists only the names on the screen are looked at, once a second.
+//! Keys, looks and drawings take turns on one thread, and none of them holds the model while it waits: no slow answer
+//! of the store holds up a key. A list reads every lease, so a big store is listed seldom enough that it costs the
+//! server less than a hundredth of its time. Between two lists only the names on the screen are looked at, once a
+//! second.
 
 mod keys;
 mod model;
@@ -220,7 +221,7 @@ impl Top<'_> {
         loop {
             // Why they cannot be looked at is told with the leases.
             if let Ok(members) = self.store.members(LIMIT).await {
-                self.change(|model| model.looked(members, Monotonic.now()));
+                self.change(|model| model.members = members);
             }
             let next = Monotonic.now().after(LOOK_EVERY);
             Monotonic.sleep_until(next).await;

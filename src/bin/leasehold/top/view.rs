@@ -9,7 +9,7 @@ use leasehold::store::{Held, Member, MemberState};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::{Line, Span};
+use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Paragraph};
 use unicode_width::UnicodeWidthStr;
 
@@ -82,8 +82,8 @@ fn summary<'a>(model: &Model, context: &Context, width: u16) -> Line<'a> {
     let direction = if order.is_reversed { " reversed" } else { "" };
     text.push_str(&format!("  by {}{direction}", order.sort.key()));
     text.push_str(&format!("  {} waiting", model.waiting()));
-    let members: Vec<_> = model.members(context.now).collect();
-    if members::are_notable(&members) {
+    if members::are_notable(&model.members) {
+        let members = &model.members;
         let (well, all) = (members.iter().filter(is_well).count(), members.len());
         text.push_str(&format!("  {well} of {all} servers well"));
     }
@@ -104,8 +104,8 @@ fn is_well(member: &&Member) -> bool {
 
 /// The line for the servers that do not take part, if there are any.
 fn missing<'a>(model: &Model, context: &Context) -> Option<Line<'a>> {
-    let members: Vec<_> = model.members(context.now).collect();
-    let missing: Vec<_> = members.iter().filter(|member| !is_well(member)).collect();
+    let members = model.members.iter();
+    let missing: Vec<_> = members.filter(|member| !is_well(member)).collect();
     let is_down = missing.iter().any(|one| one.state == MemberState::Down);
     let shown = missing.iter().map(|member| {
         let (word, facts) = (members::word(member.state), members::facts(member));
@@ -145,19 +145,7 @@ fn rows<'a>(model: &Model, context: &Context, width: u16) -> Paragraph<'a> {
         .map(|(row, _)| model.described(row, context.now, context.wall_clock))
         .collect();
     let table = Table::fit(&Column::ALL, &rows, usize::from(width).saturating_sub(2));
-    let title = |(column, text): (Column, String)| {
-        let style = match column == model.order.sort {
-            true => Modifier::UNDERLINED | Modifier::BOLD,
-            false => Modifier::UNDERLINED,
-        };
-        let (word, gap) = text.split_at(text.trim_end().len());
-        [
-            Span::styled(word.to_owned(), style),
-            Span::raw(gap.to_owned()),
-        ]
-    };
-    let titles = table.cells(|column| column.title()).flat_map(title);
-    let head: Line<'_> = [Span::raw("  ")].into_iter().chain(titles).collect();
+    let head = Line::styled(format!("  {}", table.head()), Modifier::UNDERLINED);
     let lines = rows.iter().zip(&shown).map(|(row, (_, is_selected))| {
         let mark = if *is_selected { ">" } else { " " };
         let text = format!("{mark}{:1}{}", row.tone.sign(), table.row(row));
@@ -224,13 +212,7 @@ fn confirm(frame: &mut Frame<'_>, name: &str) {
     let area = frame.area();
     let width = text.iter().map(|line| line.chars().count()).max();
     let width = u16::try_from(width.unwrap_or_default() + 4).unwrap_or(u16::MAX);
-    let (width, height) = (width.min(area.width), 5.min(area.height));
-    let place = Rect {
-        x: area.x + (area.width - width) / 2,
-        y: area.y + (area.height - height) / 2,
-        width,
-        height,
-    };
+    let place = area.centered(Constraint::Length(width), Constraint::Length(5));
     let lines: Vec<_> = text.into_iter().map(Line::raw).collect();
     frame.render_widget(Clear, place);
     frame.render_widget(
