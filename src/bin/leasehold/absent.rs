@@ -29,8 +29,8 @@ pub mod export {
         Err(absent("export", "export"))
     }
 
-    /// There are none.
-    pub enum JobMetrics {}
+    /// Never made.
+    pub struct JobMetrics;
 
     impl JobMetrics {
         /// Refuses a place that the user named.
@@ -42,21 +42,10 @@ pub mod export {
             }
         }
 
-        pub const fn waits(&self, _: bool) {
-            match *self {}
-        }
-
-        pub const fn acquired(&mut self) {
-            match *self {}
-        }
-
-        pub const fn ended(&self) {
-            match *self {}
-        }
-
-        pub async fn finish(self, _: &Result<Exit, Failure>) {
-            match self {}
-        }
+        pub const fn waits(&self, _: bool) {}
+        pub const fn acquired(&mut self) {}
+        pub const fn ended(&self) {}
+        pub async fn finish(self, _: &Result<Exit, Failure>) {}
     }
 }
 

@@ -17,28 +17,21 @@ pub fn main(arguments: args::EvictOptions) -> Result<Exit, Failure> {
     crate::block_on(async {
         let contact = arguments.store.connect(Some(&name), None).await?;
         let evicting = contact.client.store().evict(&name, how, contact.left());
-        if !contact.answer(evicting).await? {
-            say::note(
-                "free",
-                format_args!(
-                    "no holder to evict name={name}; a permit is evicted by its own name, such as {name}#1"
-                ),
-            );
-        } else if arguments.now {
-            say::note(
+        let (event, what) = match (contact.answer(evicting).await?, how) {
+            (false, _) => {
+                let what = format!("no holder to evict; a permit has its own name, such as {name}#1");
+                ("free", what)
+            }
+            (true, Eviction::Now) => (
                 "evicted",
-                format_args!(
-                    "evicted, and free at once: the holder may continue its work until its next renewal, a third of its ttl name={name}"
-                ),
-            );
-        } else {
-            say::note(
+                "evicted, and free at once: the holder may continue its work until its next renewal, a third of its ttl".into(),
+            ),
+            (true, _) => (
                 "evicted",
-                format_args!(
-                    "evicted: the holder is told at its next renewal, and the name is free when its ttl is over name={name}"
-                ),
-            );
-        }
+                "evicted: the holder is told at its next renewal, and the name is free when its ttl is over".into(),
+            ),
+        };
+        say::note(event, format_args!("{what} name={name}"));
         Ok(Exit::Success)
     })
 }

@@ -239,11 +239,11 @@ impl Contact {
         limit: Duration,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Failure> {
-        let (left, limit) = match self.doubt {
-            Some(_) => (self.left(), self.limit),
-            None => (limit.max(self.limit), limit.max(self.limit)),
-        };
-        self.within(left, limit, answer).await
+        if self.doubt.is_some() {
+            return self.answer(answer).await;
+        }
+        let limit = limit.max(self.limit);
+        self.within(limit, limit, answer).await
     }
 
     /// The same within what is left of a limit, which the message names.
@@ -253,15 +253,8 @@ impl Contact {
         limit: Duration,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Failure> {
-        let failure = match tokio::time::timeout(left, answer).await {
-            Ok(answer) => return answer.map_err(|error| self.about(refused(error))),
-            Err(_) => silent(limit, self.doubt.as_ref()),
-        };
-        Err(self.about(failure))
-    }
-
-    fn about(&self, failure: Failure) -> Failure {
-        about_store(failure, &self.client.store().location())
+        let answer = within(left, limit, self.doubt.as_ref(), answer).await;
+        answer.map_err(|failure| about_store(failure, &self.client.store().location()))
     }
 }
 
@@ -270,9 +263,18 @@ pub async fn first_contact<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Failure> {
-    match tokio::time::timeout(limit, answer).await {
+    within(limit, limit, None, answer).await
+}
+
+async fn within<T>(
+    left: Duration,
+    limit: Duration,
+    doubt: Option<&Error>,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(left, answer).await {
         Ok(answer) => answer.map_err(refused),
-        Err(_) => Err(silent(limit, None)),
+        Err(_) => Err(silent(limit, doubt)),
     }
 }
 

@@ -1,10 +1,12 @@
 //! The metrics of one job: in a file, at an address, or both.
 
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::{Boottime, Clock, Instant, wall_clock};
+use leasehold::metrics::table;
 use metrics::{Label, counter, gauge, histogram};
 use metrics_exporter_prometheus::formatting::sanitize_label_value;
 use serde_json::json;
@@ -16,22 +18,14 @@ use crate::args::RunOptions;
 use crate::exit::{Exit, Failure};
 use crate::say;
 
-/// The reasons for which a job ends.
-const REASONS: [&str; 7] = [
-    "success",
-    "failure",
-    "signal",
-    "lost",
-    "time_limit",
-    "held",
-    "store",
-];
+/// The series of the ends of jobs, and of the last success, which an earlier run may have left in the file.
+const EXITS: &str = "leasehold_run_exits_total";
+const LAST_SUCCESS: &str = "leasehold_run_last_success_timestamp_seconds";
 
 /// The metrics of a job that runs.
 pub struct JobMetrics {
-    name: String,
-    group: String,
-    labels: Vec<Label>,
+    /// The group and the name.
+    labels: [Label; 2],
     file: Option<TextFile>,
     pages: Arc<Pages>,
     acquired_at: Option<Instant>,
@@ -45,15 +39,10 @@ impl JobMetrics {
             return Ok(None);
         }
         let recorder = Recorder::install()?;
-        let (name, group) = (&options.name, options.group.as_deref());
-        let group = group.unwrap_or("default").to_owned();
+        let group = options.group.as_deref().unwrap_or("default").to_owned();
+        let name = options.name.clone();
         let mut metrics = Self {
-            labels: vec![
-                Label::new("group", group.clone()),
-                Label::new("name", name.clone()),
-            ],
-            name: name.clone(),
-            group,
+            labels: [Label::new("group", group), Label::new("name", name)],
             file: None,
             pages: Arc::new(Pages::new(recorder.clone())),
             acquired_at: None,
@@ -82,13 +71,13 @@ impl JobMetrics {
             format!("{}=\"{value}\"", label.key())
         };
         let labels: Vec<_> = self.labels.iter().map(label).collect();
-        let earlier = Earlier::read(&text, &labels.join(","));
-        for reason in REASONS {
-            let count = earlier.exits.iter().find(|(known, _)| known == reason);
-            self.exits(reason, count.map_or(0, |(_, count)| *count));
+        let labels = labels.join(",");
+        for reason in reasons() {
+            let series = format!("{EXITS}{{{labels},reason=\"{reason}\"}}");
+            self.exits(reason, earlier(&text, &series).unwrap_or_default());
         }
-        if let Some(at) = earlier.last_success {
-            self.set("leasehold_run_last_success_timestamp_seconds", at);
+        if let Some(at) = earlier::<f64>(&text, &format!("{LAST_SUCCESS}{{{labels}}}")) {
+            self.set(LAST_SUCCESS, at);
         }
         self.set("leasehold_run_in_progress", false);
         self.waits(false);
@@ -101,20 +90,21 @@ impl JobMetrics {
     }
 
     fn set(&self, name: &'static str, value: impl Into<f64>) {
-        gauge!(name, self.labels.clone()).set(value.into());
+        gauge!(name, self.labels.to_vec()).set(value.into());
     }
 
     fn exits(&self, reason: &'static str, more: u64) {
-        let mut labels = self.labels.clone();
+        let mut labels = self.labels.to_vec();
         labels.push(Label::new("reason", reason));
-        counter!("leasehold_run_exits_total", labels).increment(more);
+        counter!(EXITS, labels).increment(more);
     }
 
     fn show(&self, state: &'static str) {
+        let [group, name] = &self.labels;
         let status = json!({
             "version": 1,
-            "name": self.name,
-            "group": self.group,
+            "name": name.value(),
+            "group": group.value(),
             "state": state,
             "pid": std::process::id(),
         });
@@ -146,12 +136,12 @@ impl JobMetrics {
         self.set("leasehold_run_in_progress", false);
         if let Some(at) = self.acquired_at {
             let took = Boottime.now().since(at);
-            histogram!("leasehold_run_duration_seconds", self.labels.clone()).record(took);
+            histogram!("leasehold_run_duration_seconds", self.labels.to_vec()).record(took);
         }
         if reason == "success" {
             let now = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
             let now = now.unwrap_or(Duration::ZERO).as_secs_f64();
-            self.set("leasehold_run_last_success_timestamp_seconds", now);
+            self.set(LAST_SUCCESS, now);
         }
         self.show("ended");
         if let Some(file) = self.file {
@@ -175,35 +165,18 @@ fn reason(result: &Result<Exit, Failure>) -> &'static str {
     }
 }
 
-/// The values of an earlier file.
-#[derive(Debug, Default, PartialEq)]
-pub struct Earlier {
-    pub last_success: Option<f64>,
-    /// By reason.
-    pub exits: Vec<(String, u64)>,
+/// Returns the reasons for which a job ends.
+fn reasons() -> &'static [&'static str] {
+    let mut metrics = table().iter().filter(|metric| metric.name == EXITS);
+    let mut labels = metrics.next().into_iter().flat_map(|exits| exits.labels);
+    let reason = labels.find(|label| label.name == "reason");
+    reason.map_or(&[], |reason| reason.values)
 }
 
-impl Earlier {
-    /// Reads them for the job with these labels, as the exporter writes them. What cannot be read is left out.
-    pub fn read(text: &str, labels: &str) -> Self {
-        let mut earlier = Self::default();
-        for line in text.lines() {
-            let Some((series, value)) = line.rsplit_once(' ') else {
-                continue;
-            };
-            if series == format!("leasehold_run_last_success_timestamp_seconds{{{labels}}}") {
-                earlier.last_success = value.parse().ok();
-            }
-            let start = format!("leasehold_run_exits_total{{{labels},reason=\"");
-            let reason = series.strip_prefix(&start);
-            if let Some(reason) = reason.and_then(|rest| rest.strip_suffix("\"}"))
-                && let Ok(count) = value.parse()
-            {
-                earlier.exits.push((reason.into(), count));
-            }
-        }
-        earlier
-    }
+/// Returns the value of this series in an earlier file, as the exporter writes it.
+fn earlier<T: FromStr>(text: &str, series: &str) -> Option<T> {
+    let mut lines = text.lines().filter_map(|line| line.rsplit_once(' '));
+    lines.find(|(known, _)| *known == series)?.1.parse().ok()
 }
 
 #[cfg(test)]
@@ -215,18 +188,18 @@ mod tests {
         let text = "\
 # HELP leasehold_run_exits_total Jobs that ended
 leasehold_run_exits_total{group=\"g\",name=\"a\",reason=\"success\"} 3
-leasehold_run_exits_total{group=\"g\",name=\"a\",reason=\"lost\"} 1
 leasehold_run_exits_total{group=\"g\",name=\"b\",reason=\"lost\"} 7
 leasehold_run_last_success_timestamp_seconds{group=\"g\",name=\"a\"} 1800000000.5
 nonsense
 ";
-        let earlier = Earlier::read(text, "group=\"g\",name=\"a\"");
-        assert_eq!(earlier.last_success, Some(1_800_000_000.5));
-        assert_eq!(earlier.exits, [("success".into(), 3), ("lost".into(), 1)]);
-        assert_eq!(
-            Earlier::read(text, "group=\"g\",name=\"c\""),
-            Earlier::default()
-        );
+        let exits = |name: &str, reason: &str| {
+            let series = format!("{EXITS}{{group=\"g\",name=\"{name}\",reason=\"{reason}\"}}");
+            earlier::<u64>(text, &series)
+        };
+        assert_eq!(exits("a", "success"), Some(3));
+        assert_eq!((exits("a", "lost"), exits("c", "success")), (None, None));
+        let last = earlier(text, &format!("{LAST_SUCCESS}{{group=\"g\",name=\"a\"}}"));
+        assert_eq!(last, Some(1_800_000_000.5));
     }
 
     #[test]
@@ -248,11 +221,7 @@ nonsense
             (failed(Exit::NotFound), "failure"),
         ] {
             assert_eq!(reason(&result), expected, "{result:?}");
+            assert!(reasons().contains(&expected), "{expected}");
         }
-        let table = leasehold::metrics::table().iter();
-        let mut exits = table.filter(|metric| metric.name == "leasehold_run_exits_total");
-        let labels = exits.next().expect("in the table").labels;
-        let label = labels.iter().find(|label| label.name == "reason");
-        assert_eq!(label.expect("a label").values, REASONS);
     }
 }
