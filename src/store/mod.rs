@@ -89,8 +89,6 @@ mod connect_timeout;
 mod connection;
 mod facts;
 mod hazard;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
-mod hints;
 mod notice;
 mod release;
 mod renewal;

@@ -7,32 +7,27 @@
 //! Each store brings the listener: how it connects, what it sends to follow a topic, and how it reads a message.
 
 use std::collections::{BTreeSet, HashMap};
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-use tokio::time::sleep;
 
-use super::hints::{Hints, Teller, hints};
 use super::{Notice, Notices, Topic};
 use crate::future::BoxFuture;
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
-/// The first pause before a new connection; each further pause is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-#[cfg(any(feature = "postgres", feature = "redis"))]
-/// The longest pause before a new connection. Meanwhile waiting clients check again after some time.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The number of hints that may wait to be read. With more, a reconnect is as good: a reader that is this far behind
+/// checks every name.
+const QUEUE: usize = 1_024;
 
 /// The caller's end. The listener ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Subscription {
     changes: Arc<Changing>,
-    hints: Hints,
+    hints: Mutex<mpsc::Receiver<Notice>>,
+    has_overflowed: Arc<AtomicBool>,
     listener: AbortHandle,
 }
 
@@ -42,6 +37,14 @@ pub(super) struct Wanted {
     changes: Arc<Changing>,
     followed: BTreeSet<Topic>,
     teller: Teller,
+}
+
+/// The end of a task that gives hints to the caller. When the queue is full, hints are dropped, and the next one read
+/// is `Reconnected`, because it asks for the same: check every name.
+#[derive(Debug, Clone)]
+pub(super) struct Teller {
+    hints: mpsc::Sender<Notice>,
+    has_overflowed: Arc<AtomicBool>,
 }
 
 /// The topics to follow, or to stop following, since the listener last read them.
@@ -58,32 +61,47 @@ pub(super) struct Changed {
     pub(super) old: Vec<Topic>,
 }
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
-/// The pauses between attempts to connect.
-#[derive(Debug)]
-pub(super) struct Pauses(Duration);
-
 impl Subscription {
     /// Makes a subscription, for which `listen` starts the listener.
     pub(super) async fn start<E>(
         listen: impl AsyncFnOnce(Wanted) -> Result<AbortHandle, E>,
     ) -> Result<Self, E> {
-        let (teller, hints) = hints();
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let has_overflowed = Arc::<AtomicBool>::default();
         let changes = Arc::<Changing>::default();
         let wanted = Wanted {
             changes: changes.clone(),
             followed: BTreeSet::new(),
-            teller,
+            teller: Teller {
+                hints: sender,
+                has_overflowed: has_overflowed.clone(),
+            },
         };
         Ok(Self {
             changes,
-            hints,
+            hints: Mutex::new(receiver),
+            has_overflowed,
             listener: listen(wanted).await?,
         })
     }
 
+    async fn hint(&self) -> Notice {
+        if self.has_overflowed.swap(false, Ordering::Relaxed) {
+            while self.hints.lock().try_recv().is_ok() {}
+            return Notice::Reconnected;
+        }
+        match poll_fn(|context| self.hints.lock().poll_recv(context)).await {
+            Some(notice) => notice,
+            // The listener's runtime has ended. Waiting clients check again after some time.
+            None => pending().await,
+        }
+    }
+
     fn change(&self, topic: &Topic, is_followed: bool) {
-        self.changes.topics().insert(topic.clone(), is_followed);
+        self.changes
+            .topics
+            .lock()
+            .insert(topic.clone(), is_followed);
         self.changes.changed.notify_one();
     }
 }
@@ -98,7 +116,7 @@ impl Notices for Subscription {
     }
 
     fn next(&self) -> BoxFuture<'_, Notice> {
-        Box::pin(self.hints.next())
+        Box::pin(self.hint())
     }
 }
 
@@ -108,19 +126,13 @@ impl Drop for Subscription {
     }
 }
 
-impl Changing {
-    fn topics(&self) -> MutexGuard<'_, HashMap<Topic, bool>> {
-        self.topics.lock()
-    }
-}
-
 impl Wanted {
     /// Returns once there are changes to take.
     ///
     /// # Cancel safety
     /// Dropping the future loses no change.
     pub(super) async fn changed(&self) {
-        while self.changes.topics().is_empty() {
+        while self.changes.topics.lock().is_empty() {
             self.changes.changed.notified().await;
         }
     }
@@ -128,7 +140,7 @@ impl Wanted {
     /// Takes the changes since the last time.
     pub(super) fn take_changes(&mut self) -> Changed {
         let mut changed = Changed::default();
-        for (topic, is_followed) in std::mem::take(&mut *self.changes.topics()) {
+        for (topic, is_followed) in std::mem::take(&mut *self.changes.topics.lock()) {
             if is_followed && self.followed.insert(topic.clone()) {
                 changed.new.push(topic);
             } else if !is_followed && self.followed.remove(&topic) {
@@ -157,17 +169,12 @@ impl Wanted {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
-impl Pauses {
-    pub(super) const fn new() -> Self {
-        Self(FIRST_PAUSE)
-    }
-
-    /// Passes the next one. Half of it is random, so that clients that lost one server together do not all return
-    /// together.
-    pub(super) async fn pass(&mut self) {
-        sleep(self.0.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+impl Teller {
+    /// Gives a hint to the caller.
+    pub(super) fn tell(&self, notice: Notice) {
+        if self.hints.try_send(notice).is_err() {
+            self.has_overflowed.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -229,5 +236,18 @@ mod tests {
         let Ok(subscription) = subscription.await;
         drop(subscription);
         assert!(receiver.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn hints_are_read_in_order_and_too_many_become_one_to_check_everything() {
+        let (subscription, wanted) = started().await;
+        let freed = |index: usize| topic(&format!("n{index}")).first_hint();
+        let next = || subscription.next();
+        (0..2).for_each(|index| wanted.tell(freed(index)));
+        assert_eq!([next().await, next().await], [freed(0), freed(1)]);
+        (0..=QUEUE).for_each(|index| wanted.tell(freed(index)));
+        assert_eq!(next().await, Notice::Reconnected);
+        wanted.tell(freed(7));
+        assert_eq!(next().await, freed(7));
     }
 }

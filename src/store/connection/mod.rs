@@ -17,6 +17,8 @@
 mod exchange;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod first_of;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) mod pauses;
 #[cfg(feature = "redis")]
 pub(super) mod shared_task;
 #[cfg(all(test, any(feature = "postgres", feature = "redis")))]

@@ -25,7 +25,8 @@ use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::budget::Budget;
 use crate::store::connection::Unconnected;
-use crate::store::subscription::{Pauses, Subscription, Wanted};
+use crate::store::connection::pauses::Pauses;
+use crate::store::subscription::{Subscription, Wanted};
 use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse};
 

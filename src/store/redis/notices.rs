@@ -17,7 +17,8 @@ use super::fleet::Fleet;
 use super::protocol::keys::Keys;
 use crate::store::budget::Budget;
 use crate::store::connection::is_transient;
-use crate::store::subscription::{Pauses, Subscription, Wanted};
+use crate::store::connection::pauses::Pauses;
+use crate::store::subscription::{Subscription, Wanted};
 use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse, StoreCounts};
 

@@ -29,8 +29,7 @@ use super::protocol::tree::{Children, Kind};
 use crate::name::Name;
 use crate::store::budget::Budget;
 use crate::store::connection::Unconnected;
-use crate::store::hints::Teller;
-use crate::store::subscription::{Subscription, Wanted};
+use crate::store::subscription::{Subscription, Teller, Wanted};
 use crate::store::{Notice, Queued, Topic};
 use crate::token::Token;
 

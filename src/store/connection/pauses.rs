@@ -1,0 +1,27 @@
+//! The pauses between attempts to connect.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+/// The first pause before a new connection; each further pause is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause before a new connection. Meanwhile waiting clients check again after some time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The pauses between attempts to connect.
+#[derive(Debug)]
+pub(in crate::store) struct Pauses(Duration);
+
+impl Pauses {
+    pub(in crate::store) const fn new() -> Self {
+        Self(FIRST_PAUSE)
+    }
+
+    /// Passes the next one. Half of it is random, so that clients that lost one server together do not all return
+    /// together.
+    pub(in crate::store) async fn pass(&mut self) {
+        sleep(self.0.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    }
+}
