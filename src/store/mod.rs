@@ -64,7 +64,6 @@ pub mod sqlite;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
-mod absent;
 #[cfg(any(
     feature = "postgres",
     feature = "redis",

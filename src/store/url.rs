@@ -3,28 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(not(feature = "sqlite"))]
-use super::absent::open_sqlite;
-#[cfg(not(feature = "zookeeper"))]
-use super::absent::open_zookeeper;
-#[cfg(not(feature = "postgres"))]
-use super::absent::{init_postgres, open_postgres, postgres_sql};
-#[cfg(not(feature = "quorum"))]
-use super::absent::{init_quorum, open_quorum, quorum_plan, replace_quorum};
-#[cfg(not(feature = "redis"))]
-use super::absent::{init_redis, open_redis, redis_script};
 use super::memory::Memory;
-#[cfg(feature = "postgres")]
-use super::postgres::{init_postgres, open_url as open_postgres, postgres_sql};
-#[cfg(feature = "quorum")]
-use super::quorum::{init_quorum, open_url as open_quorum, quorum_plan, replace_quorum};
-#[cfg(feature = "redis")]
-use super::redis::{init_redis, open_url as open_redis, redis_script};
 use super::scheme::{is_of_redis, several_servers};
-#[cfg(feature = "sqlite")]
-use super::sqlite::open_url as open_sqlite;
-#[cfg(feature = "zookeeper")]
-use super::zookeeper::open_url as open_zookeeper;
 use super::{Error, Store, TableSettings};
 
 /// Sets up the store at this URL, if its kind needs it.
@@ -41,10 +21,16 @@ use super::{Error, Store, TableSettings};
 /// # Cancel safety
 /// Dropping the future leaves the outcome unknown: run it again.
 pub async fn init(url: &str, settings: TableSettings, limit: Duration) -> Result<(), Error> {
-    match kind_to_init(url)? {
-        NeedsInit::Quorum => init_quorum(url, settings, limit).await,
-        NeedsInit::Redis => init_redis(url, settings, limit).await,
-        NeedsInit::Postgres => init_postgres(url, settings, limit).await,
+    // They are unused if none of these stores is compiled in.
+    let _ = (settings, limit);
+    match feature_of(url) {
+        #[cfg(feature = "quorum")]
+        Some("quorum") => super::quorum::init_quorum(url, settings, limit).await,
+        #[cfg(feature = "redis")]
+        Some("redis") => super::redis::init_redis(url, settings, limit).await,
+        #[cfg(feature = "postgres")]
+        Some("postgres") => super::postgres::init_postgres(url, settings, limit).await,
+        feature => Err(without_init(feature)),
     }
 }
 
@@ -57,7 +43,12 @@ pub async fn init(url: &str, settings: TableSettings, limit: Duration) -> Result
 /// # Cancel safety
 /// Dropping the future leaves the outcome unknown: run it again.
 pub async fn replace(url: &str, old: &str, from_clock: bool, limit: Duration) -> Result<(), Error> {
-    replace_quorum(url, old, from_clock, limit).await
+    let _ = (old, from_clock, limit);
+    match feature_of(url) {
+        #[cfg(feature = "quorum")]
+        Some("quorum") => super::quorum::replace_quorum(url, old, from_clock, limit).await,
+        feature => Err(without_replace(feature)),
+    }
 }
 
 /// Returns the SQL, or the Lua script for a server in Redis, that [`init`] would run, for an administrator to run. For
@@ -66,10 +57,15 @@ pub async fn replace(url: &str, old: &str, from_clock: bool, limit: Duration) ->
 /// # Errors
 /// `Invalid`, as for [`init`].
 pub fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> {
-    match kind_to_init(url)? {
-        NeedsInit::Quorum => quorum_plan(url, None, settings),
-        NeedsInit::Redis => redis_script(url, settings),
-        NeedsInit::Postgres => postgres_sql(url, settings),
+    let _ = settings;
+    match feature_of(url) {
+        #[cfg(feature = "quorum")]
+        Some("quorum") => super::quorum::quorum_plan(url, None, settings),
+        #[cfg(feature = "redis")]
+        Some("redis") => super::redis::redis_script(url, settings),
+        #[cfg(feature = "postgres")]
+        Some("postgres") => super::postgres::postgres_sql(url, settings),
+        feature => Err(without_init(feature)),
     }
 }
 
@@ -78,28 +74,11 @@ pub fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> 
 /// # Errors
 /// `Invalid`, as for [`replace`].
 pub fn replace_script(url: &str, old: &str) -> Result<String, Error> {
-    quorum_plan(url, Some(old), TableSettings::default())
-}
-
-/// A kind of store that needs a set-up.
-enum NeedsInit {
-    Postgres,
-    Quorum,
-    Redis,
-}
-
-fn kind_to_init(url: &str) -> Result<NeedsInit, Error> {
-    let scheme = url.split(':').next().unwrap_or_default();
-    let of_quorum = several_servers(scheme).is_some_and(|(_, kind)| kind == "quorum");
-    let refused = |why| Err(Error::invalid(format!("init refused: {why}")));
-    match scheme {
-        _ if of_quorum => Ok(NeedsInit::Quorum),
-        "postgres" | "postgresql" => Ok(NeedsInit::Postgres),
-        _ if is_of_redis(scheme) => Ok(NeedsInit::Redis),
-        _ => refused(
-            "only a store in Postgres, on a Redis server with max_ttl, or on a quorum needs a set-up; expected postgres://, \
-             redis://, redis+sentinel:// or redis+quorum://",
-        ),
+    let _ = old;
+    match feature_of(url) {
+        #[cfg(feature = "quorum")]
+        Some("quorum") => super::quorum::quorum_plan(url, Some(old), TableSettings::default()),
+        feature => Err(without_replace(feature)),
     }
 }
 
@@ -113,17 +92,89 @@ fn kind_to_init(url: &str) -> Result<NeedsInit, Error> {
 /// # Cancel safety
 /// Dropping the future leaves nothing behind.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
-    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
-    match scheme {
-        "memory" => Ok(Arc::new(Memory::new())),
-        "sqlite" => open_sqlite(rest).await,
-        _ if is_of_redis(scheme) => open_redis(url),
-        _ if several_servers(scheme).is_some() => open_quorum(url),
-        "postgres" | "postgresql" => open_postgres(url),
-        "zookeeper" => open_zookeeper(url),
+    match feature_of(url) {
+        None if url.split(':').next() == Some("memory") => Ok(Arc::new(Memory::new())),
         // The URL is not shown: if its scheme was forgotten, a password may be in it.
-        _ => Err(Error::invalid(
+        None => Err(Error::invalid(
             "store URL refused: unknown scheme; expected redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, redis+quorum://, postgres://, zookeeper://, sqlite:PATH or memory:",
         )),
+        #[cfg(feature = "sqlite")]
+        Some("sqlite") => {
+            let (_, path) = url.split_once(':').unwrap_or_default();
+            super::sqlite::open_url(path).await
+        }
+        #[cfg(feature = "redis")]
+        Some("redis") => super::redis::open_url(url),
+        #[cfg(feature = "quorum")]
+        Some("quorum") => super::quorum::open_url(url),
+        #[cfg(feature = "postgres")]
+        Some("postgres") => super::postgres::open_url(url),
+        #[cfg(feature = "zookeeper")]
+        Some("zookeeper") => super::zookeeper::open_url(url),
+        Some(feature) => Err(absent(feature)),
+    }
+}
+
+/// Returns the feature that the store at a URL of this scheme needs, if there is such a store and it needs one.
+fn feature_of(url: &str) -> Option<&'static str> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    match scheme {
+        "sqlite" => Some("sqlite"),
+        "postgres" | "postgresql" => Some("postgres"),
+        "zookeeper" => Some("zookeeper"),
+        _ if is_of_redis(scheme) => Some("redis"),
+        _ if several_servers(scheme).is_some() => Some("quorum"),
+        _ => None,
+    }
+}
+
+/// Makes the error for the URL of a store that is not compiled in, which needs this feature.
+fn absent(feature: &str) -> Error {
+    Error::invalid(format!(
+        "store URL refused: this store is not compiled in; expected the feature {feature:?}"
+    ))
+}
+
+/// Makes the error for a set-up of a store that needs none, or that is not compiled in.
+fn without_init(feature: Option<&str>) -> Error {
+    match feature {
+        Some(feature @ ("postgres" | "redis" | "quorum")) => absent(feature),
+        _ => Error::invalid(
+            "init refused: only a store in Postgres, on a Redis server with max_ttl, or on a quorum needs a set-up; \
+             expected postgres://, redis://, redis+sentinel:// or redis+quorum://",
+        ),
+    }
+}
+
+/// Makes the error for other servers in place of those of a store that is no quorum, or that is not compiled in.
+fn without_replace(feature: Option<&str>) -> Error {
+    match feature {
+        Some(feature @ "quorum") => absent(feature),
+        _ => Error::invalid("replace refused: expected the URL of a quorum, redis+quorum://"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn a_store_that_is_not_compiled_in_names_its_feature() {
+        for (url, feature) in [
+            ("sqlite:/a", "sqlite"),
+            ("rediss+cluster://a", "redis"),
+            ("redis+quorum://a,b,c", "quorum"),
+            ("postgresql://a/b", "postgres"),
+            ("zookeeper://a", "zookeeper"),
+        ] {
+            assert_eq!(feature_of(url), Some(feature));
+            let error = absent(feature);
+            // The tool exits with 64.
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            let feature = format!("expected the feature {feature:?}");
+            assert!(error.to_string().contains(&feature), "{error}");
+        }
+        assert_eq!(feature_of("memory:"), None);
     }
 }
