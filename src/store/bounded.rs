@@ -42,12 +42,8 @@ pub(crate) struct Bounded {
     counts: &'static StoreCounts,
 }
 
-/// The reason for which there is no answer.
-#[derive(Debug, Clone, Copy)]
-enum Unanswered {
-    Late,
-    Panicked,
-}
+/// A call as messages and metrics name it.
+type Called<'a> = (&'static str, Option<&'a Name>, Option<StoreCall>);
 
 impl Bounded {
     /// The store of the callers.
@@ -63,32 +59,35 @@ impl Bounded {
     /// Returns the store's answer, if it comes in time.
     async fn answer<T>(
         &self,
+        (call, name, _): Called<'_>,
         limit: Duration,
         answer: impl Future<Output = T>,
-    ) -> Result<T, Unanswered> {
+    ) -> Result<T, Error> {
+        let unanswered = |kind, why| {
+            let name = name.map(|name| format!(" name={name}")).unwrap_or_default();
+            Err(Error::new(kind, format!("{call} failed: {why}{name}")))
+        };
         let given_up = self.timer(self.clock.now().after(gives_up_after(limit)));
         let mut answer = pin!(answer);
         let answer = poll_fn(|context| {
             let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
             match polled {
                 Ok(polled) => polled.map(Ok),
-                Err(_) => Poll::Ready(Err(Unanswered::Panicked)),
+                Err(_) => {
+                    let why = "the store panicked";
+                    Poll::Ready(unanswered(ErrorKind::Misconfigured, why))
+                }
             }
         });
         tokio::select! {
             biased;
             answer = answer => answer,
-            () = given_up => Err(Unanswered::Late),
+            () = given_up => unanswered(ErrorKind::TimedOut, "the store gave no answer in time"),
         }
     }
 
     /// Counts a call that was begun at this moment and has ended now, and the error that it failed with.
-    fn count<T>(&self, call: StoreCall, began_at: Instant, answer: &Result<T, Error>) {
-        let error = answer.as_ref().err().map(Error::kind);
-        self.count_kind(call, began_at, error);
-    }
-
-    fn count_kind(&self, call: StoreCall, began_at: Instant, error: Option<ErrorKind>) {
+    fn count(&self, call: StoreCall, began_at: Instant, error: Option<ErrorKind>) {
         let took = self.clock.now().since(began_at);
         // The threads that have a connection of their own must not block.
         let is_background = self.purpose.is_some();
@@ -104,59 +103,21 @@ impl Bounded {
         }
     }
 
-    /// Of a call about one name.
-    fn named<'a, T>(
+    /// Makes a call that fails with an error, and counts it if it is of a kind that is counted.
+    fn call<'a, T>(
         &'a self,
-        (call, counted): (&'static str, StoreCall),
-        name: &'a Name,
+        called: Called<'a>,
         limit: Duration,
         answer: impl Future<Output = Result<T, Error>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T, Error>> {
         Box::pin(async move {
             let began_at = self.clock.now();
-            let answer = self.answer(limit, answer).await;
-            let answer = answer.unwrap_or_else(|why| Err(why.error_of(call, name)));
-            self.count(counted, began_at, &answer);
+            let answer = self.answer(called, limit, answer).await.flatten();
+            if let (_, _, Some(counted)) = called {
+                self.count(counted, began_at, answer.as_ref().err().map(Error::kind));
+            }
             answer
         })
-    }
-
-    /// Of a call about the store.
-    fn unnamed<'a, T>(
-        &'a self,
-        call: &'static str,
-        limit: Duration,
-        answer: impl Future<Output = Result<T, Error>> + Send + 'a,
-    ) -> BoxFuture<'a, Result<T, Error>> {
-        Box::pin(async move {
-            let answer = self.answer(limit, answer).await;
-            answer.unwrap_or_else(|why| Err(why.error(call)))
-        })
-    }
-}
-
-impl Unanswered {
-    const fn kind(self) -> ErrorKind {
-        match self {
-            Self::Late => ErrorKind::TimedOut,
-            Self::Panicked => ErrorKind::Misconfigured,
-        }
-    }
-
-    const fn message(self) -> &'static str {
-        match self {
-            Self::Late => "the store gave no answer in time",
-            Self::Panicked => "the store panicked",
-        }
-    }
-
-    fn error(self, call: &str) -> Error {
-        Error::new(self.kind(), format!("{call} failed: {}", self.message()))
-    }
-
-    fn error_of(self, call: &str, name: &Name) -> Error {
-        let message = format!("{call} failed: {} name={name}", self.message());
-        Error::new(self.kind(), message)
     }
 }
 
@@ -187,12 +148,11 @@ impl Store for Bounded {
         Box::pin(async move {
             let began_at = self.clock.now();
             let asking = async { self.store.acquire(claim, ask, limit).await };
-            let answer = self
-                .answer(limit, asking)
-                .await
-                .unwrap_or_else(|why| Err(Failed::perhaps(why.error_of("acquire", &claim.name))));
+            let called = ("acquire", Some(&claim.name), None);
+            let answer = self.answer(called, limit, asking).await;
+            let answer = answer.unwrap_or_else(|error| Err(Failed::perhaps(error)));
             let error = answer.as_ref().err().map(|failed| failed.error.kind());
-            self.count_kind(StoreCall::Acquire, began_at, error);
+            self.count(StoreCall::Acquire, began_at, error);
             answer
         })
     }
@@ -201,8 +161,8 @@ impl Store for Bounded {
         Box::pin(async move {
             let began_at = self.clock.now();
             let renewing = async { self.store.renew(batch, limit).await };
-            let renewed = self.answer(limit, renewing).await.unwrap_or_else(|why| {
-                let error = why.error("renew");
+            let renewed = self.answer(("renew", None, None), limit, renewing).await;
+            let renewed = renewed.unwrap_or_else(|error| {
                 let outcomes = batch.iter().map(|_| Outcome::Unknown(error.clone()));
                 Renewed::new(outcomes.collect())
             });
@@ -210,7 +170,7 @@ impl Store for Bounded {
                 Outcome::Unknown(error) => Some(error.kind()),
                 _ => None,
             });
-            self.count_kind(StoreCall::Renew, began_at, error);
+            self.count(StoreCall::Renew, began_at, error);
             renewed
         })
     }
@@ -222,7 +182,8 @@ impl Store for Bounded {
         keep_for: Option<Duration>,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>> {
-        self.named(("release", StoreCall::Release), name, limit, async move {
+        let called = ("release", Some(name), Some(StoreCall::Release));
+        self.call(called, limit, async move {
             self.store.release(name, holder, keep_for, limit).await
         })
     }
@@ -233,16 +194,15 @@ impl Store for Bounded {
         client: ClientId,
         limit: Duration,
     ) -> BoxFuture<'a, Result<(), Error>> {
-        self.named(
-            ("leave the queue", StoreCall::Leave),
-            name,
-            limit,
-            async move { self.store.leave(name, client, limit).await },
-        )
+        let called = ("leave the queue", Some(name), Some(StoreCall::Leave));
+        self.call(called, limit, async move {
+            self.store.leave(name, client, limit).await
+        })
     }
 
     fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        self.unnamed("subscribe", LIMIT, async { self.store.notices().await })
+        let called = ("subscribe", None, None);
+        self.call(called, LIMIT, async { self.store.notices().await })
     }
 
     fn inspect<'a>(
@@ -250,7 +210,8 @@ impl Store for Bounded {
         name: &'a Name,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        self.named(("inspect", StoreCall::Inspect), name, limit, async move {
+        let called = ("inspect", Some(name), Some(StoreCall::Inspect));
+        self.call(called, limit, async move {
             self.store.inspect(name, limit).await
         })
     }
@@ -260,13 +221,9 @@ impl Store for Bounded {
         prefix: &'a str,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        Box::pin(async move {
-            let began_at = self.clock.now();
-            let listing = async { self.store.list(prefix, limit).await };
-            let list = self.answer(limit, listing).await;
-            let list = list.unwrap_or_else(|why| Err(why.error("list")));
-            self.count(StoreCall::List, began_at, &list);
-            list
+        let called = ("list", None, Some(StoreCall::List));
+        self.call(called, limit, async move {
+            self.store.list(prefix, limit).await
         })
     }
 
@@ -276,19 +233,23 @@ impl Store for Bounded {
         how: Eviction,
         limit: Duration,
     ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.named(("evict", StoreCall::Evict), name, limit, async move {
+        let called = ("evict", Some(name), Some(StoreCall::Evict));
+        self.call(called, limit, async move {
             self.store.evict(name, how, limit).await
         })
     }
 
     fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        self.unnamed("look for hazards", limit, async move {
-            self.store.hazards(limit).await
-        })
+        let called = ("look for hazards", None, None);
+        self.call(
+            called,
+            limit,
+            async move { self.store.hazards(limit).await },
+        )
     }
 
     fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        self.unnamed("look at the servers", limit, async move {
+        self.call(("look at the servers", None, None), limit, async move {
             let members = self.store.members(limit).await?;
             let count = |standing| {
                 let alike = members
@@ -303,7 +264,7 @@ impl Store for Bounded {
     }
 
     fn on_own_connection(&self, purpose: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        self.unnamed("connect", LIMIT, async move {
+        self.call(("connect", None, None), LIMIT, async move {
             let store = self.store.on_own_connection(purpose).await?;
             let purpose = Some(purpose);
             let bounded = Self {
@@ -317,7 +278,8 @@ impl Store for Bounded {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             // One that hangs or panics has nothing more to close for us.
-            let _ = self.answer(LIMIT, async { self.store.close().await }).await;
+            let closing = async { self.store.close().await };
+            let _ = self.answer(("close", None, None), LIMIT, closing).await;
         })
     }
 }
