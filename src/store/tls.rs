@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
@@ -44,38 +44,29 @@ use crate::error::Error;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "settings do nothing until a builder gets them"]
 pub struct Tls {
-    roots: Option<Setting<Roots>>,
-    client: Option<ClientFiles>,
-    server_name: Option<Setting<String>>,
+    roots: Option<Setting>,
+    /// The certificate and its key.
+    client: Option<[Setting; 2]>,
+    server_name: Option<Setting>,
 }
 
 /// A value, and what its place calls it, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Setting<T> {
+struct Setting {
     label: &'static str,
-    value: T,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Roots {
-    System,
-    File(PathBuf),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct ClientFiles {
-    certificate: Setting<PathBuf>,
-    key: Setting<PathBuf>,
+    value: OsString,
 }
 
 /// The contents of the files at this moment.
 #[derive(Debug)]
 pub(super) struct Certificates {
     /// The authorities that are trusted instead of the web roots.
-    pub(super) roots: Option<Vec<CertificateDer<'static>>>,
+    pub(super) roots: Option<Chain>,
     /// The client's certificate with its chain, and its key.
-    pub(super) client: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    pub(super) client: Option<(Chain, PrivateKeyDer<'static>)>,
 }
+
+type Chain = Vec<CertificateDer<'static>>;
 
 impl Tls {
     /// The parameters of a URL that are settings of TLS.
@@ -96,16 +87,13 @@ impl Tls {
 
     /// Trusts the certificates in this PEM file, and no others.
     pub fn ca(mut self, file: impl Into<PathBuf>) -> Self {
-        let value = Roots::File(file.into());
-        self.roots = Some(Setting { label: "ca", value });
+        self.roots = Some(Setting::new("ca", file.into()));
         self
     }
 
     /// Trusts the roots of the operating system instead of the usual web roots.
-    pub fn system_roots(mut self) -> Self {
-        let value = Roots::System;
-        self.roots = Some(Setting { label: "ca", value });
-        self
+    pub fn system_roots(self) -> Self {
+        self.ca(Self::SYSTEM)
     }
 
     /// Shows this certificate to a server that asks for one. The PEM file has the certificate first, and then the
@@ -115,19 +103,15 @@ impl Tls {
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
     ) -> Self {
-        let setting = |label, value| Setting { label, value };
-        self.client = Some(ClientFiles {
-            certificate: setting("cert", certificate.into()),
-            key: setting("key", key.into()),
-        });
+        let certificate = Setting::new("cert", certificate.into());
+        self.client = Some([certificate, Setting::new("key", key.into())]);
         self
     }
 
     /// Expects this name in the server's certificate, and sends it to the server (SNI), instead of the name of the host
     /// that the store connects to.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
-        let (label, value) = ("server_name", name.into());
-        self.server_name = Some(Setting { label, value });
+        self.server_name = Some(Setting::new("server_name", name.into()));
         self
     }
 
@@ -142,7 +126,7 @@ impl Tls {
     /// Returns the settings of the environment.
     ///
     /// # Errors
-    /// `Invalid` for half of a client certificate, or for a name that is not text.
+    /// `Invalid` for half of a client certificate.
     pub(super) fn of_environment() -> Result<Self, Error> {
         let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
         Self::of(Self::VARIABLES, set)
@@ -153,19 +137,10 @@ impl Tls {
         find: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Error> {
         let find = |label| find(label).map(|value| Setting { label, value });
-        let [ca, certificate, key, server_name] = labels.map(find);
-        let roots = ca.map(|ca| {
-            ca.map(|value| match value == Self::SYSTEM {
-                true => Roots::System,
-                false => Roots::File(value.into()),
-            })
-        });
+        let [roots, certificate, key, server_name] = labels.map(find);
         let client = match (certificate, key) {
             (None, None) => None,
-            (Some(certificate), Some(key)) => Some(ClientFiles {
-                certificate: certificate.map(PathBuf::from),
-                key: key.map(PathBuf::from),
-            }),
+            (Some(certificate), Some(key)) => Some([certificate, key]),
             _ => {
                 let [_, certificate, key, _] = labels;
                 return Err(refused(format_args!(
@@ -173,16 +148,10 @@ impl Tls {
                 )));
             }
         };
-        let server_name = server_name.map(|setting| {
-            let label = setting.label;
-            let text = setting.value.into_string();
-            let value = text.map_err(|_| refused(format_args!("{label} is not UTF-8")))?;
-            Ok::<_, Error>(Setting { label, value })
-        });
         Ok(Self {
             roots,
             client,
-            server_name: server_name.transpose()?,
+            server_name,
         })
     }
 
@@ -208,7 +177,7 @@ impl Tls {
     /// Returns the name that is expected of a server at this host.
     pub(super) fn name_of<'a>(&'a self, host: &'a str) -> &'a str {
         let named = self.server_name.as_ref();
-        named.map_or(host, |named| &named.value)
+        named.and_then(|named| named.value.to_str()).unwrap_or(host)
     }
 
     /// Checks everything, and reads the files. It may block.
@@ -217,57 +186,32 @@ impl Tls {
     /// `Invalid`, with the setting that cannot be used; never with the content of a file.
     pub(super) fn read(&self) -> Result<Certificates, Error> {
         if let Some(Setting { label, value }) = &self.server_name {
-            ServerName::try_from(&**value).map_err(|error| {
+            let name =
+                (value.to_str()).ok_or_else(|| refused(format_args!("{label} is not UTF-8")))?;
+            ServerName::try_from(name).map_err(|error| {
                 let expected = "expected the name of a host or an IP address";
                 refused(format_args!("{expected} {label}={value:?}")).with_source(error)
             })?;
         }
-        let roots = match &self.roots {
-            Some(setting) => Some(read_roots(setting)?),
-            None => None,
-        };
-        let client = match &self.client {
-            Some(files) => Some(files.read()?),
-            None => None,
-        };
-        Ok(Certificates { roots, client })
+        let roots = self.roots.as_ref().map(read_roots);
+        let client = self.client.as_ref().map(read_client);
+        Ok(Certificates {
+            roots: roots.transpose()?,
+            client: client.transpose()?,
+        })
     }
 }
 
-impl<T> Setting<T> {
-    fn map<U>(self, change: impl FnOnce(T) -> U) -> Setting<U> {
-        Setting {
-            label: self.label,
-            value: change(self.value),
-        }
+impl Setting {
+    fn new(label: &'static str, value: impl Into<OsString>) -> Self {
+        let value = value.into();
+        Self { label, value }
     }
-}
 
-impl Setting<PathBuf> {
     /// Makes the error for this file: what is wrong, and what was expected.
     fn refused(&self, why: &str) -> Error {
         let Self { label, value } = self;
         refused(format_args!("{why} {label}={value:?}"))
-    }
-}
-
-impl ClientFiles {
-    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
-        let chain = read_certificates(&self.certificate)?;
-        let key = read_key(&self.key)?;
-        // Here, because otherwise only the first connection would find it.
-        let pair =
-            rustls::sign::CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider());
-        pair.map_err(|error| {
-            let (certificate, key) = (&self.certificate, &self.key);
-            refused(format_args!(
-                "the certificate and the key cannot be used together; expected the key of this certificate \
-                 {}={:?} {}={:?}",
-                certificate.label, certificate.value, key.label, key.value
-            ))
-            .with_source(error)
-        })?;
-        Ok((chain, key))
     }
 }
 
@@ -306,37 +250,46 @@ fn provider() -> Arc<CryptoProvider> {
     }
 }
 
-fn read_roots(setting: &Setting<Roots>) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let label = setting.label;
-    let Roots::File(path) = &setting.value else {
-        // A certificate that cannot be read is left out, as everywhere on such a system; one is enough.
-        let found = rustls_native_certs::load_native_certs();
-        let usable = found.certs.into_iter().filter(is_root);
-        let usable: Vec<_> = usable.collect();
-        if usable.is_empty() {
-            let error = refused(format_args!(
-                "the operating system has no certificates; expected them where OpenSSL looks, or in SSL_CERT_FILE or \
-                 SSL_CERT_DIR {label}={:?}",
-                Tls::SYSTEM
-            ));
-            return Err(match found.errors.into_iter().next() {
-                Some(cause) => error.with_source(cause),
-                None => error,
-            });
-        }
-        return Ok(usable);
-    };
-    let file = Setting {
-        label,
-        value: path.clone(),
-    };
-    let certificates = read_certificates(&file)?;
-    match certificates.iter().all(is_root) {
-        true => Ok(certificates),
-        false => Err(file.refused(
-            "a certificate of an authority cannot be used; expected X.509 version 3 certificates",
-        )),
+fn read_client(files: &[Setting; 2]) -> Result<(Chain, PrivateKeyDer<'static>), Error> {
+    let [certificate, key_file] = files;
+    let (chain, key) = (read_certificates(certificate)?, read_key(key_file)?);
+    // Here, because otherwise only the first connection would find it.
+    let pair = rustls::sign::CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider());
+    pair.map_err(|error| {
+        refused(format_args!(
+            "the certificate and the key cannot be used together; expected the key of this certificate \
+             {}={:?} {}={:?}",
+            certificate.label, certificate.value, key_file.label, key_file.value
+        ))
+        .with_source(error)
+    })?;
+    Ok((chain, key))
+}
+
+fn read_roots(file: &Setting) -> Result<Chain, Error> {
+    if file.value != Tls::SYSTEM {
+        let certificates = read_certificates(file)?;
+        return match certificates.iter().all(is_root) {
+            true => Ok(certificates),
+            false => Err(file.refused(
+                "a certificate of an authority cannot be used; expected X.509 version 3 certificates",
+            )),
+        };
     }
+    // A certificate that cannot be read is left out, as everywhere on such a system; one is enough.
+    let found = rustls_native_certs::load_native_certs();
+    let usable: Vec<_> = found.certs.into_iter().filter(is_root).collect();
+    if !usable.is_empty() {
+        return Ok(usable);
+    }
+    let error = file.refused(
+        "the operating system has no certificates; expected them where OpenSSL looks, or in SSL_CERT_FILE or \
+         SSL_CERT_DIR",
+    );
+    Err(match found.errors.into_iter().next() {
+        Some(cause) => error.with_source(cause),
+        None => error,
+    })
 }
 
 /// Returns whether certificates can be checked with this one.
@@ -344,7 +297,7 @@ fn is_root(certificate: &CertificateDer<'static>) -> bool {
     RootCertStore::empty().add(certificate.clone()).is_ok()
 }
 
-fn read_certificates(file: &Setting<PathBuf>) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn read_certificates(file: &Setting) -> Result<Chain, Error> {
     const EXPECTED: &str = "expected a file with certificates in PEM form";
     let bytes = read(file, EXPECTED)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
@@ -358,7 +311,7 @@ fn read_certificates(file: &Setting<PathBuf>) -> Result<Vec<CertificateDer<'stat
     }
 }
 
-fn read_key(file: &Setting<PathBuf>) -> Result<PrivateKeyDer<'static>, Error> {
+fn read_key(file: &Setting) -> Result<PrivateKeyDer<'static>, Error> {
     const EXPECTED: &str = "expected a file with a key in PEM form, without a passphrase";
     let bytes = read(file, EXPECTED)?;
     let has = |text: &str| {
@@ -373,9 +326,8 @@ fn read_key(file: &Setting<PathBuf>) -> Result<PrivateKeyDer<'static>, Error> {
     key.map_err(|_| file.refused(&format!("the file has no key; {EXPECTED}")))
 }
 
-fn read(file: &Setting<PathBuf>, expected: &str) -> Result<Vec<u8>, Error> {
-    let path: &Path = &file.value;
-    fs::read(path).map_err(|error| {
+fn read(file: &Setting, expected: &str) -> Result<Vec<u8>, Error> {
+    fs::read(&file.value).map_err(|error| {
         file.refused(&format!("the file cannot be read; {expected}"))
             .with_source(error)
     })
