@@ -260,38 +260,34 @@ impl Held {
         }
     }
 
-    fn write_remaining(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.remaining {
-            Some(remaining) => write!(f, " remaining={remaining:.1?}"),
-            None => write!(f, " remaining=unknown"),
-        }
-    }
-}
-
-impl fmt::Display for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither has a holder to be named.
-        match self.state {
-            HeldState::KeepOut => {
-                f.write_str("the store grants nothing after a failover or a loss of its data")?;
-                return self.write_remaining(f);
-            }
-            HeldState::Offered => {
-                f.write_str("offered to a client that waits in turn")?;
-                return self.write_remaining(f);
-            }
-            _ => {}
-        }
+    fn write_holder(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Another client wrote it: no line break and no escape sequence may reach a log or a terminal.
         let host = self.info.host.escape_debug();
         write!(f, "held by host={host} pid={}", self.info.pid)?;
         if let Some(label) = &self.info.label {
             write!(f, " label={label:?}")?;
         }
-        if let Some(token) = self.token {
-            write!(f, " token={token}")?;
+        match self.token {
+            Some(token) => write!(f, " token={token}"),
+            None => Ok(()),
         }
-        self.write_remaining(f)
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.state {
+            // Neither has a holder to be named.
+            HeldState::KeepOut => {
+                f.write_str("the store grants nothing after a failover or a loss of its data")?;
+            }
+            HeldState::Offered => f.write_str("offered to a client that waits in turn")?,
+            _ => self.write_holder(f)?,
+        }
+        match self.remaining {
+            Some(remaining) => write!(f, " remaining={remaining:.1?}"),
+            None => write!(f, " remaining=unknown"),
+        }
     }
 }
 
