@@ -9,21 +9,23 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
+use super::Unconnected;
 use crate::store::backend::Failing;
 
-/// Time after which the next attempt is begun as well.
+/// Time after which a connection to the next address is begun as well.
 pub(in crate::store) const HEAD_START: Duration = Duration::from_millis(300);
 
-/// Begins one attempt after the other: the next one as soon as one has failed, and at the latest after a head start.
+/// Begins one attempt after the other: the next one as soon as one has failed, and at the latest after this head start.
 /// Returns the first that succeeds, or all failures.
 pub(in crate::store) async fn first_of<T, F>(
+    head_start: Duration,
     attempts: impl Iterator<Item = impl Future<Output = Result<T, F>>>,
 ) -> Result<T, Vec<F>> {
     let mut later = attempts;
     let mut running: FuturesUnordered<_> = later.next().into_iter().collect();
     let mut failures = Vec::new();
     while !running.is_empty() {
-        match timeout(HEAD_START, running.next()).await {
+        match timeout(head_start, running.next()).await {
             Ok(Some(Ok(opened))) => return Ok(opened),
             Ok(Some(Err(failure))) => failures.push(failure),
             Ok(None) | Err(_) => {}
@@ -31,6 +33,12 @@ pub(in crate::store) async fn first_of<T, F>(
         running.extend(later.next());
     }
     Err(failures)
+}
+
+/// Returns the failure that tells the most about what has to be changed: an answer rather than silence.
+pub(in crate::store) fn most_telling<F: Failing + From<Unconnected>>(failures: Vec<F>) -> F {
+    let told = best(failures, |failure| !is_transient(failure));
+    told.unwrap_or(Unconnected::Late.into())
 }
 
 /// Returns whether another attempt may succeed later.
@@ -68,7 +76,7 @@ mod tests {
             Box::pin(pending()),
             Box::pin(ready(Ok(3))),
         ];
-        let first = first_of(attempts.into_iter()).await;
+        let first = first_of(HEAD_START, attempts.into_iter()).await;
         assert_eq!(first.expect("the last one answers"), 3);
         let took = Boottime.now().since(begun);
         assert!((2 * HEAD_START..4 * HEAD_START).contains(&took), "{took:?}");
@@ -83,14 +91,14 @@ mod tests {
             }),
             Box::pin(pending()),
         ];
-        let first = first_of(attempts.into_iter()).await;
+        let first = first_of(HEAD_START, attempts.into_iter()).await;
         assert_eq!(first.expect("it answers"), 0);
     }
 
     #[tokio::test]
     async fn without_an_answer_there_are_all_failures() {
         let attempts = [1, 2].map(|failure| ready(Err::<u8, _>(failure)));
-        let failures = first_of(attempts.into_iter()).await;
+        let failures = first_of(HEAD_START, attempts.into_iter()).await;
         assert_eq!(failures.expect_err("none succeeds"), [1, 2]);
     }
 

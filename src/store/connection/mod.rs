@@ -31,6 +31,7 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
+#[cfg(any(test, feature = "postgres", feature = "zookeeper"))]
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -39,9 +40,9 @@ use tokio_util::sync::CancellationToken;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) use self::exchange::{Exchange, Fault};
 #[cfg(feature = "postgres")]
-pub(super) use self::first_of::HEAD_START;
+pub(super) use self::first_of::best;
 #[cfg(any(feature = "postgres", feature = "redis"))]
-pub(super) use self::first_of::{best, first_of, is_transient};
+pub(super) use self::first_of::{HEAD_START, first_of, is_transient, most_telling};
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(super) use self::thread::Driver;
 use super::budget::Budget;
@@ -105,17 +106,15 @@ impl Unconnected {
 
 /// The step that follows the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(all(feature = "redis", any(test, feature = "zookeeper"))),
-    expect(dead_code, reason = "each is what some of the stores need")
-)]
 pub(super) enum AfterEnd {
     /// The next request connects.
     Down,
     /// Another connection is made at once.
+    #[cfg_attr(
+        not(any(test, feature = "zookeeper")),
+        expect(dead_code, reason = "only some of the stores keep their connection up")
+    )]
     Again,
-    /// The driver's crate drives the connection, and only a request finds out that it has ended.
-    Unseen,
 }
 
 /// The runtime that makes and drives a connection. While it is blocked, or once it has ended, no answer is read.
@@ -125,7 +124,11 @@ pub(super) enum HomeRuntime {
     #[cfg(any(feature = "postgres", feature = "zookeeper"))]
     Thread(Arc<Driver>),
     /// The runtime of the callers for which the connection is made.
+    #[cfg(any(test, feature = "postgres", feature = "zookeeper"))]
     Runtime(Handle),
+    /// The runtime of the caller that needs a connection while there is none.
+    #[cfg(feature = "redis")]
+    Caller,
 }
 
 /// A connection shared by many requests. When this is dropped it ends.
@@ -238,6 +241,12 @@ impl<C: Connect> Connection<C> {
         matches!(*self.shared.state(), State::Closed)
     }
 
+    /// Returns whether there is no connection, and none is being made.
+    #[cfg(feature = "redis")]
+    pub(super) fn is_down(&self) -> bool {
+        matches!(*self.shared.state(), State::Down | State::Closed)
+    }
+
     /// Starts to connect, in a task that stores the outcome even if no caller waits for it any more.
     fn begin(&self) -> Result<watch::Receiver<Option<Outcome<C>>>, C::Failure> {
         let (ended, attempt) = watch::channel(None);
@@ -248,7 +257,10 @@ impl<C: Connect> Connection<C> {
                 let spawned = thread.spawn(task);
                 spawned.map_err(|_| Unconnected::NoThread)?;
             }
+            #[cfg(any(test, feature = "postgres", feature = "zookeeper"))]
             HomeRuntime::Runtime(runtime) => drop(runtime.spawn(task)),
+            #[cfg(feature = "redis")]
+            HomeRuntime::Caller => drop(tokio::spawn(task)),
         }
         Ok(attempt)
     }
@@ -299,7 +311,6 @@ impl<C: Connect> Shared<C> {
             };
             match connect.drive(engine, &driven).await {
                 AfterEnd::Down => return,
-                AfterEnd::Unseen => return driven.leave(),
                 AfterEnd::Again => match driven.again() {
                     Some(next) => attempt = next,
                     None => return,
@@ -375,11 +386,6 @@ impl<C: Connect> Driven<C> {
             self.shared.gauge.lost();
             ended
         })
-    }
-
-    /// Leaves the connection up.
-    fn leave(mut self) {
-        self.open = Weak::new();
     }
 }
 

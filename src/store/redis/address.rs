@@ -1,7 +1,6 @@
 //! The address of a server: where it is, the credentials for it, and its TLS. It is shown without its secrets.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use deadpool_redis::redis::RedisConnectionInfo;
@@ -9,30 +8,24 @@ use rustls::ClientConfig;
 
 use super::failure::Failure;
 use crate::error::ErrorKind;
-use crate::store::server_url::HostPort;
-use crate::store::server_url::{Reason, ServerUrl};
+use crate::store::connection::Unconnected;
+use crate::store::server_url::{HostPort, Reason, ServerUrl};
 use crate::store::{Sent, Tls};
 
 /// The port of a server, if the URL has none.
-const PORT: u16 = 6_379;
+pub(super) const PORT: u16 = 6_379;
 
 /// A server's address and the credentials for it.
 #[derive(Clone)]
 pub(super) struct Address {
     /// The scheme of one server.
     pub(super) scheme: String,
-    pub(super) place: ServerPlace,
+    /// The place at which it listens. A host that begins with a slash is the path of a socket.
+    pub(super) place: HostPort,
     /// The user, the password and the database.
     pub(super) login: RedisConnectionInfo,
     /// `None`: without TLS.
     tls: Option<Tls>,
-}
-
-/// The place at which a server listens.
-#[derive(Debug, Clone)]
-pub(super) enum ServerPlace {
-    Socket(PathBuf),
-    Port(HostPort),
 }
 
 /// Translates the addresses that Sentinels and nodes name into those at which this process reaches the servers.
@@ -56,28 +49,20 @@ impl Address {
             "" => 0,
             db => (db.parse()).map_err(|_| "its database is not a number from 0")?,
         };
-        let (place, user, password) = match is_of_socket(scheme) {
-            true => {
-                let socket = format!("/{}", url.path);
-                (
-                    ServerPlace::Socket(socket.into()),
-                    url.parameter("user"),
-                    url.parameter("pass"),
-                )
-            }
-            false => {
-                let place = url.places(PORT).swap_remove(0);
-                (
-                    ServerPlace::Port(place),
-                    url.user.as_deref(),
-                    url.password.as_deref(),
-                )
-            }
+        let (place, login) = match is_of_socket(scheme) {
+            true => (
+                HostPort::new(&format!("/{}", url.path), 0),
+                login(url.parameter("user"), url.parameter("pass")),
+            ),
+            false => (
+                url.places(PORT).swap_remove(0),
+                login(url.user.as_deref(), url.password.as_deref()),
+            ),
         };
         Ok(Self {
             scheme: scheme.into(),
             place,
-            login: login(user, password).set_db(db.into()),
+            login: login.set_db(db.into()),
             tls,
         })
     }
@@ -85,7 +70,7 @@ impl Address {
     /// Returns the address of another server, with the same credentials and certificates.
     pub(super) fn at(&self, place: &HostPort) -> Self {
         Self {
-            place: ServerPlace::Port(place.clone()),
+            place: place.clone(),
             ..self.clone()
         }
     }
@@ -98,8 +83,10 @@ impl Address {
         }
     }
 
-    pub(super) fn is_at(&self, other: &HostPort) -> bool {
-        matches!(&self.place, ServerPlace::Port(place) if place == other)
+    /// Returns the path of its socket, if it listens at one.
+    pub(super) fn socket(&self) -> Option<&str> {
+        let host = &*self.place.host;
+        host.starts_with('/').then_some(host)
     }
 
     /// Returns the name that the certificate of the server at this host must have.
@@ -114,7 +101,7 @@ impl Address {
         };
         let read = move || tls.read()?.config();
         let config = tokio::task::spawn_blocking(read).await;
-        match config.map_err(|_| Failure::abandoned())? {
+        match config.map_err(|_| Unconnected::Abandoned)? {
             Ok(config) => Ok(Some(config)),
             // It could be used when the store was made, so the file is probably being replaced.
             Err(error) => {
@@ -146,9 +133,9 @@ fn login(user: Option<&str>, password: Option<&str>) -> RedisConnectionInfo {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, db) = (&self.scheme, self.login.db());
-        match &self.place {
-            ServerPlace::Socket(path) => write!(f, "{scheme}://{}?db={db}", path.display()),
-            ServerPlace::Port(place) => write!(f, "{scheme}://{place}/{db}"),
+        match self.socket() {
+            Some(path) => write!(f, "{scheme}://{path}?db={db}"),
+            None => write!(f, "{scheme}://{}/{db}", self.place),
         }
     }
 }
@@ -168,41 +155,28 @@ impl AddressMap {
         self.0.is_some()
     }
 
-    /// Returns where the server is reached that is named so.
-    pub(super) fn reached(&self, named: HostPort) -> HostPort {
-        match &self.0 {
-            None => named,
-            Some(map) => {
-                let (host, port) = map(&named.host, named.port);
-                HostPort::new(&host, port)
-            }
-        }
-    }
-
     /// Returns where the server is reached that another one names. An empty host means the server that answered; `?`
     /// one that is not known.
-    pub(super) fn named(&self, host: &str, port: u16, answered: &HostPort) -> Option<HostPort> {
-        match host {
-            "" => Some(HostPort::new(&answered.host, port)),
-            "?" => None,
-            host => Some(self.reached(HostPort::new(host, port))),
-        }
+    pub(super) fn reached(&self, host: &str, port: u16, answered: &HostPort) -> Option<HostPort> {
+        let (host, port) = match (host, &self.0) {
+            ("?", _) => return None,
+            ("", _) => (answered.host.to_string(), port),
+            (host, None) => (host.to_owned(), port),
+            (host, Some(map)) => map(host, port),
+        };
+        Some(HostPort::new(&host, port))
     }
 
     /// Reads the address in a redirection: `host:port`, without brackets even for IPv6.
     pub(super) fn redirected(&self, address: &str, answered: &HostPort) -> Option<HostPort> {
         let (host, port) = address.rsplit_once(':')?;
-        self.named(host, port.parse().ok()?, answered)
+        self.reached(host, port.parse().ok()?, answered)
     }
 }
 
 impl fmt::Debug for AddressMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_set() {
-            "of the caller"
-        } else {
-            "none"
-        })
+        f.debug_tuple("AddressMap").field(&self.is_set()).finish()
     }
 }
 

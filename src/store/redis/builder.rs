@@ -150,7 +150,11 @@ impl Builder {
         let place = target.shown();
         let acknowledged_by = target.settings.acknowledged_by;
         let acknowledged_by = acknowledged_by.unwrap_or(self.acknowledged_by);
-        check_replicas(acknowledged_by)?;
+        if acknowledged_by > MOST_REPLICAS {
+            return Err(Error::invalid(format!(
+                "acknowledged_by refused: expected 0 to {MOST_REPLICAS} replicas acknowledged_by={acknowledged_by}"
+            )));
+        }
         let max_ttl = target.settings.max_ttl.or(self.max_ttl);
         check_max_ttl(max_ttl)?;
         self.check_servers(&target.servers, max_ttl, &place)?;
@@ -179,20 +183,16 @@ impl Builder {
         max_ttl: Option<Duration>,
         place: &str,
     ) -> Result<(), Error> {
-        let is_one = matches!(servers, UrlServers::One);
         let needs_one = self.pool.is_some() || self.program.kind != PROGRAM.kind;
-        if needs_one && !is_one {
-            return Err(Error::invalid(format!(
-                "store URL refused: expected one server, as redis:// or rediss:// store={place}"
-            )));
-        }
-        if self.address_map.is_set() && is_one {
-            return Err(Error::invalid(
+        match servers {
+            UrlServers::One if self.address_map.is_set() => Err(Error::invalid(
                 "address_map refused: the URL names one server, which names no others; \
                  expected redis+sentinel:// or redis+cluster://",
-            ));
-        }
-        match servers {
+            )),
+            UrlServers::One => Ok(()),
+            _ if needs_one => Err(Error::invalid(format!(
+                "store URL refused: expected one server, as redis:// or rediss:// store={place}"
+            ))),
             UrlServers::Cluster(_) if max_ttl.is_some() => Err(Error::invalid(
                 "max_ttl refused: a cluster does not keep out; use acknowledged_by with the number of replicas of a primary",
             )),
@@ -202,23 +202,9 @@ impl Builder {
 }
 
 impl fmt::Debug for Builder {
+    // The URL contains the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL contains the password.
-        f.debug_struct("Builder")
-            .field("prefix", &self.prefix)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("acknowledged_by", &self.acknowledged_by)
-            .field("max_ttl", &self.max_ttl)
-            .finish_non_exhaustive()
-    }
-}
-
-fn check_replicas(acknowledged_by: u8) -> Result<(), Error> {
-    match acknowledged_by {
-        0..=MOST_REPLICAS => Ok(()),
-        _ => Err(Error::invalid(format!(
-            "acknowledged_by refused: expected 0 to {MOST_REPLICAS} replicas acknowledged_by={acknowledged_by}"
-        ))),
+        f.debug_struct("Builder").finish_non_exhaustive()
     }
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use deadpool_redis::PoolError;
-use deadpool_redis::redis::{self, RedisError, ServerError};
+use deadpool_redis::redis::{self, RedisError};
 
 use crate::error::ErrorKind;
 use crate::redis_codes::{self, Meaning};
@@ -24,7 +24,7 @@ pub(in crate::store) struct Failure {
     /// The stage that the last attempt reached.
     last: Sent,
     /// An attempt before the last one may have been carried out, because its connection was found closed.
-    was_sent_before: bool,
+    pub(super) was_sent_before: bool,
 }
 
 /// The reason for which the last attempt failed.
@@ -50,9 +50,6 @@ pub(super) enum FailureCause {
     /// writes are worth nothing any more, or on the new one.
     #[error("another server has taken over")]
     Deposed,
-    /// No later time makes the request right: these are the words for the caller.
-    #[error("{0}")]
-    Never(String),
     /// Anything else, in words.
     #[error("{0}")]
     Other(String),
@@ -67,37 +64,9 @@ pub(super) enum Redirect {
     Asked(String),
     /// Ask again in a moment.
     Later,
-    /// Ask again at once: what was missing is there now.
+    /// Ask again at once: the scripts were missing, as after a restart or a failover, and are loaded then.
     Again,
 }
-
-/// Advice about the URL, by the code of the server's answer and a part of its text in lower case.
-const ADVICE: &[(&str, &str, &str)] = &[
-    ("NOAUTH", "", "the server wants a password"),
-    ("ERR", "unauthenticated", "the server wants a password"),
-    // A claim has a key in two slots.
-    ("MOVED", "", OF_A_CLUSTER),
-    ("ASK", "", OF_A_CLUSTER),
-    ("CROSSSLOT", "", OF_A_CLUSTER),
-    // A Sentinel knows no scripts.
-    (
-        "ERR",
-        "evalsha",
-        "this server is a Sentinel: use redis+sentinel://HOST/NAME",
-    ),
-    (
-        "ERR",
-        "sentinel",
-        "this server is not a Sentinel: use redis://",
-    ),
-    (
-        "ERR",
-        "cluster support disabled",
-        "this server is not a node of a cluster: use redis://",
-    ),
-];
-
-const OF_A_CLUSTER: &str = "this server is a node of a cluster: use redis+cluster://";
 
 impl From<FailureCause> for Failure {
     fn from(cause: FailureCause) -> Self {
@@ -117,7 +86,6 @@ impl From<FailureCause> for Failure {
                 };
                 (kind_of_refusal(code, text), last)
             }
-            FailureCause::Never(_) => (ErrorKind::Invalid, Sent::Answered),
             FailureCause::Other(_) => (ErrorKind::Misconfigured, Sent::Perhaps),
         };
         Self {
@@ -134,14 +102,13 @@ impl From<Unconnected> for Failure {
         match why {
             Unconnected::Closed => FailureCause::Closed.into(),
             Unconnected::Late => FailureCause::Silent.into(),
-            // Its connections never live on the store's thread.
-            _ => Self::abandoned(),
+            _ => Self::other(ErrorKind::Unavailable, Sent::Never, why.to_string()),
         }
     }
 }
 
 impl Failure {
-    /// Makes a failure of this kind, in words.
+    /// Makes a failure of this kind, in words. `Invalid` says that no later time makes the request right.
     pub(super) fn other(kind: ErrorKind, last: Sent, words: impl Into<String>) -> Self {
         Self {
             kind,
@@ -150,23 +117,9 @@ impl Failure {
         }
     }
 
-    /// Makes the failure of a request that no later time makes right, in words for the caller.
-    pub(super) fn never(kind: ErrorKind, words: String) -> Self {
-        Self {
-            kind,
-            ..FailureCause::Never(words).into()
-        }
-    }
-
     /// Makes the failure of a reply that none of our scripts sends.
     pub(super) fn odd(reply: impl fmt::Display) -> Self {
         FailureCause::Other(format!("unexpected reply {reply}")).into()
-    }
-
-    /// Makes the failure of a connection whose runtime ended while it was being made.
-    pub(super) fn abandoned() -> Self {
-        let words = "the runtime that was connecting ended";
-        Self::other(ErrorKind::Unavailable, Sent::Never, words)
     }
 
     /// Makes this the failure of a step before the request: it was never sent.
@@ -185,11 +138,6 @@ impl Failure {
             was_sent_before: self.was_sent_before || was_sent_before,
             ..self
         }
-    }
-
-    /// Returns whether the request may have been sent before this failure.
-    pub(super) const fn is_after_another_try(&self) -> bool {
-        self.was_sent_before
     }
 
     /// Returns the code and the text of the server's answer to the last attempt.
@@ -254,11 +202,6 @@ impl Failure {
         (self.answer()).is_some_and(|(code, text)| is_of_replica(code, text))
     }
 
-    /// Returns whether the server lacks our scripts, as after a restart or a failover.
-    pub(super) fn is_no_script(&self) -> bool {
-        (self.answer()).is_some_and(|(code, _)| code == "NOSCRIPT")
-    }
-
     /// Returns whether a batch was refused because of one of its keys, so that its other keys may succeed without it.
     pub(super) fn is_of_one_key(&self) -> bool {
         // "no permissions to access a key", but not "no permissions to run the 'evalsha' command".
@@ -289,10 +232,8 @@ impl Failing for Failure {
     }
 
     fn refusal(&self) -> Option<String> {
-        match &self.cause {
-            FailureCause::Never(words) => Some(words.clone()),
-            _ => None,
-        }
+        let is_never = self.kind == ErrorKind::Invalid;
+        is_never.then(|| self.cause.to_string())
     }
 
     // The fault of the URL, if the server's answer shows it.
@@ -307,9 +248,23 @@ impl Failing for Failure {
             }
             _ => return None,
         };
-        let is_it = |(of, words, _): &&(&str, &str, &str)| of == code && text.contains(words);
-        let (_, _, advice) = ADVICE.iter().find(is_it)?;
-        Some((*advice).into())
+        let says = |words| code == "ERR" && text.contains(words);
+        let advice = match &**code {
+            // A claim has a key in two slots.
+            "MOVED" | "ASK" | "CROSSSLOT" => {
+                "this server is a node of a cluster: use redis+cluster://"
+            }
+            "NOAUTH" => "the server wants a password",
+            _ if says("unauthenticated") => "the server wants a password",
+            // A Sentinel knows no scripts.
+            _ if says("evalsha") => "this server is a Sentinel: use redis+sentinel://HOST/NAME",
+            _ if says("sentinel") => "this server is not a Sentinel: use redis://",
+            _ if says("cluster support disabled") => {
+                "this server is not a node of a cluster: use redis://"
+            }
+            _ => return None,
+        };
+        Some(advice.into())
     }
 }
 
@@ -343,9 +298,7 @@ fn kind_of_refusal(code: &str, text: &str) -> ErrorKind {
         Some(Meaning::Passing) => ErrorKind::Unavailable,
         Some(Meaning::Denied) => ErrorKind::Denied,
         // A URL that names a replica or one node of a cluster, and everything else that an operator has to change.
-        Some(Meaning::Replica | Meaning::Elsewhere | Meaning::Unusable) | None => {
-            ErrorKind::Misconfigured
-        }
+        _ => ErrorKind::Misconfigured,
     }
 }
 
@@ -369,12 +322,6 @@ impl From<RedisError> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        RedisError::from(error).into()
-    }
-}
-
-impl From<ServerError> for Failure {
-    fn from(error: ServerError) -> Self {
         RedisError::from(error).into()
     }
 }
@@ -493,7 +440,6 @@ mod tests {
             assert_eq!(again(code).not_serving().sent(), Sent::Perhaps, "{code}");
             assert_eq!(again(code).redirect(), refused(code).redirect(), "{code}");
         }
-        assert!(again("NOSCRIPT").is_no_script());
         assert_eq!(again("READONLY").after_a_write().sent(), Sent::Perhaps);
         assert_eq!(refused("READONLY").after_a_write().sent(), Sent::Answered);
     }

@@ -24,7 +24,7 @@ impl Redis {
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown: run it again.
     pub async fn init(&self, limit: Duration) -> Result<(), Error> {
-        let max_ttl = self.max_ttl.ok_or_else(no_max_ttl)?;
+        let max_ttl = self.longest_ttl()?;
         let set_up = self.try_init(max_ttl, Budget::new(limit)).await;
         let refusal = set_up.map_err(|failure| self.error_of_all(failure, "init"))?;
         refusal.map_or(Ok(()), |why| {
@@ -48,10 +48,9 @@ impl Redis {
             match reply::tagged(&reply)? {
                 ("ready", []) => {}
                 ("known", [theirs]) => {
-                    let known = match reply::number(theirs) {
-                        Ok(ms) => format!("max_ttl={:?}", Duration::from_millis(ms)),
-                        Err(_) => "of another form".into(),
-                    };
+                    let known = reply::number(theirs).map(Duration::from_millis);
+                    let known = known.map(|known| format!("max_ttl={known:?}"));
+                    let known = known.unwrap_or_else(|_| "of another form".into());
                     let key = self.keys.node();
                     let why = format!("the server is set up already key={key:?} {known}");
                     return Ok(Some(why));
@@ -62,13 +61,13 @@ impl Redis {
         Ok(None)
     }
 
-    fn init_script(&self) -> Result<String, Error> {
-        let max_ttl = millis(self.max_ttl.ok_or_else(no_max_ttl)?);
-        let (node, keys) = (self.keys.node(), self.keys.of_any_name());
-        Ok(format!(
-            "-- On a server without a key like '{keys}': redis-cli --eval THIS_FILE '{node}' , {max_ttl}\n{}",
-            SCRIPTS.init.source
-        ))
+    fn longest_ttl(&self) -> Result<Duration, Error> {
+        self.max_ttl.ok_or_else(|| {
+            Error::invalid(
+                "init refused: without a longest ttl a server does not keep out and needs no set-up; expected max_ttl=60s \
+                 or the like in the URL",
+            )
+        })
     }
 }
 
@@ -86,7 +85,12 @@ pub(in crate::store) async fn init_redis(
 
 /// Returns the script that does so.
 pub(in crate::store) fn redis_script(url: &str, settings: TableSettings) -> Result<String, Error> {
-    store(url, settings)?.init_script()
+    let redis = store(url, settings)?;
+    let (max_ttl, keys) = (millis(redis.longest_ttl()?), redis.keys.of_any_name());
+    let (node, source) = (redis.keys.node(), SCRIPTS.init.source);
+    Ok(format!(
+        "-- On a server without a key like '{keys}': redis-cli --eval THIS_FILE '{node}' , {max_ttl}\n{source}"
+    ))
 }
 
 fn store(url: &str, settings: TableSettings) -> Result<Redis, Error> {
@@ -103,11 +107,4 @@ fn store(url: &str, settings: TableSettings) -> Result<Redis, Error> {
         )),
         false => Ok(redis),
     }
-}
-
-fn no_max_ttl() -> Error {
-    Error::invalid(
-        "init refused: without a longest ttl a server does not keep out and needs no set-up; expected max_ttl=60s or the \
-         like in the URL",
-    )
 }

@@ -90,7 +90,7 @@ impl Redis {
         }
         let keys = names.iter().flat_map(|name| self.lease_and_queue(name));
         let call = SCRIPTS.inspect.call(keys.collect::<Vec<_>>());
-        let reply = self.fleet.run(first, &call, None, budget).await?;
+        let reply = self.fleet.run(first, call, None, budget).await?;
         reply::inspected(&reply, names)
     }
 
@@ -101,40 +101,26 @@ impl Redis {
         names: &[Name],
         budget: Budget,
     ) -> Vec<Result<Option<Held>, Failure>> {
-        let all: Vec<_> = names.iter().collect();
-        let mut seen = self.read_each(&all, Self::lease_and_queue, budget).await;
-        let is_half_moved = |index: &usize| {
-            let failure = seen[*index].as_ref().err();
-            failure.is_some_and(|failure| failure.redirect().is_some())
-        };
-        let half_moved: Vec<_> = (0..names.len()).filter(is_half_moved).collect();
-        let again: Vec<_> = half_moved.iter().map(|index| &names[*index]).collect();
-        let again = self.read_each(&again, Self::lease_alone, budget).await;
-        for (index, held) in half_moved.into_iter().zip(again) {
-            seen[index] = held;
+        let mut seen: Vec<_> = names.iter().map(|_| Ok(None)).collect();
+        let mut unseen: Vec<_> = (0..names.len()).collect();
+        for keys in [Self::lease_and_queue, Self::lease_alone] {
+            let call = |index: &usize| Call {
+                slot: slot_of(names[*index].as_str()),
+                command: SCRIPTS.inspect.call(keys(self, &names[*index])),
+            };
+            let calls: Vec<_> = unseen.iter().map(call).collect();
+            let (replies, _) = self.fleet.run_each(&calls, None, budget).await;
+            for (&index, reply) in unseen.iter().zip(replies) {
+                let name = std::slice::from_ref(&names[index]);
+                let one = reply.and_then(|reply| reply::inspected(&reply, name));
+                seen[index] = one.and_then(|mut one| one.pop().unwrap_or(Ok(None)));
+            }
+            unseen.retain(|&index| {
+                let failure = seen[index].as_ref().err();
+                failure.is_some_and(|failure| failure.redirect().is_some())
+            });
         }
         seen
-    }
-
-    async fn read_each(
-        &self,
-        names: &[&Name],
-        keys: fn(&Self, &Name) -> [String; 2],
-        budget: Budget,
-    ) -> Vec<Result<Option<Held>, Failure>> {
-        let calls = names.iter().map(|name| Call {
-            slot: slot_of(name.as_str()),
-            is_written: None,
-            command: SCRIPTS.inspect.call(keys(self, name)),
-        });
-        let calls: Vec<_> = calls.collect();
-        let (replies, _) = self.fleet.run_each(&calls, budget).await;
-        let replies = replies.into_iter().zip(names);
-        let seen = replies.map(|(reply, name)| {
-            let mut seen = reply::inspected(&reply?, std::slice::from_ref(*name))?;
-            seen.pop().unwrap_or(Ok(None))
-        });
-        seen.collect()
     }
 
     fn lease_and_queue(&self, name: &Name) -> [String; 2] {

@@ -146,7 +146,7 @@ impl Redis {
     /// Calls a script that may free a name, whose last arguments say how its waiting clients hear of it.
     async fn free(&self, name: &Name, mut call: Cmd, budget: Budget) -> Result<Value, Failure> {
         call.arg(PUBLISH).arg(millis(Queued::OFFER));
-        self.fleet.run(name, &call, None, budget).await
+        self.fleet.run(name, call, None, budget).await
     }
 
     /// Returns the same store on a connection of its own, outside a pool and not connected yet.
@@ -165,10 +165,9 @@ impl Backend for Redis {
     type Failure = Failure;
 
     fn describe(&self) -> Facts {
-        let facts = Facts::new(KIND).with_queue().with_notices();
-        match self.max_ttl {
-            Some(max_ttl) => facts.with_max_ttl(max_ttl),
-            None => facts,
+        Facts {
+            max_ttl: self.max_ttl,
+            ..Facts::new(KIND).with_queue().with_notices()
         }
     }
 
@@ -202,15 +201,11 @@ impl Backend for Redis {
         }
         call.arg(self.max_ttl.map(millis));
         let (name, budget) = (&claim.name, of_ttl(budget, claim.ttl));
-        let asked = self.fleet.run(name, &call, Some(reply::is_grant), budget);
+        let asked = self.fleet.run(name, call, Some(reply::is_grant), budget);
         let reply = asked.await?;
         let answer = reply::acquired(&reply, &claim.name)?;
         // Joining the queue is a write too.
-        let is_written = match &answer {
-            Answer::Granted(_) => true,
-            Answer::Held(held) => held.ahead.is_some(),
-        };
-        if is_written {
+        if !matches!(&answer, Answer::Held(held) if held.ahead.is_none()) {
             self.fleet.note_write();
         }
         Ok(answer)

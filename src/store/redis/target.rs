@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::address::{Address, is_of_socket};
+use super::address::{Address, PORT, is_of_socket};
 use crate::error::Error;
 use crate::store::Tls;
 use crate::store::scheme::several_servers;
@@ -10,8 +10,6 @@ use crate::store::server_url::{HostPort, Reason, ServerUrl};
 
 /// The port of a Sentinel, if the URL has none.
 const SENTINEL_PORT: u16 = 26_379;
-/// The port of a node, if the URL has none.
-const NODE_PORT: u16 = 6_379;
 /// The parameters of the store as a whole.
 const STORE_PARAMETERS: [&str; 2] = ["max_ttl", "acknowledged_by"];
 /// The parameters with the credentials of the Sentinels.
@@ -30,14 +28,19 @@ pub(super) struct Target {
 #[derive(Debug, Clone)]
 pub(super) enum UrlServers {
     One,
-    Sentinels {
-        /// The address of the first Sentinel, with the credentials of the Sentinels.
-        first: Box<Address>,
-        places: Vec<HostPort>,
-        /// The Sentinels' name of the group.
-        name: String,
-    },
+    Sentinels(Box<SentinelGroup>),
+    /// The nodes to begin with.
     Cluster(Vec<HostPort>),
+}
+
+/// A group of servers, and the Sentinels that watch it.
+#[derive(Debug, Clone)]
+pub(super) struct SentinelGroup {
+    /// The Sentinels' name of the group.
+    pub(super) name: String,
+    pub(super) places: Vec<HostPort>,
+    /// An address with the credentials of the Sentinels.
+    pub(super) address: Address,
 }
 
 /// The settings of the store that a URL can have.
@@ -93,28 +96,30 @@ impl Target {
         let (servers, address) = match kind {
             "sentinel" => {
                 let (name, db) = url.path.split_once('/').unwrap_or((&url.path, ""));
-                if !is_group(name) {
-                    return Err(NO_GROUP.into());
+                if name.is_empty() {
+                    return Err("the name of the master, the path of the URL, is missing".into());
                 }
                 let address = address(db)?;
                 let [user, password] = SENTINEL_PARAMETERS.map(|name| url.parameter(name));
-                let sentinels = UrlServers::Sentinels {
-                    first: Box::new(address.with_login(user, password)),
-                    places: url.places(SENTINEL_PORT),
+                let group = SentinelGroup {
                     name: name.into(),
+                    places: url.places(SENTINEL_PORT),
+                    address: address.with_login(user, password),
                 };
-                (sentinels, address)
+                (UrlServers::Sentinels(Box::new(group)), address)
             }
             "cluster" if !matches!(&*url.path, "" | "0") => {
                 return Err("a cluster has only the database 0".into());
             }
-            "cluster" => (UrlServers::Cluster(url.places(NODE_PORT)), address("")?),
-            "" if is_of_socket(scheme) => (
-                UrlServers::One,
-                address(url.parameter("db").unwrap_or_default())?,
-            ),
+            "cluster" => (UrlServers::Cluster(url.places(PORT)), address("")?),
             "" if url.hosts.len() > 1 => return Err("it names several servers".into()),
-            "" => (UrlServers::One, address(&url.path)?),
+            "" => {
+                let db = match is_of_socket(scheme) {
+                    true => url.parameter("db").unwrap_or_default(),
+                    false => &url.path,
+                };
+                (UrlServers::One, address(db)?)
+            }
             _ => return Err("it is the URL of a store of another kind".into()),
         };
         Ok(Self {
@@ -133,8 +138,9 @@ impl Target {
         let (scheme, db) = (&self.address.scheme, self.address.login.db());
         match &self.servers {
             UrlServers::One => self.address.to_string(),
-            UrlServers::Sentinels { places, name, .. } => {
-                format!("{scheme}+sentinel://{}/{name}/{db}", join(places))
+            UrlServers::Sentinels(group) => {
+                let (places, name) = (join(&group.places), &group.name);
+                format!("{scheme}+sentinel://{places}/{name}/{db}")
             }
             UrlServers::Cluster(places) => format!("{scheme}+cluster://{}", join(places)),
         }
@@ -173,14 +179,6 @@ fn checked(url: ServerUrl) -> Result<ServerUrl, Reason> {
         true => Ok(url),
         false => Err("a host is missing, or a socket has one".into()),
     }
-}
-
-const NO_GROUP: &str = "the name of the master, the path of the URL, is missing or has other characters than letters, digits, '.', '-' and '_'";
-
-/// Returns whether Sentinels accept this name of a group.
-fn is_group(name: &str) -> bool {
-    let is_known = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
-    !name.is_empty() && name.chars().all(is_known)
 }
 
 /// Returns the URLs of the servers that this URL names as a store of another kind, and the settings of that store.
@@ -253,7 +251,7 @@ mod tests {
         let url =
             "redis+sentinel://me:p%40ss@a/main?sentinel_username=you&sentinel_password=w%26rd";
         let target = parse(url).expect("valid");
-        let UrlServers::Sentinels { first, .. } = target.servers else {
+        let UrlServers::Sentinels(group) = target.servers else {
             panic!("it names Sentinels");
         };
         let words = |address: &Address| {
@@ -264,7 +262,7 @@ mod tests {
             )
         };
         assert_eq!(words(&target.address), ("me".into(), "p@ss".into()));
-        assert_eq!(words(&first), ("you".into(), "w&rd".into()));
+        assert_eq!(words(&group.address), ("you".into(), "w&rd".into()));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::rights::least_rights;
 use crate::harness::asking::{chain, claim, granted};
 use crate::harness::fake_server::FakeServer;
 use crate::harness::redis_cluster::RedisCluster;
-use crate::harness::redis_group::RedisGroup;
+use crate::harness::redis_group::{RedisGroup, SentinelServer};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{until, until_so};
@@ -112,7 +112,7 @@ async fn tokens_ahead_are_reported_to_a_user_with_the_least_rights() {
     let store = open(&url).await;
     granted(&*store, &claim("a", LONG)).await;
     server.step_clock(-TWO_DAYS_MS).await;
-    find(&hazards(&*store).await, "48 h ahead");
+    find(&hazards(&*store).await, "2days ahead");
 }
 
 #[tokio::test]
@@ -183,9 +183,17 @@ fn durable() -> Setup {
     Setup::default().with(["--appendonly", "yes"])
 }
 
+/// Otherwise those that must not replace the master take it for down after a minute.
+async fn take_for_down_soon(sentinels: &[SentinelServer]) {
+    for sentinel in sentinels {
+        sentinel.take_for_down_after(500).await;
+    }
+}
+
 #[tokio::test]
 async fn a_group_that_acknowledges_everything_and_keeps_out_has_no_hazards() {
     let group = RedisGroup::with(durable).await;
+    take_for_down_soon(&group.sentinels).await;
     let store = open(&format!("{}?acknowledged_by=2&max_ttl=60s", group.url())).await;
     assert_eq!(hazards(&*store).await, [""; 0]);
 }
@@ -193,6 +201,7 @@ async fn a_group_that_acknowledges_everything_and_keeps_out_has_no_hazards() {
 #[tokio::test]
 async fn sentinels_that_replace_no_master_or_too_late_are_reported() {
     let group = RedisGroup::with(durable).await;
+    take_for_down_soon(&group.sentinels).await;
     let store = open(&format!("{}?acknowledged_by=2&max_ttl=60s", group.url())).await;
     group.sentinels[0].take_for_down_after(30_000).await;
     let all = hazards(&*store).await;
@@ -209,10 +218,10 @@ async fn sentinels_that_replace_no_master_or_too_late_are_reported() {
     }
     until_told(&*store, "no server takes over when the master fails").await;
     let all = hazards(&*store).await;
-    let silent = all
-        .iter()
-        .filter(|hazard| hazard.contains("does not answer"));
-    assert_eq!(silent.count(), 2, "{all:?}");
+    let silent = find(&all, "does not answer");
+    for sentinel in &group.sentinels[1..] {
+        assert!(silent.contains(&sentinel.host()), "{all:?}");
+    }
 }
 
 #[tokio::test]
@@ -247,13 +256,7 @@ async fn what_makes_a_cluster_stand_still_or_slow_is_reported() {
     let store = open(&cluster.url()).await;
     let sound = hazards(&*store).await;
     assert_eq!(sound.len(), 1, "{sound:?}");
-    for node in &cluster.nodes {
-        let address = format!("127.0.0.1:{}", node.port());
-        assert!(
-            find(&sound, "without a replica").contains(&address),
-            "{sound:?}"
-        );
-    }
+    find(&sound, "a primary is without a replica: ");
     let node = &cluster.nodes[1];
     for setting in [
         "cluster-node-timeout 15000",
@@ -267,7 +270,10 @@ async fn what_makes_a_cluster_stand_still_or_slow_is_reported() {
     let all = hazards(&*store).await;
     find(&all, "no lease of a ttl below 37 s survives it");
     find(&all, "cluster-require-full-coverage is yes");
-    find(&all, "slots in the middle of a move: 7:");
+    find(
+        &all,
+        "slots in the middle of a move: 1, the first is 7, on redis://",
+    );
     let address = format!(", on redis://127.0.0.1:{}/", node.port());
     for word in [
         "maxmemory-policy is volatile-lru",

@@ -20,7 +20,9 @@ use super::super::address::Address;
 use super::super::failure::Failure;
 use super::tls::{Encrypted, Handshake};
 use crate::clock::{Boottime, Clock, Instant};
-use crate::store::connection::{HEAD_START, Unconnected, best, first_of, is_transient};
+use crate::store::connection::{
+    HEAD_START, Unconnected, best, first_of, is_transient, most_telling,
+};
 
 /// This many connections to one server may be given up, with their end not seen, before the next one has to wait.
 const GIVEN_UP: usize = 2;
@@ -138,7 +140,7 @@ pub(in super::super) async fn open(
     };
     let mut hosts: Vec<_> = (0..address.hosts().len()).collect();
     hosts.sort_by_key(|host| walk.last.as_ref().is_none_or(|last| last.host != *host));
-    let opened = first_of(hosts.into_iter().map(|host| walk.host(host))).await;
+    let opened = first_of(HEAD_START, hosts.into_iter().map(|host| walk.host(host))).await;
     // The one that is down may be the primary.
     let late = Unconnected::Late;
     let opened = opened.map_err(|failures| best(failures, is_transient).unwrap_or(late.into()))?;
@@ -165,23 +167,22 @@ impl Walk<'_> {
             };
             addresses.clone().into_iter().map(attempt)
         };
-        let mut opened = first_of(attempts(match is_one {
-            true => TargetSessionAttrs::Any,
-            false => TargetSessionAttrs::ReadWrite,
-        }))
+        let mut opened = first_of(
+            HEAD_START,
+            attempts(match is_one {
+                true => TargetSessionAttrs::Any,
+                false => TargetSessionAttrs::ReadWrite,
+            }),
+        )
         .await;
         // A standby can be asked about itself.
         if let Err(failures) = &opened
             && is_one_host
             && failures.iter().any(Failure::is_read_only)
         {
-            opened = first_of(attempts(TargetSessionAttrs::Any)).await;
+            opened = first_of(HEAD_START, attempts(TargetSessionAttrs::Any)).await;
         }
-        // An answer of the server counts for more than the silence of its other address.
-        opened.map_err(|failures| {
-            let best = best(failures, |failure| !is_transient(failure));
-            best.unwrap_or(Unconnected::Late.into())
-        })
+        opened.map_err(most_telling)
     }
 
     async fn addresses(&self, host: usize) -> Result<Vec<Option<IpAddr>>, Failure> {

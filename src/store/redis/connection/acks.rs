@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Pipeline, Value};
+use deadpool_redis::redis::{Pipeline, Value};
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 
@@ -28,7 +28,7 @@ pub(in super::super) type IsWritten = fn(&Value) -> bool;
 
 /// The writes of a connection, and what replicas are known to have of them.
 #[derive(Debug, Default)]
-pub(in super::super) struct Acks(Mutex<Writes>);
+pub(super) struct Acks(Mutex<Writes>);
 
 #[derive(Debug, Default)]
 struct Writes {
@@ -44,39 +44,46 @@ struct Wait {
     up_to: u64,
     /// The time for which the server waits.
     limit: Duration,
-    /// The answer to the command that went with it, if one did, and how many replicas have everything.
+    /// The answers to the request that went with it, if one did, and how many replicas have everything.
     replies: SharedTask<Value, Failure>,
 }
 
 impl OpenConnection {
-    /// Sends a command, and if it wrote something, waits until this many replicas have it.
+    /// Sends a request, and if it wrote something, waits until this many replicas have it.
     ///
     /// # Errors
     /// `Unacknowledged` if fewer replicas have it in time. It was carried out then.
-    pub(in super::super) async fn send_written(
+    pub(super) async fn send_written(
         self: &Arc<Self>,
-        command: &Cmd,
+        request: Request<'_>,
         replicas: u8,
         is_written: IsWritten,
         budget: Budget,
     ) -> Result<Value, Failure> {
+        let is_written = |reply: &Value| match (request, reply) {
+            (Request::All(..), Value::Array(replies)) => replies.iter().any(is_written),
+            _ => is_written(reply),
+        };
         let last = self.acks.0.lock().last.clone();
         let is_idle = last.as_ref().is_none_or(Wait::is_over);
         let together =
-            is_idle.then(|| self.wait_after(last.as_ref(), Some(command), replicas, budget));
+            is_idle.then(|| self.wait_after(last.as_ref(), Some(request), replicas, budget));
         let Some(Ok(wait)) = together else {
-            let written = self.send(Request::One(command, None), budget).await?;
+            let written = self.send(request, budget).await?;
             if is_written(&written) {
                 self.acknowledged(replicas, budget).await?;
             }
             return Ok(written);
         };
         let replies = shared_task::outcome(&wait.replies, budget).await?;
-        let [written, acknowledged] = <[Value; 2]>::try_from(reply::into_items(replies)?)
-            .map_err(|_| Failure::odd("too short"))?;
-        let written = reply::no_error(written)?;
+        let mut replies = reply::into_items(replies)?;
+        let acknowledged = replies.split_off(replies.len().saturating_sub(1));
+        let written = match request {
+            Request::One(..) => reply::last(replies)?,
+            Request::All(..) => Value::Array(replies),
+        };
         if is_written(&written) {
-            enough(replicas_in(&acknowledged)?, replicas)?;
+            enough(reply::number(&reply::last(acknowledged)?)?, replicas)?;
         }
         Ok(written)
     }
@@ -102,14 +109,14 @@ impl OpenConnection {
         }
     }
 
-    /// Sends a WAIT, behind this command, as the next one after `last`.
+    /// Sends a WAIT, behind this request, as the next one after `last`.
     ///
     /// # Errors
     /// The WAIT that another caller has sent since.
     fn wait_after(
         self: &Arc<Self>,
         last: Option<&Wait>,
-        command: Option<&Cmd>,
+        request: Option<Request<'_>>,
         replicas: u8,
         budget: Budget,
     ) -> Result<Wait, Wait> {
@@ -120,13 +127,21 @@ impl OpenConnection {
             return Err(newer.clone());
         }
         let limit = limit_of(budget);
-        let mut both = Pipeline::with_capacity(2);
-        command.into_iter().for_each(|command| {
-            both.add_command(command.clone());
-        });
-        both.add_command(wait(replicas, limit));
+        let mut all = Pipeline::new();
+        match request {
+            Some(Request::One(command, _)) => {
+                all.add_command(command.clone());
+            }
+            Some(Request::All(commands, _)) => commands.cmd_iter().for_each(|command| {
+                all.add_command(command.clone());
+            }),
+            None => {}
+        }
+        // 0 would mean for ever.
+        let ms = millis(limit).max(1);
+        all.cmd("WAIT").arg(replicas).arg(ms);
         let open = self.clone();
-        let replies = async move { open.send(Request::All(&both), budget).await };
+        let replies = async move { open.send(Request::All(&all, None), budget).await };
         let wait = Wait {
             up_to: writes.answered,
             limit,
@@ -144,35 +159,20 @@ impl Wait {
 
     /// Returns how many replicas have the writes that this is about.
     async fn acknowledged(&self, budget: Budget) -> Result<u64, Failure> {
-        let replies = reply::into_items(shared_task::outcome(&self.replies, budget).await?)?;
-        let missing = || Failure::odd("too short");
-        replicas_in(replies.last().ok_or_else(missing)?)
+        let replies = shared_task::outcome(&self.replies, budget).await?;
+        reply::number(&reply::last(reply::into_items(replies)?)?)
     }
 }
 
-/// Reads the reply to WAIT.
-pub(in super::super) fn replicas_in(reply: &Value) -> Result<u64, Failure> {
-    reply::number(&reply::no_error(reply.clone())?)
-}
-
 /// Returns for how long a server may wait for its replicas within this budget.
-pub(in super::super) fn limit_of(budget: Budget) -> Duration {
+fn limit_of(budget: Budget) -> Duration {
     (budget.left() / 2).min(LONGEST)
 }
 
-/// Returns the command that waits until replicas have what was written before it on its connection.
-pub(in super::super) fn wait(replicas: u8, limit: Duration) -> Cmd {
-    let mut wait = Cmd::new();
-    // 0 would mean for ever.
-    wait.arg("WAIT").arg(replicas).arg(millis(limit).max(1));
-    wait
-}
-
 /// Fails if fewer replicas acknowledged a write than must, and counts it.
-pub(in super::super) fn enough(acknowledged: u64, replicas: u8) -> Result<(), Failure> {
-    let is_enough = acknowledged >= u64::from(replicas);
+fn enough(acknowledged: u64, replicas: u8) -> Result<(), Failure> {
     let counts = StoreCounts::of(super::super::KIND);
-    if is_enough {
+    if acknowledged >= u64::from(replicas) {
         counts.ack(AckOutcome::Acknowledged);
         return Ok(());
     }

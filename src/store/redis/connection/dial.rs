@@ -2,24 +2,22 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::redis::aio::{MultiplexedConnection, PubSub};
+use deadpool_redis::redis::aio::{AsyncStream, MultiplexedConnection, PubSub};
 use deadpool_redis::redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use deadpool_redis::redis::{AsyncConnectionConfig, RedisConnectionInfo};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
-use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 
-use super::super::address::{Address, ServerPlace};
-use super::super::failure::{Failure, FailureCause};
+use super::super::address::Address;
+use super::super::failure::Failure;
 use crate::future::BoxFuture;
-use crate::store::connection::{best, first_of, is_transient};
-use crate::store::server_url::HostPort;
+use crate::store::connection::{HEAD_START, first_of, most_telling};
 
 /// Most requests that wait for their turn on the connection. Further callers wait within their limits.
 const WAITING: usize = 512;
@@ -32,11 +30,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
 /// A stream to a server, encrypted or not.
-pub(in super::super) type Stream = Box<dyn Bytes>;
-
-pub(in super::super) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Bytes for T {}
+pub(in super::super) type Stream = Pin<Box<dyn AsyncStream + Send>>;
 
 /// A connection, made by a handshake over a stream.
 pub(in super::super) trait OverStream: Sized + Send + 'static {
@@ -46,8 +40,8 @@ pub(in super::super) trait OverStream: Sized + Send + 'static {
     ) -> impl Future<Output = Result<Self, Failure>> + Send;
 }
 
-/// A connection for requests, and the task that drives it, which ends when it is aborted.
-impl OverStream for (MultiplexedConnection, AbortHandle) {
+/// A connection for requests, and what drives it.
+impl OverStream for (MultiplexedConnection, BoxFuture<'static, ()>) {
     async fn over(stream: Stream, login: &RedisConnectionInfo) -> Result<Self, Failure> {
         // Each request brings a limit of its own.
         let config = AsyncConnectionConfig::new()
@@ -55,7 +49,7 @@ impl OverStream for (MultiplexedConnection, AbortHandle) {
             .set_pipeline_buffer_size(WAITING);
         let made = MultiplexedConnection::new_with_config(login, stream, config);
         let (connection, driver) = made.await?;
-        Ok((connection, tokio::spawn(driver).abort_handle()))
+        Ok((connection, Box::pin(driver)))
     }
 }
 
@@ -72,21 +66,16 @@ impl Address {
     // Boxed, because the compiler would have to find out in each caller that the future is `Send`, and cannot.
     pub(in super::super) fn open<T: OverStream>(&self) -> BoxFuture<'_, Result<T, Failure>> {
         Box::pin(async move {
-            let HostPort { host, port } = match &self.place {
-                ServerPlace::Port(place) => place,
-                ServerPlace::Socket(path) => {
-                    let stream = UnixStream::connect(path).await?;
-                    return T::over(Box::new(stream), &self.login).await;
-                }
-            };
+            if let Some(path) = self.socket() {
+                let stream = UnixStream::connect(path).await?;
+                return T::over(Box::pin(stream), &self.login).await;
+            }
+            let (host, port) = (&*self.place.host, self.place.port);
             let encryption = self.encryption().await?;
-            let found = lookup_host((&**host, *port)).await?;
+            let found = lookup_host((host, port)).await?;
             let attempts = found.map(|at| self.open_at(host, at, encryption.clone()));
-            // An answer of the server counts for more than the silence of its other address.
-            first_of(attempts).await.map_err(|failures| {
-                let best = best(failures, |failure| !is_transient(failure));
-                best.unwrap_or(FailureCause::Silent.into())
-            })
+            let first = first_of(HEAD_START, attempts).await;
+            first.map_err(most_telling)
         })
     }
 
@@ -117,11 +106,11 @@ impl Address {
         #[cfg(not(target_os = "macos"))]
         socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
         let Some(config) = encryption else {
-            return Ok(Box::new(stream));
+            return Ok(Box::pin(stream));
         };
         let name = ServerName::try_from(self.server_name(host).to_owned());
         let name = name.map_err(io::Error::other)?;
         let stream = TlsConnector::from(config).connect(name, stream).await?;
-        Ok(Box::new(stream))
+        Ok(Box::pin(stream))
     }
 }

@@ -13,7 +13,7 @@ mod dial;
 pub(super) mod server;
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,15 +26,16 @@ use deadpool_redis::{Connection, Pool, PoolError, TimeoutType, Timeouts};
 use futures_util::future::try_join_all;
 use futures_util::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
-use tokio::task::AbortHandle;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use self::acks::{Acks, IsWritten};
 use super::address::Address;
-use super::failure::{Failure, FailureCause};
+use super::failure::{Failure, FailureCause, Redirect};
+use super::protocol::reply;
 use super::protocol::scripts::Program;
 use crate::clock::{Boottime, Clock, Instant};
-use crate::future::shielded;
+use crate::future::{BoxFuture, shielded};
 use crate::store::budget::Budget;
 use crate::store::connection::shared_task::{self, SharedTask};
 use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
@@ -63,18 +64,23 @@ pub(super) struct Connector {
 
 impl Connect for Connector {
     type Open = OpenConnection;
-    type Engine = ();
+    /// What drives the connection, and never ends if the caller's pool does; and what ends with the connection.
+    type Engine = (BoxFuture<'static, ()>, oneshot::Receiver<()>);
     type Failure = Failure;
 
-    async fn connect(&mut self) -> Result<(OpenConnection, ()), Failure> {
-        let limit = self.connect_timeout;
-        let made = timeout(limit, self.make()).await;
-        let made = made.unwrap_or(Err(FailureCause::Silent.into()));
-        made.map(|open| (open, ()))
+    async fn connect(&mut self) -> Result<(OpenConnection, Self::Engine), Failure> {
+        let made = timeout(self.connect_timeout, self.make()).await;
+        made.unwrap_or(Err(FailureCause::Silent.into()))
     }
 
-    async fn drive(&mut self, (): (), _: &Driven<Self>) -> AfterEnd {
-        AfterEnd::Unseen
+    async fn drive(&mut self, (driver, dropped): Self::Engine, _: &Driven<Self>) -> AfterEnd {
+        tokio::select! {
+            biased;
+            () = driver => {}
+            // An error says that no caller has the connection any more, which is what this waits for.
+            _ = dropped => {}
+        }
+        AfterEnd::Down
     }
 }
 
@@ -91,7 +97,7 @@ impl Exchange for Connector {
         let loads = open.loads.load(Ordering::Acquire);
         match self.send(open, request, budget).await {
             // The call was refused as a whole, so this does not count as a second attempt.
-            Err(failure) if failure.is_no_script() => {
+            Err(failure) if failure.redirect() == Some(Redirect::Again) => {
                 // Boxed, because it is rare and would add to the size of every request.
                 let again = async {
                     self.load(open, loads, budget).await?;
@@ -145,12 +151,13 @@ impl Connector {
         request: Request<'_>,
         budget: Budget,
     ) -> Result<Value, Failure> {
-        match (request, self.acknowledged_by) {
-            (Request::One(command, Some(is_written)), replicas) if replicas > 0 => {
-                open.send_written(command, replicas, is_written, budget)
+        let (Request::One(_, is_written) | Request::All(_, is_written)) = request;
+        match is_written {
+            Some(is_written) if self.acknowledged_by > 0 => {
+                open.send_written(request, self.acknowledged_by, is_written, budget)
                     .await
             }
-            (request, _) => open.send(request, budget).await,
+            _ => open.send(request, budget).await,
         }
     }
 
@@ -178,35 +185,46 @@ impl Connector {
         loaded.map_err(Failure::before_the_request)
     }
 
-    async fn make(&self) -> Result<OpenConnection, Failure> {
-        if let Some(pool) = &self.pool {
-            let at_once = Timeouts {
-                wait: Some(Duration::ZERO),
-                ..pool.timeouts()
-            };
-            match pool.timeout_get(&at_once).await {
-                Ok(place) => {
-                    let connection = MultiplexedConnection::clone(&place);
-                    return Ok(OpenConnection::new(connection, Some(place), None));
-                }
-                Err(PoolError::Timeout(TimeoutType::Wait)) => {}
-                Err(failure) => return Err(failure.into()),
-            }
+    async fn make(&self) -> Result<(OpenConnection, <Self as Connect>::Engine), Failure> {
+        let place = self.take_from_pool().await?;
+        let (connection, driver) = match &place {
+            Some(place) => (MultiplexedConnection::clone(place), pending().boxed()),
+            None => self.address.open().await?,
+        };
+        let (end, dropped) = oneshot::channel();
+        let open = OpenConnection {
+            connection,
+            silent_since: Mutex::default(),
+            acks: Acks::default(),
+            loads: AtomicU64::default(),
+            loading: Mutex::default(),
+            place,
+            _end: end,
+        };
+        Ok((open, (driver, dropped)))
+    }
+
+    async fn take_from_pool(&self) -> Result<Option<Connection>, Failure> {
+        let Some(pool) = &self.pool else {
+            return Ok(None);
+        };
+        let at_once = Timeouts {
+            wait: Some(Duration::ZERO),
+            ..pool.timeouts()
+        };
+        match pool.timeout_get(&at_once).await {
+            Ok(place) => Ok(Some(place)),
+            Err(PoolError::Timeout(TimeoutType::Wait)) => Ok(None),
+            Err(failure) => Err(failure.into()),
         }
-        let (connection, driver) = self.address.open().await?;
-        Ok(OpenConnection::new(connection, None, Some(driver)))
     }
 
     /// Notes that the server at this address has carried out a write, so the address normally leads to a master.
     pub(super) fn note_write(&self) {
         // Loaded first: a shared cache line should not be written with every request.
-        if !self.has_written() {
+        if !self.has_written.load(Ordering::Relaxed) {
             self.has_written.store(true, Ordering::Relaxed);
         }
-    }
-
-    pub(super) fn has_written(&self) -> bool {
-        self.has_written.load(Ordering::Relaxed)
     }
 }
 
@@ -222,13 +240,13 @@ fn is_no_script(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.code() == "NOSCRIPT")
 }
 
-/// A request as it is sent at a time.
+/// A request as it is sent at a time. If a reply says that something was written that must not be lost, it counts only
+/// once replicas have it.
 #[derive(Clone, Copy)]
 pub(super) enum Request<'a> {
-    /// If its reply says that something was written that must not be lost, it counts only once replicas have it.
     One(&'a Cmd, Option<IsWritten>),
     /// The reply is an array, and a refusal of one of the commands is in it.
-    All(&'a Pipeline),
+    All(&'a Pipeline, Option<IsWritten>),
 }
 
 /// One connection.
@@ -236,38 +254,22 @@ pub(super) struct OpenConnection {
     connection: MultiplexedConnection,
     /// When the first request was sent that is still unanswered, if none was answered since.
     silent_since: Mutex<Option<Instant>>,
-    pub(super) acks: Acks,
+    acks: Acks,
     /// The number of times that the scripts were loaded.
     loads: AtomicU64,
     loading: Mutex<Option<SharedTask<(), Failure>>>,
     /// The connection's place in the pool, if it is counted by one.
     place: Option<Connection>,
-    /// The task that drives it, if that is ours.
-    driver: Option<AbortHandle>,
+    /// Its engine ends when this is dropped.
+    _end: oneshot::Sender<()>,
 }
 
 impl OpenConnection {
-    fn new(
-        connection: MultiplexedConnection,
-        place: Option<Connection>,
-        driver: Option<AbortHandle>,
-    ) -> Self {
-        Self {
-            connection,
-            silent_since: Mutex::default(),
-            acks: Acks::default(),
-            loads: AtomicU64::default(),
-            loading: Mutex::default(),
-            place,
-            driver,
-        }
-    }
-
     async fn send(&self, request: Request<'_>, budget: Budget) -> Result<Value, Failure> {
         let mut connection = self.connection.clone();
         let answer = match request {
             Request::One(command, _) => connection.req_packed_command(command),
-            Request::All(pipeline) => connection
+            Request::All(pipeline, _) => connection
                 .req_packed_commands(pipeline, 0, pipeline.len())
                 .map_ok(Value::Array)
                 .boxed(),
@@ -293,10 +295,7 @@ impl OpenConnection {
             }
         };
         *self.silent_since.lock() = None;
-        match answer? {
-            Value::ServerError(error) => Err(error.into()),
-            value => Ok(value),
-        }
+        reply::no_error(answer?)
     }
 
     async fn load(self: Arc<Self>, program: Program, limit: Budget) -> Result<(), Failure> {
@@ -327,9 +326,6 @@ impl OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        if let Some(driver) = &self.driver {
-            driver.abort();
-        }
         self.place.take().map(Connection::take);
     }
 }

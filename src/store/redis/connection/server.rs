@@ -7,12 +7,12 @@
 //! threads.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use parking_lot::Mutex;
 use tokio::runtime::{self, Handle};
-use tokio::sync::oneshot;
 
 use super::super::failure::{Failure, FailureCause};
 use super::super::protocol::reply;
@@ -27,21 +27,13 @@ use crate::telemetry::{LaneUse, StoreCounts};
 pub(in super::super) struct Server {
     pub(in super::super) connector: Connector,
     purpose: Option<LaneUse>,
-    open: Arc<Mutex<Open>>,
+    open: Mutex<Open>,
 }
 
 #[derive(Debug, Default)]
 struct Open {
-    by_runtime: HashMap<runtime::Id, OfRuntime>,
+    by_runtime: HashMap<runtime::Id, Arc<Connection<Connector>>>,
     is_closed: bool,
-}
-
-/// The connection of a runtime.
-#[derive(Debug)]
-struct OfRuntime {
-    connection: Arc<Connection<Connector>>,
-    /// The task that waits for the end of the runtime ends when this is dropped.
-    _stop: oneshot::Sender<()>,
 }
 
 impl Server {
@@ -49,7 +41,7 @@ impl Server {
         Self {
             connector,
             purpose,
-            open: Arc::default(),
+            open: Mutex::default(),
         }
     }
 
@@ -74,34 +66,23 @@ impl Server {
         self.send(Request::One(command, is_written), budget).await
     }
 
-    /// Sends these words as a command.
-    pub(in super::super) async fn ask(
-        &self,
-        words: &[&str],
-        budget: Budget,
-    ) -> Result<Value, Failure> {
-        let mut command = Cmd::new();
-        words.iter().for_each(|word| {
-            command.arg(*word);
-        });
-        self.request(&command, None, budget).await
-    }
-
     /// Sends these commands one right after the other, and awaits their answers. A command that is refused has an error
     /// for an answer.
     pub(in super::super) async fn request_all(
         &self,
         commands: &Pipeline,
+        is_written: Option<IsWritten>,
         budget: Budget,
     ) -> Result<Vec<Value>, Failure> {
-        reply::into_items(self.send(Request::All(commands), budget).await?)
+        let request = Request::All(commands, is_written);
+        reply::into_items(self.send(request, budget).await?)
     }
 
     async fn send(&self, request: Request<'_>, budget: Budget) -> Result<Value, Failure> {
         let connection = self.of_this_runtime()?;
         let every = budget.replace_every();
         let outcome = connection.request(request, budget, every).await;
-        match self.connector.has_written() {
+        match self.connector.has_written.load(Ordering::Relaxed) {
             true => outcome.map_err(Failure::after_a_write),
             false => outcome,
         }
@@ -114,65 +95,33 @@ impl Server {
             open.is_closed = true;
             std::mem::take(&mut open.by_runtime)
         };
-        for of_runtime in open.values() {
-            of_runtime.connection.close();
+        for connection in open.values() {
+            connection.close();
         }
     }
 
     /// Returns the connection of the calling runtime.
     fn of_this_runtime(&self) -> Result<Arc<Connection<Connector>>, Failure> {
-        let runtime = Handle::current();
+        let runtime = Handle::current().id();
         let mut open = self.open.lock();
         if open.is_closed {
             return Err(FailureCause::Closed.into());
         }
-        if let Some(known) = open.by_runtime.get(&runtime.id()) {
-            return Ok(known.connection.clone());
+        if let Some(known) = open.by_runtime.get(&runtime) {
+            return Ok(known.clone());
         }
+        // The connections of runtimes that have ended are down. The id of such a runtime may be given to another one,
+        // for which its connection is made again.
+        open.by_runtime.retain(|_, known| !known.is_down());
         let kind = self.connector.program.kind;
         let counts = StoreCounts::of(kind);
         if kind == super::super::KIND {
             counts.has_replicas();
         }
-        let (connector, home) = (
-            self.connector.clone(),
-            HomeRuntime::Runtime(runtime.clone()),
-        );
         let gauge = counts.connection(self.purpose);
-        let connection = Arc::new(Connection::new(connector, home, gauge));
-        let (stop, stopped) = oneshot::channel::<()>();
-        let end = RuntimeEnd {
-            id: runtime.id(),
-            open: Arc::downgrade(&self.open),
-        };
-        let of_runtime = OfRuntime {
-            connection: connection.clone(),
-            _stop: stop,
-        };
-        open.by_runtime.insert(runtime.id(), of_runtime);
-        // A runtime that is shutting down drops a new task at once, and the end of the runtime takes the lock.
-        drop(open);
-        runtime.spawn(async move {
-            let _end = end;
-            // An error says that the connection was closed, which is what this waits for.
-            let _ = stopped.await;
-        });
+        let connection = Connection::new(self.connector.clone(), HomeRuntime::Caller, gauge);
+        let connection = Arc::new(connection);
+        open.by_runtime.insert(runtime, connection.clone());
         Ok(connection)
-    }
-}
-
-/// Forgets the connection of a runtime when the runtime ends, and drops this with its tasks. The runtime's id may then
-/// be given to another one.
-struct RuntimeEnd {
-    id: runtime::Id,
-    open: Weak<Mutex<Open>>,
-}
-
-impl Drop for RuntimeEnd {
-    fn drop(&mut self) {
-        if let Some(open) = self.open.upgrade() {
-            // Dropped after the lock is free.
-            let _ended = open.lock().by_runtime.remove(&self.id);
-        }
     }
 }

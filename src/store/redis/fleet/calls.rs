@@ -13,8 +13,7 @@ use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use super::super::connection::acks::{self, IsWritten};
-use super::super::connection::server::Server;
+use super::super::connection::acks::IsWritten;
 use super::super::failure::{Failure, FailureCause, Redirect};
 use super::super::protocol::reply;
 use super::super::protocol::slot::slot_of;
@@ -39,8 +38,6 @@ const OF_MANY: u32 = 4;
 #[derive(Debug)]
 pub(in super::super) struct Call {
     pub(in super::super) slot: u16,
-    /// Returns whether its reply says that something was written: that counts only once replicas have it.
-    pub(in super::super) is_written: Option<IsWritten>,
     pub(in super::super) command: Cmd,
 }
 
@@ -48,19 +45,21 @@ pub(in super::super) struct Call {
 type Answers = (Vec<Result<Value, Failure>>, Option<Duration>);
 
 impl Fleet {
-    /// Calls a script on the server of this name's slot.
+    /// Calls a script on the server of this name's slot. If its reply says that something was written, that counts only
+    /// once replicas have it.
     pub(in super::super) async fn run(
         self: &Arc<Self>,
         name: &Name,
-        command: &Cmd,
+        command: Cmd,
         is_written: Option<IsWritten>,
         budget: Budget,
     ) -> Result<Value, Failure> {
         if let Some(server) = self.only() {
-            return server.request(command, is_written, budget).await;
+            return server.request(&command, is_written, budget).await;
         }
         let slot = slot_of(name.as_str());
-        let asked = self.run_in_slot(slot, command, is_written, u32::MAX, budget);
+        let call = Call { slot, command };
+        let asked = self.run_in_slot(&call, is_written, u32::MAX, budget);
         // Boxed, or it would treble the size of each request to a server alone.
         Box::pin(asked).await
     }
@@ -69,43 +68,33 @@ impl Fleet {
     // In one piece, because each step of the loop decides by what all the earlier ones met.
     async fn run_in_slot(
         self: &Arc<Self>,
-        slot: u16,
-        command: &Cmd,
+        call: &Call,
         is_written: Option<IsWritten>,
         most: u32,
         budget: Budget,
     ) -> Result<Value, Failure> {
-        let (mut asks, mut redirections, mut is_sent_before) = (None, 0, false);
+        let (mut importing, mut redirections, mut is_sent_before) = (None, 0, false);
         loop {
-            let asked: Option<HostPort> = asks.take();
-            let place = match &asked {
-                Some(importing) => Ok(importing.clone()),
-                None => self.owner(slot, budget).await,
-            };
-            let place = place.map_err(|failure| failure.after_another_try(is_sent_before))?;
-            let outcome = match asked {
-                Some(_) => self.ask(&place, command, is_written, budget).await,
-                None => {
-                    let answer = async {
-                        self.server(&place)?
-                            .request(command, is_written, budget)
-                            .await
-                    };
-                    let is_right = |map: &Map| map.owner(slot) == Some(&place);
-                    self.watched(&place, is_right, budget, answer).await
+            let outcome = match importing.take() {
+                Some(place) => {
+                    let answer = self.ask(&place, call, is_written, budget).await;
+                    Ok((place, answer))
                 }
+                None => self.ask_owner(call, is_written, budget).await,
             };
-            let Err(failure) = outcome else {
-                return outcome;
+            let (place, answer) =
+                outcome.map_err(|failure| failure.after_another_try(is_sent_before))?;
+            let Err(failure) = answer else {
+                return answer;
             };
             let failure = failure.after_another_try(is_sent_before);
-            is_sent_before = failure.is_after_another_try();
-            let Some(redirect) = self.follow(slot, &failure, &place) else {
+            is_sent_before = failure.was_sent_before;
+            let Some(redirect) = self.follow(call.slot, &failure, &place) else {
                 self.note_failure(&failure);
                 return Err(failure);
             };
             if let Redirect::Asked(address) = &redirect {
-                asks = self.address_map.redirected(address, &place);
+                importing = self.address_map.redirected(address, &place);
             }
             redirections += 1;
             if redirect == Redirect::Later || redirections > AT_ONCE {
@@ -117,19 +106,35 @@ impl Fleet {
         }
     }
 
+    /// Makes a call on the server of its slot. Returns where that is, and its answer.
+    async fn ask_owner(
+        self: &Arc<Self>,
+        call: &Call,
+        is_written: Option<IsWritten>,
+        budget: Budget,
+    ) -> Result<(HostPort, Result<Value, Failure>), Failure> {
+        let place = self.owner(call.slot, budget).await?;
+        let answer = async {
+            let server = self.server(&place)?;
+            server.request(&call.command, is_written, budget).await
+        };
+        let is_right = |map: &Map| map.owner(call.slot) == Some(&place);
+        let answer = self.watched(&place, is_right, budget, answer).await;
+        Ok((place, answer))
+    }
+
     /// Makes a call on a server that imports its slot and serves it only to those who were sent there.
     async fn ask(
-        self: &Arc<Self>,
+        &self,
         importing: &HostPort,
-        command: &Cmd,
+        call: &Call,
         is_written: Option<IsWritten>,
         budget: Budget,
     ) -> Result<Value, Failure> {
+        let mut both = Pipeline::with_capacity(2);
+        both.cmd("ASKING").add_command(call.command.clone());
         let server = self.server(importing)?;
-        let mut pipeline = Pipeline::with_capacity(3);
-        pipeline.cmd("ASKING").add_command(command.clone());
-        let mut answers = answers(&server, pipeline, &[is_written], 1, budget).await?;
-        answers.0.pop().unwrap_or(Err(FailureCause::Silent.into()))
+        reply::last(server.request_all(&both, is_written, budget).await?)
     }
 
     /// Makes each call on the server of its slot. One that fails does not concern the others. Returns the outcomes in
@@ -137,6 +142,7 @@ impl Fleet {
     pub(in super::super) async fn run_each(
         self: &Arc<Self>,
         calls: &[Call],
+        is_written: Option<IsWritten>,
         budget: Budget,
     ) -> (Vec<Result<Value, Failure>>, Option<ServerTime>) {
         if let Err(failure) = self.find(budget).await {
@@ -157,72 +163,68 @@ impl Fleet {
                 }
             }));
         }
+        let is_alone = groups.len() == 1;
         let sent = groups.into_iter().map(async |(place, group)| {
-            (self.send(&place, &group, calls, budget).await, place, group)
+            let answers = self.send(&place, &group, calls, is_written, budget).await;
+            (place, group, answers)
         });
-        let (mut times, mut redirected) = (Vec::new(), Vec::new());
-        for (answers, place, group) in join_all(sent).await {
+        let (mut server_time, mut redirected) = (None, Vec::new());
+        for (place, group, answers) in join_all(sent).await {
             let (answers, time) = answers.unwrap_or_else(|failure| {
                 self.note_failure(&failure);
                 (vec![Err(failure); group.len()], None)
             });
-            times.extend(time.map(|time| (place.clone(), time)));
             for (index, outcome) in group.into_iter().zip(answers) {
                 let failure = outcome.as_ref().err();
                 let next = failure.and_then(|why| self.follow(calls[index].slot, why, &place));
                 redirected.extend(next.map(|_| index));
                 outcomes[index] = outcome;
             }
+            let shard = self.map.borrow().place(&place);
+            if let (true, Some(time), Some(shard)) = (is_alone, time, shard) {
+                let shard = shard.into();
+                server_time = Some(ServerTime { shard, time });
+            }
         }
-        let shard = |place| self.map.borrow().place(place);
-        let time = match &*times {
-            [(place, time)] if redirected.is_empty() => shard(place).map(|shard| ServerTime {
-                shard: shard.into(),
-                time: *time,
-            }),
-            _ => None,
-        };
+        let server_time = server_time.filter(|_| redirected.is_empty());
         let again = redirected.into_iter().map(async |index| {
-            let Call {
-                slot,
-                is_written,
-                command,
-            } = &calls[index];
-            let outcome = self.run_in_slot(*slot, command, *is_written, OF_MANY, budget);
+            let outcome = self.run_in_slot(&calls[index], is_written, OF_MANY, budget);
             (index, outcome.await)
         });
         for (index, outcome) in join_all(again).await {
             outcomes[index] = outcome;
         }
-        (outcomes, time)
+        (outcomes, server_time)
     }
 
-    /// Sends a group of calls to one server, as one pipeline.
+    /// Sends a group of calls to one server, as one pipeline with a question for its time.
     async fn send(
         self: &Arc<Self>,
         place: &HostPort,
         group: &[usize],
         calls: &[Call],
+        is_written: Option<IsWritten>,
         budget: Budget,
     ) -> Result<Answers, Failure> {
-        let server = self.server(place)?;
-        let mut pipeline = Pipeline::with_capacity(group.len() + 2);
+        let mut pipeline = Pipeline::with_capacity(group.len() + 1);
         for &index in group {
             pipeline.add_command(calls[index].command.clone());
         }
-        let are_written: Vec<_> = group.iter().map(|&index| calls[index].is_written).collect();
+        pipeline.cmd("TIME");
+        let server = self.server(place)?;
         let is_served = |map: &Map, index: usize| map.owner(calls[index].slot) == Some(place);
         let is_right = |map: &Map| group.iter().any(|&index| is_served(map, index));
-        let answers = answers(&server, pipeline, &are_written, 0, budget);
-        let (mut answers, time) = self.watched(place, is_right, budget, answers).await?;
+        let answers = server.request_all(&pipeline, is_written, budget);
+        let mut answers = self.watched(place, is_right, budget, answers).await?;
+        let time = answers.pop().and_then(|time| reply::time(&time).ok());
         // An answer of a server that was replaced meanwhile does not count.
         let map = self.map.borrow();
-        for (&index, answer) in group.iter().zip(&mut answers) {
-            if answer.is_ok() && !is_served(&map, index) {
-                *answer = Err(FailureCause::Deposed.into());
-            }
-        }
-        Ok((answers, time))
+        let counted = |(answer, &index): (Value, &usize)| match reply::no_error(answer) {
+            Ok(_) if !is_served(&map, index) => Err(FailureCause::Deposed.into()),
+            answer => answer,
+        };
+        let answers = answers.into_iter().zip(group);
+        Ok((answers.map(counted).collect(), time))
     }
 
     /// Waits for the answer of the server at this place as long as it is the right one, and looks for another one when
@@ -295,10 +297,8 @@ impl Fleet {
         let redirect = failure.redirect()?;
         match &redirect {
             Redirect::Moved(address) => {
-                if let Some(place) = self.address_map.redirected(address, answered)
-                    && self.change(|map| map.set_owner(slot, place, Boottime.now()))
-                {
-                    self.look_later();
+                if let Some(place) = self.address_map.redirected(address, answered) {
+                    self.change(|map| map.set_owner(slot, place, Boottime.now()));
                 }
                 self.look(LOOK_EVERY);
             }
@@ -314,39 +314,4 @@ impl Fleet {
             self.look(AT_MOST_EVERY);
         }
     }
-}
-
-/// Sends calls to a server, behind this many other commands of the same pipeline. Waits until replicas have what they
-/// wrote, and asks for the server's time.
-async fn answers(
-    server: &Server,
-    mut pipeline: Pipeline,
-    are_written: &[Option<IsWritten>],
-    others: usize,
-    budget: Budget,
-) -> Result<Answers, Failure> {
-    let replicas = match are_written.iter().any(Option::is_some) {
-        true => server.connector.acknowledged_by,
-        false => 0,
-    };
-    if replicas > 0 {
-        pipeline.add_command(acks::wait(replicas, acks::limit_of(budget)));
-    }
-    pipeline.cmd("TIME");
-    let replies = server.request_all(&pipeline, budget).await?;
-    let mut replies = replies.into_iter().skip(others);
-    let answers = replies.by_ref().take(are_written.len());
-    let mut answers: Vec<_> = answers.map(reply::no_error).collect();
-    let mut next = || replies.next().ok_or_else(|| Failure::odd("too short"));
-    if replicas > 0
-        && let Err(failure) = acks::enough(acks::replicas_in(&next()?)?, replicas)
-    {
-        for (answer, is_written) in answers.iter_mut().zip(are_written) {
-            let is_it = |reply| is_written.is_some_and(|is_written| is_written(reply));
-            if answer.as_ref().is_ok_and(is_it) {
-                *answer = Err(failure.clone());
-            }
-        }
-    }
-    Ok((answers, reply::time(&next()?).ok()))
 }

@@ -7,10 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::super::failure::{Failure, FailureCause};
+use super::super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
-use crate::error::ErrorKind;
-use crate::store::backend::Failing;
 
 /// The longest time that a look may take, and how often the Sentinels are asked while calls are made.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -20,7 +18,7 @@ pub(super) const AT_MOST_EVERY: Duration = Duration::from_millis(50);
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The looks of a fleet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Looks {
     /// The moment at which the last look began.
     began_at: Mutex<Option<Instant>>,
@@ -37,13 +35,6 @@ pub(super) struct Ended {
 }
 
 impl Looks {
-    pub(super) fn new() -> Self {
-        Self {
-            began_at: Mutex::default(),
-            ended: watch::Sender::default(),
-        }
-    }
-
     /// Notes that a look begins, unless another one began so recently. Returns when it began.
     pub(super) fn begin(&self, at_most_every: Duration) -> Option<Instant> {
         let now = Boottime.now();
@@ -87,17 +78,4 @@ impl Looks {
         let young = tokio::time::timeout(limit, ended.wait_for(is_young)).await;
         young.ok()?.ok().map(|ended| ended.clone())
     }
-}
-
-/// Returns the failure of a look that tells the most about what has to be changed: an answer rather than silence.
-pub(super) fn most_telling(failures: Vec<Failure>) -> Failure {
-    let rank = |failure: &Failure| match &failure.cause {
-        // That they know no such master.
-        FailureCause::Other(_) if failure.kind() == ErrorKind::Misconfigured => 3,
-        FailureCause::Refused { .. } => 2,
-        FailureCause::Silent => 0,
-        _ => 1,
-    };
-    let told = failures.into_iter().max_by_key(rank);
-    told.unwrap_or(FailureCause::Silent.into())
 }

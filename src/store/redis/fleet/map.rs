@@ -7,7 +7,7 @@ use deadpool_redis::redis::Value;
 
 use super::super::address::AddressMap;
 use super::super::failure::Failure;
-use super::super::protocol::reply::{items, number, text};
+use super::super::protocol::reply::{items, number, odd, text};
 use super::super::protocol::slot::SLOTS;
 use crate::clock::Instant;
 use crate::store::server_url::HostPort;
@@ -33,12 +33,10 @@ pub(super) struct Map {
 
 /// Slots in a row and who serves them. `None` if nobody does.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct Range {
-    pub(super) first: u16,
-    pub(super) last: u16,
-    pub(in super::super) owner: Option<HostPort>,
-    /// Those that are known and not down.
-    pub(in super::super) replicas: Vec<HostPort>,
+pub(super) struct Range {
+    first: u16,
+    last: u16,
+    owner: Option<HostPort>,
 }
 
 impl Map {
@@ -73,14 +71,10 @@ impl Map {
         places.cloned().collect()
     }
 
+    /// Returns whether this place serves any slot.
     pub(super) fn serves(&self, place: &HostPort) -> bool {
-        self.serves_any(|known| known == place)
-    }
-
-    /// Returns whether a place of which this is true serves any slot.
-    pub(super) fn serves_any(&self, is_it: impl Fn(&HostPort) -> bool) -> bool {
-        let mut indices = (0..).zip(&self.places).filter(|(_, place)| is_it(place));
-        indices.any(|(index, _): (u16, _)| self.owners.contains(&index))
+        let index = self.place(place);
+        index.is_some_and(|index| self.owners.contains(&index))
     }
 
     pub(super) fn is_known(&self) -> bool {
@@ -145,37 +139,24 @@ pub(super) fn slots(
     answered: &HostPort,
     address_map: &AddressMap,
 ) -> Result<Vec<Range>, Failure> {
-    let odd = || Failure::odd(format_args!("{reply:?}"));
+    let short = |value: &Value| u16::try_from(number(value)?).map_err(|_| odd(value));
     let read = |range: &Value| {
-        let [first, last, primary, replicas @ ..] = items(range)? else {
-            return Err(odd());
+        let [first, last, node, ..] = items(range)? else {
+            return Err(odd(range));
         };
-        let slot = |value| u16::try_from(number(value)?).map_err(|_| odd());
-        let node = |node| {
-            let [host, port, ..] = items(node)? else {
-                return Err(odd());
-            };
-            let port = u16::try_from(number(port)?).map_err(|_| odd())?;
-            let host = match host {
-                Value::Nil => "",
-                host => text(host)?,
-            };
-            Ok(address_map.named(host, port, answered))
-        };
-        let owner = node(primary)?;
-        // Only their checks need them.
-        let replicas = replicas.iter().filter_map(|replica| node(replica).ok()?);
-        let replicas = replicas.collect();
-        let (first, last) = (slot(first)?, slot(last)?);
+        let (first, last) = (short(first)?, short(last)?);
         if last >= SLOTS || first > last {
-            return Err(odd());
+            return Err(odd(range));
         }
-        Ok(Range {
-            first,
-            last,
-            owner,
-            replicas,
-        })
+        let [host, port, ..] = items(node)? else {
+            return Err(odd(node));
+        };
+        let host = match host {
+            Value::Nil => "",
+            host => text(host)?,
+        };
+        let owner = address_map.reached(host, short(port)?, answered);
+        Ok(Range { first, last, owner })
     };
     items(reply)?.iter().map(read).collect()
 }
@@ -197,7 +178,6 @@ mod tests {
             first,
             last,
             owner: Some(place(port)),
-            replicas: Vec::new(),
         });
         parts.collect()
     }
@@ -265,7 +245,6 @@ mod tests {
             range(4, 4, node(word("?"), 7_002)),
         ]);
         let read = slots(&reply, &place(1), &AddressMap::default()).expect("a reply");
-        assert_eq!(read[0].replicas, [HostPort::new("10.0.0.9", 7_009)]);
         let owners = read.into_iter().map(|range| range.owner);
         let expected = [
             Some(HostPort::new("10.0.0.1", 7_000)),

@@ -27,20 +27,20 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 pub(super) use self::calls::Call;
-use self::look::{AT_MOST_EVERY, LOOK_EVERY, Looks, most_telling};
-use self::map::{Map, Range};
-pub(super) use self::sentinels::{Sentinel, Sentinels};
+use self::look::{AT_MOST_EVERY, LOOK_EVERY, Looks};
+use self::map::Map;
 use super::address::{Address, AddressMap};
 use super::connection::Connector;
 use super::connection::server::Server;
 use super::failure::{Failure, FailureCause};
 use super::protocol::slot::slot_of;
-use super::target::UrlServers;
+use super::target::{SentinelGroup, UrlServers};
 use crate::clock::{Boottime, Clock, Instant};
 use crate::error::ErrorKind;
 use crate::name::Name;
 use crate::store::Sent;
 use crate::store::budget::Budget;
+use crate::store::connection::most_telling;
 use crate::store::server_url::HostPort;
 use crate::telemetry::LaneUse;
 
@@ -51,8 +51,9 @@ const PAUSE: Duration = Duration::from_millis(25);
 #[derive(Debug)]
 pub(super) struct Fleet {
     /// As the URL names them.
-    named: UrlServers,
-    pub(super) discovery: Discovery,
+    pub(super) named: UrlServers,
+    /// The only server, where there is one. Its map never changes.
+    only: Option<Arc<Server>>,
     /// The settings of the connections to any server that others name.
     pub(super) settings: Connector,
     pub(super) address_map: AddressMap,
@@ -62,37 +63,7 @@ pub(super) struct Fleet {
     servers: Mutex<Servers>,
 }
 
-/// The means by which the servers are found.
-#[derive(Debug)]
-pub(super) enum Discovery {
-    /// There is one.
-    One(Arc<Server>),
-    Sentinels(Sentinels),
-    /// The nodes of the cluster to begin with.
-    Nodes(Vec<HostPort>),
-}
-
-impl Discovery {
-    fn of(named: &UrlServers, settings: &Connector, purpose: Option<LaneUse>) -> Self {
-        match named {
-            UrlServers::One => Self::One(Arc::new(Server::new(settings.clone(), purpose))),
-            UrlServers::Cluster(places) => Self::Nodes(places.clone()),
-            UrlServers::Sentinels {
-                first,
-                places,
-                name,
-            } => {
-                let address = (**first).clone();
-                let settings = Connector {
-                    address,
-                    ..settings.clone()
-                };
-                Self::Sentinels(Sentinels::new(name, places, &settings))
-            }
-        }
-    }
-}
-
+/// Those to which there are connections, the Sentinels among them.
 #[derive(Debug, Default)]
 struct Servers {
     by_place: HashMap<HostPort, Arc<Server>>,
@@ -106,15 +77,23 @@ impl Fleet {
         address_map: AddressMap,
         purpose: Option<LaneUse>,
     ) -> Self {
+        let (mut map, mut servers) = (Map::default(), Servers::default());
+        let only = matches!(named, UrlServers::One).then(|| {
+            let server = Arc::new(Server::new(settings.clone(), purpose));
+            let place = settings.address.place.clone();
+            map.set_master(place.clone(), 0);
+            servers.by_place.insert(place, server.clone());
+            server
+        });
         Self {
-            discovery: Discovery::of(&named, &settings, purpose),
             named,
+            only,
             settings,
             address_map,
             purpose,
-            map: Arc::new(watch::Sender::new(Map::default())),
-            looks: Looks::new(),
-            servers: Mutex::default(),
+            map: Arc::new(watch::Sender::new(map)),
+            looks: Looks::default(),
+            servers: Mutex::new(servers),
         }
     }
 
@@ -133,16 +112,13 @@ impl Fleet {
     }
 
     /// Returns the only server, where there is one.
-    pub(super) fn only(&self) -> Option<&Arc<Server>> {
-        match &self.discovery {
-            Discovery::One(server) => Some(server),
-            _ => None,
-        }
+    pub(super) const fn only(&self) -> Option<&Arc<Server>> {
+        self.only.as_ref()
     }
 
     /// Returns whether these are the servers of a cluster: there a script takes names of one slot only.
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.discovery, Discovery::Nodes(_))
+        matches!(self.named, UrlServers::Cluster(_))
     }
 
     pub(super) fn shard(&self, name: &Name) -> u32 {
@@ -177,16 +153,9 @@ impl Fleet {
         self: &Arc<Self>,
         budget: Budget,
     ) -> Result<Vec<Arc<Server>>, Failure> {
-        if let Some(server) = self.only() {
-            return Ok(vec![server.clone()]);
-        }
-        let places = self.places(budget).await?;
-        places.iter().map(|place| self.server(place)).collect()
-    }
-
-    async fn places(self: &Arc<Self>, budget: Budget) -> Result<Vec<HostPort>, Failure> {
         self.find(budget).await?;
-        Ok(self.map.borrow().owners())
+        let places = self.map.borrow().owners();
+        places.iter().map(|place| self.server(place)).collect()
     }
 
     /// Looks for the servers, while nothing at all is known.
@@ -207,28 +176,18 @@ impl Fleet {
         self: &Arc<Self>,
         budget: Budget,
     ) -> Result<Address, Failure> {
-        if let Some(server) = self.only() {
-            return Ok(server.connector.address.clone());
-        }
-        if self.is_closed() {
-            return Err(FailureCause::Closed.into());
-        }
         // It may be asked because the last one broke its connection.
         self.look(LOOK_EVERY);
-        let places = self.places(budget).await?;
-        let place = fastrand::choice(&places).ok_or(FailureCause::Silent)?;
-        Ok(self.settings.address.at(place))
+        let servers = self.servers(budget).await?;
+        let server = fastrand::choice(&servers).ok_or(FailureCause::Silent)?;
+        Ok(server.connector.address.clone())
     }
 
     /// Returns once there is a better server to listen to than the one at this address, which serves no slot any more.
     pub(super) async fn left(&self, address: &Address) {
-        if self.only().is_some() {
-            return std::future::pending().await;
-        }
         let mut map = self.map.subscribe();
-        let is_gone = |map: &Map| !map.serves_any(|place| address.is_at(place));
         // The sender is ours.
-        let _ = map.wait_for(is_gone).await;
+        let _ = map.wait_for(|map| !map.serves(&address.place)).await;
     }
 
     pub(super) fn close(&self) {
@@ -238,19 +197,38 @@ impl Fleet {
             std::mem::take(&mut servers.by_place)
         };
         servers.values().for_each(|server| server.close());
-        match &self.discovery {
-            Discovery::One(server) => server.close(),
-            Discovery::Sentinels(group) => group.all.iter().for_each(|one| one.server.close()),
-            Discovery::Nodes(_) => {}
-        }
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.servers.lock().is_closed
     }
 
-    /// Returns the server at this place, and makes its connections if there are none.
+    /// Returns the server at this place.
     fn server(&self, place: &HostPort) -> Result<Arc<Server>, Failure> {
+        self.known_or(place, || Server::new(self.settings.at(place), self.purpose))
+    }
+
+    /// Returns the Sentinel at this place.
+    pub(super) fn sentinel(
+        &self,
+        group: &SentinelGroup,
+        place: &HostPort,
+    ) -> Result<Arc<Server>, Failure> {
+        self.known_or(place, || {
+            let connector = Connector {
+                address: group.address.at(place),
+                ..self.settings.at(place)
+            };
+            Server::new(connector, None)
+        })
+    }
+
+    /// Returns the server at this place, or else this one, and closes those that serve nothing any more.
+    fn known_or(
+        &self,
+        place: &HostPort,
+        new: impl FnOnce() -> Server,
+    ) -> Result<Arc<Server>, Failure> {
         let mut servers = self.servers.lock();
         if servers.is_closed {
             return Err(FailureCause::Closed.into());
@@ -260,13 +238,15 @@ impl Fleet {
         }
         let map = self.map.borrow();
         servers.by_place.retain(|known, server| {
-            let is_needed = map.serves(known) || Arc::strong_count(server) > 1;
+            let is_sentinel =
+                matches!(&self.named, UrlServers::Sentinels(group) if group.places.contains(known));
+            let is_needed = is_sentinel || map.serves(known) || Arc::strong_count(server) > 1;
             if !is_needed {
                 server.close();
             }
             is_needed
         });
-        let server = Arc::new(Server::new(self.settings.at(place), self.purpose));
+        let server = Arc::new(new());
         servers.by_place.insert(place.clone(), server.clone());
         Ok(server)
     }
@@ -302,16 +282,6 @@ impl Fleet {
         }
     }
 
-    /// Looks a little later: a look that began just now may miss what has changed, and the nodes of a cluster learn it
-    /// one after the other.
-    fn look_later(self: &Arc<Self>) {
-        let fleet = self.clone();
-        tokio::spawn(async move {
-            sleep(LOOK_EVERY).await;
-            fleet.look(AT_MOST_EVERY);
-        });
-    }
-
     async fn look_now(self: Arc<Self>, began_at: Instant) {
         let failure = self.learn(Budget::new(LOOK_EVERY)).await.err();
         if let Some(failure) = &failure {
@@ -321,40 +291,32 @@ impl Fleet {
     }
 
     async fn learn(self: &Arc<Self>, budget: Budget) -> Result<(), Failure> {
-        match &self.discovery {
-            Discovery::One(_) => {}
-            Discovery::Sentinels(sentinels) => {
-                let (opinions, failures) = sentinels.ask_all(&self.address_map, budget).await;
-                let mut is_settled = false;
+        match &self.named {
+            UrlServers::One => {}
+            UrlServers::Sentinels(group) => {
+                let (opinions, failures) = sentinels::ask_all(self, group, budget).await;
+                let (sentinels, mut is_settled) = (group.places.len(), false);
                 // By the map of this moment: another look may have learned of a failover meanwhile.
-                self.change(|map| is_settled = sentinels.settle(&opinions, map));
+                self.change(|map| is_settled = sentinels::settle(&opinions, sentinels, map));
                 if !is_settled {
                     return Err(most_telling(failures));
                 }
             }
-            Discovery::Nodes(_) => {
-                let ranges = self.topology(budget).await?;
+            UrlServers::Cluster(seeds) => {
+                let ranges = nodes::look(self, seeds, budget).await?;
                 self.change(|map| map.set_ranges(ranges, Boottime.now()));
             }
         }
         Ok(())
     }
 
-    /// Asks which slots each node of the cluster serves, and who its replicas are.
-    pub(super) async fn topology(self: &Arc<Self>, budget: Budget) -> Result<Vec<Range>, Failure> {
-        match &self.discovery {
-            Discovery::Nodes(seeds) => nodes::look(self, seeds, budget).await,
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    /// Changes the map, and tells it only if it differs then. Returns whether it does.
-    fn change(&self, change: impl FnOnce(&mut Map)) -> bool {
+    /// Changes the map, and tells it only if it differs then.
+    fn change(&self, change: impl FnOnce(&mut Map)) {
         self.map.send_if_modified(|map| {
             let before = map.clone();
             change(map);
             *map != before
-        })
+        });
     }
 }
 

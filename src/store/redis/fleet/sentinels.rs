@@ -1,7 +1,6 @@
 //! Learns from the Sentinels which server is the master: all are asked at once, and the newest epoch wins.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_redis::redis::{self, Value};
@@ -9,11 +8,10 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
-use super::super::address::AddressMap;
-use super::super::connection::Connector;
-use super::super::connection::server::Server;
 use super::super::failure::Failure;
-use super::super::protocol::reply::{fields, items, no_error, number, text};
+use super::super::protocol::reply::{fields, items, no_error, number, odd, text};
+use super::super::target::SentinelGroup;
+use super::Fleet;
 use super::map::Map;
 use crate::error::ErrorKind;
 use crate::store::Sent;
@@ -22,22 +20,6 @@ use crate::store::server_url::HostPort;
 
 /// Time that the others are awaited after the first answer. They may know of a newer master.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
-
-/// The Sentinels of a group of servers.
-#[derive(Debug)]
-pub(in super::super) struct Sentinels {
-    /// The Sentinels' name of the group.
-    pub(in super::super) name: String,
-    pub(in super::super) all: Vec<Sentinel>,
-}
-
-#[derive(Debug)]
-pub(in super::super) struct Sentinel {
-    pub(in super::super) place: HostPort,
-    pub(in super::super) server: Server,
-    /// It did not answer when it was asked last.
-    was_silent: AtomicBool,
-}
 
 /// The master that a Sentinel names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,101 +30,64 @@ pub(super) struct Opinion {
     sentinel: Option<String>,
 }
 
-impl Sentinels {
-    /// Makes connections to each of these Sentinels. A place that is named twice counts once.
-    pub(super) fn new(name: &str, places: &[HostPort], settings: &Connector) -> Self {
-        let mut all: Vec<Sentinel> = Vec::new();
-        for place in places {
-            if !all.iter().any(|known| known.place == *place) {
-                all.push(Sentinel {
-                    place: place.clone(),
-                    server: Server::new(settings.at(place), None),
-                    was_silent: AtomicBool::new(false),
-                });
-            }
+/// Asks all Sentinels who the master is: after the first answer the others are awaited only for a moment.
+pub(super) async fn ask_all(
+    fleet: &Fleet,
+    group: &SentinelGroup,
+    budget: Budget,
+) -> (Vec<Opinion>, Vec<Failure>) {
+    let places = group.places.iter();
+    let asked = places.map(|place| ask(fleet, group, place, budget));
+    let mut asked: FuturesUnordered<_> = asked.collect();
+    let (mut opinions, mut failures) = (Vec::new(), Vec::new());
+    let mut patience = budget;
+    while let Ok(Some(answer)) = timeout(patience.left(), asked.next()).await {
+        match answer {
+            Ok(opinion) => opinions.push(opinion),
+            Err(failure) => failures.push(failure),
         }
-        let name = name.into();
-        Self { name, all }
+        if opinions.len() == 1 {
+            patience = patience.at_most(FOR_THE_OTHERS);
+        }
     }
-
-    /// Notes in the map the master that these opinions name. Returns whether any of them is believed.
-    pub(super) fn settle(&self, opinions: &[Opinion], map: &mut Map) -> bool {
-        let chosen = choose(opinions, self.all.len(), map);
-        if let Some(opinion) = chosen {
-            map.set_master(opinion.master.clone(), opinion.epoch);
-        }
-        chosen.is_some()
-    }
-
-    /// Asks all Sentinels who the master is, and awaits those that answered last time: after the first answer only for
-    /// a moment.
-    pub(super) async fn ask_all(
-        &self,
-        address_map: &AddressMap,
-        budget: Budget,
-    ) -> (Vec<Opinion>, Vec<Failure>) {
-        let awaits_silent = self.all.iter().all(Sentinel::was_silent);
-        // Decided once: another look in the background may hear of a Sentinel meanwhile.
-        let is_expected = |one: &Sentinel| awaits_silent || !one.was_silent();
-        let mut expected: Vec<_> = self.all.iter().map(is_expected).collect();
-        let mut unanswered = vec![true; self.all.len()];
-        let asked = self
-            .all
-            .iter()
-            .enumerate()
-            .map(async |(index, one)| (index, one.ask(&self.name, address_map, budget).await));
-        let mut asked: FuturesUnordered<_> = asked.collect();
-        let (mut opinions, mut failures) = (Vec::new(), Vec::new());
-        let mut patience = budget;
-        while opinions.is_empty() || expected.contains(&true) {
-            let Ok(Some((index, answer))) = timeout(patience.left(), asked.next()).await else {
-                break;
-            };
-            (expected[index], unanswered[index]) = (false, answer.is_err());
-            match answer {
-                Ok(opinion) => {
-                    if opinions.is_empty() {
-                        patience = patience.at_most(FOR_THE_OTHERS);
-                    }
-                    opinions.push(opinion);
-                }
-                Err(failure) => failures.push(failure),
-            }
-        }
-        for (sentinel, is_silent) in self.all.iter().zip(unanswered) {
-            sentinel.was_silent.store(is_silent, Ordering::Relaxed);
-        }
-        (opinions, failures)
-    }
+    (opinions, failures)
 }
 
-impl Sentinel {
-    fn was_silent(&self) -> bool {
-        self.was_silent.load(Ordering::Relaxed)
+/// Notes in the map the master that these opinions name. Returns whether any of them is believed.
+pub(super) fn settle(opinions: &[Opinion], sentinels: usize, map: &mut Map) -> bool {
+    let chosen = choose(opinions, sentinels, map);
+    if let Some(opinion) = chosen {
+        map.set_master(opinion.master.clone(), opinion.epoch);
     }
+    chosen.is_some()
+}
 
-    /// Its address command names the promoted server as soon as the failover is decided, before the master's own entry
-    /// does; only that entry has the epoch.
-    async fn ask(
-        &self,
-        name: &str,
-        address_map: &AddressMap,
-        budget: Budget,
-    ) -> Result<Opinion, Failure> {
-        let mut all = redis::pipe();
-        all.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-        all.cmd("SENTINEL").arg("MASTER").arg(name);
-        all.cmd("SENTINEL").arg("MYID");
-        let opinion = read(&self.server.request_all(&all, budget).await?, name)?;
-        let master = address_map.reached(opinion.master);
-        Ok(Opinion { master, ..opinion })
+/// Asks one. Its address command names the promoted server as soon as the failover is decided, before the master's own
+/// entry does; only that entry has the epoch.
+async fn ask(
+    fleet: &Fleet,
+    group: &SentinelGroup,
+    place: &HostPort,
+    budget: Budget,
+) -> Result<Opinion, Failure> {
+    let name = &*group.name;
+    let mut all = redis::pipe();
+    all.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    all.cmd("SENTINEL").arg("MASTER").arg(name);
+    all.cmd("SENTINEL").arg("MYID");
+    let sentinel = fleet.sentinel(group, place)?;
+    let replies = sentinel.request_all(&all, None, budget).await?;
+    let mut opinion = read(&replies, name)?;
+    let HostPort { host, port } = &opinion.master;
+    if let Some(master) = fleet.address_map.reached(host, *port, place) {
+        opinion.master = master;
     }
+    Ok(opinion)
 }
 
 fn read(replies: &[Value], name: &str) -> Result<Opinion, Failure> {
-    let odd = |what: &dyn std::fmt::Debug| Failure::odd(format_args!("{what:?}"));
     let [address, master, sentinel] = replies else {
-        return Err(odd(&replies));
+        return Err(Failure::odd("too short"));
     };
     let address = no_error(address.clone())?;
     if address == Value::Nil {
@@ -153,11 +98,9 @@ fn read(replies: &[Value], name: &str) -> Result<Opinion, Failure> {
         return Err(odd(&address));
     };
     let port = u16::try_from(number(port)?).map_err(|_| odd(&address))?;
-    let master = no_error(master.clone())?;
-    let fields = fields(&master)?;
-    let epoch = fields
-        .get("config-epoch")
-        .and_then(|epoch| epoch.parse().ok());
+    let fields = fields(&no_error(master.clone())?)?;
+    let epoch = fields.get("config-epoch");
+    let epoch = epoch.and_then(|epoch| epoch.parse().ok());
     Ok(Opinion {
         master: HostPort::new(text(host)?, port),
         epoch: epoch.ok_or_else(|| Failure::odd("no config-epoch"))?,

@@ -1,52 +1,51 @@
 //! Faults in a server's set-up that weaken the promises.
 
-mod cluster;
 mod sentinels;
 mod server;
 pub(super) mod tokens;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::redis::Value;
+use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use futures_util::future::{join_all, try_join_all};
 
-use self::server::KnownAs;
+use self::server::{KnownAs, ServerFacts};
 use super::Redis;
 use super::connection::server::Server;
-use super::failure::{Failure, FailureCause};
-use super::fleet::Discovery;
+use super::failure::Failure;
 use super::protocol::reply;
-use crate::error::ErrorKind;
-use crate::store::backend::Failing;
+use super::target::UrlServers;
 use crate::store::budget::Budget;
 use crate::store::check::{Check, Weakness, found, judge};
 use crate::store::connection::is_transient;
 use crate::store::{Hazard, Member, MemberState, Severity};
 
 /// The lines of INFO, or the settings of CONFIG, by their names.
-type Settings = HashMap<String, String>;
+type Fields = BTreeMap<String, String>;
 
-/// The facts that a server reports of itself, by its address.
-type Looked = (String, Vec<Hazard>);
+/// The faults of a server, by its address.
+type Judged = (String, Vec<Hazard>);
 
 /// Asks the servers about their set-up, including discovered ones, and judges the answers.
 pub(super) async fn look(redis: &Redis, budget: Budget) -> Result<Vec<Hazard>, Failure> {
     let fleet = &redis.fleet;
     let servers = fleet.servers(budget).await?;
-    let known_as = match &fleet.discovery {
-        Discovery::One(_) => KnownAs::OneServer,
-        Discovery::Sentinels(_) => KnownAs::Master,
-        Discovery::Nodes(_) => KnownAs::Primary,
+    let known_as = match &fleet.named {
+        UrlServers::One => KnownAs::OneServer,
+        UrlServers::Sentinels(_) => KnownAs::Master,
+        UrlServers::Cluster(_) => KnownAs::Primary,
     };
-    let granting = try_join_all(servers.iter().map(async |server| {
-        let hazards = server::look_at(redis, server, known_as, budget).await?;
-        Ok((server.connector.address.to_string(), hazards))
-    }));
-    let beside = look_beside(redis, &servers, budget);
-    let (granting, (mut hazards, replicas)) = tokio::try_join!(granting, beside)?;
+    let asked = servers.iter();
+    let asked = asked.map(|server| ServerFacts::of(redis, server, known_as, budget));
+    // One that is silent leaves the replicas their time.
+    let sentinels = sentinels::look(fleet, budget.at_most(budget.left() / 2));
+    let (granting, sentinels) = tokio::join!(try_join_all(asked), sentinels);
+    let granting = granting?;
+    let replicas = look_at_replicas(redis, &granting, budget).await;
+    let granting = granting.iter().map(ServerFacts::judged).collect();
+    let mut hazards = told_once(sentinels, Vec::new());
     hazards.extend(told_once(granting, replicas));
     // A store of another kind has its own rules for the tokens that its servers remember.
     if fleet.settings.program.kind == super::KIND {
@@ -55,36 +54,45 @@ pub(super) async fn look(redis: &Redis, budget: Budget) -> Result<Vec<Hazard>, F
     Ok(hazards)
 }
 
-/// Looks at the Sentinels or the cluster, and at the replicas. Each of those may have to take over one day.
-async fn look_beside(
-    redis: &Redis,
-    servers: &[Arc<Server>],
-    budget: Budget,
-) -> Result<(Vec<Hazard>, Vec<Looked>), Failure> {
+/// Looks at the replicas of servers of which others say where they are: each may have to take over one day.
+async fn look_at_replicas(redis: &Redis, masters: &[ServerFacts], budget: Budget) -> Vec<Judged> {
     let fleet = &redis.fleet;
-    // One that is silent leaves the replicas their time.
-    let first = budget.at_most(budget.left() / 2);
-    let (hazards, mut replicas) = match &fleet.discovery {
-        Discovery::One(_) => return Ok((Vec::new(), Vec::new())),
-        Discovery::Sentinels(group) => {
-            let (hazards, named) = sentinels::look(group, first).await;
-            let reached = named
-                .into_iter()
-                .map(|place| fleet.address_map.reached(place));
-            (hazards, reached.collect())
-        }
-        Discovery::Nodes(_) => cluster::look(fleet, servers, first).await?,
-    };
-    replicas.sort_by_key(ToString::to_string);
-    replicas.dedup();
-    let looked = replicas.iter().map(async |replica| {
-        let server = Server::new(fleet.settings.at(replica), None);
-        let looked = server::look_at(redis, &server, KnownAs::Replica, budget).await;
+    let replicas = masters.iter().flat_map(ServerFacts::known_replicas);
+    let looked = replicas.map(async |(host, port)| {
+        let place = (fleet.address_map).reached(&host, port, &fleet.settings.address.place)?;
+        let server = Server::new(fleet.settings.at(&place), None);
+        let facts = ServerFacts::of(redis, &server, KnownAs::Replica, budget).await;
         server.close();
-        let hazards = looked.unwrap_or_else(|failure| judge(&[UNSEEN], &failure));
-        (server.connector.address.to_string(), hazards)
+        Some(match facts {
+            Ok(facts) => facts.judged(),
+            Err(failure) => {
+                let place = server.connector.address.to_string();
+                (place, judge(&[UNSEEN], &failure))
+            }
+        })
     });
-    Ok((hazards, join_all(looked).await))
+    join_all(looked).await.into_iter().flatten().collect()
+}
+
+/// Sends these commands to a server, one right after the other. A server that refuses one, or does not know it, still
+/// answers the others.
+async fn ask<const N: usize>(
+    server: &Server,
+    commands: [&[&str]; N],
+    budget: Budget,
+) -> Result<[Result<Value, Failure>; N], Failure> {
+    let mut all = Pipeline::with_capacity(N);
+    for words in commands {
+        all.add_command(Cmd::new().arg(words).clone());
+    }
+    let mut answers = Vec::with_capacity(N);
+    for answer in server.request_all(&all, None, budget).await? {
+        match reply::no_error(answer) {
+            Err(failure) if is_transient(&failure) => return Err(failure),
+            answer => answers.push(answer),
+        }
+    }
+    <[_; N]>::try_from(answers).map_err(|_| Failure::odd("too short"))
 }
 
 /// A replica that did not answer.
@@ -96,8 +104,8 @@ const UNSEEN: Check<Failure> = Check::new(
     "Start it, and let this user in",
 );
 
-/// Tells each weakness once. Where not all servers that grant leases have it, it is told which do.
-fn told_once(granting: Vec<Looked>, replicas: Vec<Looked>) -> Vec<Hazard> {
+/// Tells each weakness once. Where not all servers that grant leases, or not all Sentinels, have it, it says which do.
+fn told_once(granting: Vec<Judged>, replicas: Vec<Judged>) -> Vec<Hazard> {
     let all: Vec<_> = granting.iter().map(|(place, _)| place.clone()).collect();
     let mut told: Vec<(Hazard, Vec<String>)> = Vec::new();
     for (place, hazards) in granting.into_iter().chain(replicas) {
@@ -145,29 +153,20 @@ pub(super) async fn see(redis: &Redis, budget: Budget) -> Result<Vec<Member>, Fa
 }
 
 /// Returns for how long the server grants nothing, as it noted at its last claim. `None` where keep-out is off.
-async fn quiet(server: &Server, node: &str, budget: Budget) -> Result<Option<Duration>, Failure> {
-    let ready = allowed(server.ask(&["HGET", node, "ready"], budget).await)?;
-    let Some(ready) = ready.and_then(|reply| reply::number(&reply).ok()) else {
-        return Ok(None);
-    };
-    let now = clock_us(server, budget).await?;
-    Ok(Some(Duration::from_micros(ready.saturating_sub(now))))
-}
-
-/// Returns the server's clock, in microseconds since 1970.
-async fn clock_us(server: &Server, budget: Budget) -> Result<u64, Failure> {
-    let time = reply::time(&server.ask(&["TIME"], budget).await?)?;
-    Ok(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+fn quiet(ready: Result<Value, Failure>, clock: &Value) -> Result<Option<Duration>, Failure> {
+    let ready = ready.and_then(|ready| reply::number(&ready));
+    let quiet = |ready| Ok(Duration::from_micros(ready).saturating_sub(reply::time(clock)?));
+    ready.ok().map(quiet).transpose()
 }
 
 async fn see_one(server: &Server, node: &str, budget: Budget) -> Result<Member, Failure> {
     let look = async {
-        server.ask(&["PING"], budget).await?;
-        let told = server.ask(&["INFO"], budget).await;
-        let info = told.map(|reply| lines(&reply)).unwrap_or_default();
+        let commands: [&[&str]; 3] = [&["INFO"], &["HGET", node, "ready"], &["TIME"]];
+        let [info, ready, clock] = ask(server, commands, budget).await?;
+        let info = info.map(|reply| lines(&reply)).unwrap_or_default();
         let state = match info.get("role").map(String::as_str) {
             Some("slave") => MemberState::Standby,
-            _ => match quiet(server, node, budget).await? {
+            _ => match quiet(ready, &clock?)? {
                 Some(remaining) if !remaining.is_zero() => MemberState::Away { remaining },
                 _ => MemberState::Up,
             },
@@ -183,33 +182,14 @@ async fn see_one(server: &Server, node: &str, budget: Budget) -> Result<Member, 
 }
 
 /// Returns the server's name and version. Valkey shows the version of Redis with its own.
-fn version(info: &HashMap<String, String>) -> Option<String> {
+fn version(info: &Fields) -> Option<String> {
     let [valkey, redis] = ["valkey_version", "redis_version"].map(|key| info.get(key));
     let valkey = valkey.map(|version| format!("Valkey {version}"));
     valkey.or_else(|| redis.map(|version| format!("Redis {version}")))
 }
 
-/// Returns the settings of a server. `None` if it refuses to tell them.
-async fn settings(server: &Server, budget: Budget) -> Result<Option<Settings>, Failure> {
-    let reply = allowed(server.ask(&["CONFIG", "GET", "*"], budget).await)?;
-    // The reply is not shown: it has the server's passwords.
-    let fields = |reply| reply::fields(&reply).map_err(|_| Failure::odd("to CONFIG GET"));
-    reply.map(fields).transpose()
-}
-
-/// A server that refuses one command, or does not know it, still answers the others.
-fn allowed(reply: Result<Value, Failure>) -> Result<Option<Value>, Failure> {
-    match reply {
-        Ok(value) => Ok(Some(value)),
-        Err(failure) => match failure.cause {
-            FailureCause::Refused { .. } if failure.kind() != ErrorKind::Unavailable => Ok(None),
-            _ => Err(failure),
-        },
-    }
-}
-
 /// Reads the reply of INFO.
-fn lines(info: &Value) -> Settings {
+fn lines(info: &Value) -> Fields {
     let text = reply::text(info).unwrap_or_default();
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs

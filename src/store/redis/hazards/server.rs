@@ -1,15 +1,16 @@
 //! Reads what one server reports of itself, and finds what is wrong with it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+use deadpool_redis::redis::Value;
 
 use super::super::Redis;
 use super::super::connection::server::Server;
 use super::super::failure::Failure;
-use super::{
-    OUTLIVED, SLOW_FAILOVER, Settings, allowed, clock_us, lines, quiet, settings, slow_failover,
-};
+use super::super::protocol::reply;
+use super::{Fields, Judged, OUTLIVED, SLOW_FAILOVER, ask, lines, quiet, slow_failover};
 use crate::clock;
-use crate::store::Hazard;
 use crate::store::Severity::{Critical, Unknown, Warning};
 use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
@@ -17,9 +18,6 @@ use crate::store::check::{Check, found, judge};
 /// Says how far the server's clock may be from ours before it is reported: the tokens of a server that takes over later
 /// follow its clock.
 const CLOCK_APART: Duration = Duration::from_secs(1);
-
-/// The default of Sentinels that this store does not know.
-const DOWN_AFTER: Duration = Duration::from_secs(30);
 
 /// The least `min-replicas-max-lag` that works, in seconds: replicas report once a second.
 const LEAST_LAG: u64 = 2;
@@ -40,25 +38,80 @@ pub(super) enum KnownAs {
 
 /// The server's facts about itself. `None` if the server refuses the command.
 #[derive(Default)]
-struct ServerFacts {
-    info: Option<Settings>,
-    settings: Option<Settings>,
+pub(super) struct ServerFacts {
+    place: String,
+    info: Option<Fields>,
+    settings: Option<Fields>,
+    /// The slots that a node of a cluster sends or receives.
+    moving: Option<BTreeSet<u16>>,
     clock_us: u64,
     /// This machine's clock, when the answers came.
     now_us: u64,
     known_as: KnownAs,
     /// Says how many replicas the store waits for.
-    acknowledged_by: u8,
+    awaited: u64,
     /// Says whether the store has a longest ttl, for which a server grants nothing that may have lost data.
     keeps_out: bool,
-    /// Says whether the server's claims call INFO: with a longest ttl, and wherever another client has turned keep-out
-    /// on.
-    needs_info: bool,
-    /// The time for which the server grants nothing.
-    quiet: Duration,
+    /// The time for which the server grants nothing. `None` if no client has turned keep-out on.
+    quiet: Option<Duration>,
 }
 
 impl ServerFacts {
+    /// Asks a server about its set-up.
+    pub(super) async fn of(
+        redis: &Redis,
+        server: &Server,
+        known_as: KnownAs,
+        budget: Budget,
+    ) -> Result<Self, Failure> {
+        let node = redis.keys.node();
+        let commands: [&[&str]; 5] = [
+            &["INFO"],
+            &["CONFIG", "GET", "*"],
+            &["CLUSTER", "NODES"],
+            &["HGET", &node, "ready"],
+            &["TIME"],
+        ];
+        let [info, settings, nodes, ready, clock] = ask(server, commands, budget).await?;
+        // The reply is not shown: it has the server's passwords.
+        let fields = |reply| reply::fields(&reply).map_err(|_| Failure::odd("to CONFIG GET"));
+        let settings = settings.ok().map(fields).transpose()?;
+        let clock = clock?;
+        Ok(Self {
+            place: server.connector.address.to_string(),
+            info: info.ok().map(|reply| lines(&reply)),
+            settings,
+            moving: nodes.ok().map(|nodes| moving(&nodes)),
+            clock_us: u64::try_from(reply::time(&clock)?.as_micros()).unwrap_or(u64::MAX),
+            now_us: clock::wall_clock_us(),
+            known_as,
+            awaited: server.connector.acknowledged_by.into(),
+            keeps_out: redis.max_ttl.is_some(),
+            quiet: quiet(ready, &clock)?,
+        })
+    }
+
+    /// Judges them.
+    pub(super) fn judged(&self) -> Judged {
+        (self.place.clone(), judge(CHECKS, self))
+    }
+
+    /// Returns where the replicas of a server are, as it names them to others that look for them.
+    pub(super) fn known_replicas(&self) -> Vec<(String, u16)> {
+        // "slave0:ip=10.0.0.7,port=6379,state=online,offset=0,lag=1"
+        let place = |line: &String| {
+            let fact = |name| line.split(',').find_map(|fact| fact.strip_prefix(name));
+            Some((fact("ip=")?.to_owned(), fact("port=")?.parse().ok()?))
+        };
+        match self.known_as {
+            KnownAs::Master | KnownAs::Primary => {
+                let lines = self.info.iter().flat_map(Fields::values);
+                lines.filter_map(place).collect()
+            }
+            KnownAs::OneServer | KnownAs::Replica => Vec::new(),
+        }
+    }
+
     fn info(&self, key: &str) -> Option<&str> {
         self.info.as_ref()?.get(key).map(String::as_str)
     }
@@ -71,16 +124,18 @@ impl ServerFacts {
         self.settings.as_ref()?.get(name).map(String::as_str)
     }
 
-    fn has_no_snapshots(&self) -> bool {
-        self.setting("save") == Some("")
-    }
-
     fn should_grant(&self) -> bool {
         self.known_as != KnownAs::Replica
     }
 
-    fn awaited(&self) -> u64 {
-        self.acknowledged_by.into()
+    fn is_primary(&self) -> bool {
+        self.known_as == KnownAs::Primary
+    }
+
+    /// Returns whether the server's claims call INFO: with a longest ttl, and wherever another client has turned
+    /// keep-out on.
+    fn needs_info(&self) -> bool {
+        self.keeps_out || self.quiet.is_some()
     }
 
     fn replicas(&self) -> u64 {
@@ -99,27 +154,14 @@ impl ServerFacts {
     }
 }
 
-/// Asks a server about its set-up and judges the answers.
-pub(super) async fn look_at(
-    redis: &Redis,
-    server: &Server,
-    known_as: KnownAs,
-    budget: Budget,
-) -> Result<Vec<Hazard>, Failure> {
-    let quiet = quiet(server, &redis.keys.node(), budget).await?;
-    let keeps_out = redis.max_ttl.is_some();
-    let facts = ServerFacts {
-        info: allowed(server.ask(&["INFO"], budget).await)?.map(|reply| lines(&reply)),
-        settings: settings(server, budget).await?,
-        clock_us: clock_us(server, budget).await?,
-        now_us: clock::wall_clock_us(),
-        known_as,
-        acknowledged_by: server.connector.acknowledged_by,
-        keeps_out,
-        needs_info: keeps_out || quiet.is_some(),
-        quiet: quiet.unwrap_or_default(),
-    };
-    Ok(judge(CHECKS, &facts))
+/// Returns the slots that a node sends or receives, from its reply to `CLUSTER NODES`: `[93-<-ID]` or `[93->-ID]` in
+/// its own line.
+fn moving(nodes: &Value) -> BTreeSet<u16> {
+    let nodes = reply::text(nodes).unwrap_or_default().lines();
+    let own = nodes.filter(|line| line.contains("myself"));
+    let marks = own.flat_map(str::split_ascii_whitespace);
+    let slots = marks.filter_map(|mark| mark.strip_prefix('[')?.split('-').next()?.parse().ok());
+    slots.collect()
 }
 
 /// The faults in a server's own set-up and role that weaken the promises.
@@ -129,7 +171,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         Critical,
         "redis-keep-out-denied",
         |facts| {
-            let is_needed = facts.info.is_none() && facts.needs_info;
+            let is_needed = facts.info.is_none() && facts.needs_info();
             found(is_needed, "keep-out needs the permission +info")
         },
         "no lease is granted to this user",
@@ -137,17 +179,24 @@ const CHECKS: &[Check<ServerFacts>] = &[
     ),
     Check::new(
         Unknown,
-        "redis-info-refused",
-        |facts| found(facts.info.is_none() && !facts.needs_info, "INFO is refused"),
-        "the server's state cannot be checked",
-        "Grant `+info`, or check the server by hand",
-    ),
-    Check::new(
-        Unknown,
-        "redis-config-refused",
-        |facts| found(facts.settings.is_none(), "CONFIG is refused"),
-        "the server's settings cannot be checked",
-        "Grant `+config|get`, or check save and min-replicas-to-write by hand",
+        "redis-check-refused",
+        |facts| {
+            let refused = [
+                ("INFO", facts.info.is_none() && !facts.needs_info()),
+                ("CONFIG", facts.settings.is_none()),
+                (
+                    "CLUSTER NODES",
+                    facts.is_primary() && facts.moving.is_none(),
+                ),
+            ];
+            let refused = refused.iter().filter(|(_, is_refused)| *is_refused);
+            let what: Vec<_> = refused
+                .map(|(what, _)| format!("{what} is refused"))
+                .collect();
+            found(!what.is_empty(), what.join(", "))
+        },
+        "the server's state, its settings, or slots that were left in the middle of a move are not seen",
+        "Grant `+info`, `+config|get` and, on a cluster, `+cluster|nodes`, or check by hand",
     ),
     // The cost of a full server or a restart.
     Check::new(
@@ -167,20 +216,14 @@ const CHECKS: &[Check<ServerFacts>] = &[
         Warning,
         "redis-forgets",
         |facts| {
-            let is_lost = facts.is("aof_enabled", "0") && facts.has_no_snapshots();
-            found(is_lost, "nothing is written to disk")
+            let kept = match facts.setting("save") {
+                Some("") => "nothing is",
+                _ => "only snapshots are",
+            };
+            let what = format!("{kept} written to disk");
+            found(facts.is("aof_enabled", "0"), what)
         },
-        "a restart frees every lease, and holders are told at their next renewal",
-        "Set appendonly yes",
-    ),
-    Check::new(
-        Warning,
-        "redis-forgets",
-        |facts| {
-            let is_late = facts.is("aof_enabled", "0") && !facts.has_no_snapshots();
-            found(is_late, "only snapshots are written to disk")
-        },
-        "a restart frees leases granted since the last snapshot",
+        "a restart frees leases granted since the last snapshot, and holders are told at their next renewal",
         "Set appendonly yes",
     ),
     // Things that keep a server from granting leases.
@@ -188,7 +231,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         Warning,
         "redis-keep-out",
         |facts| {
-            let quiet = facts.quiet;
+            let quiet = facts.quiet?;
             let what = format!(
                 "this server grants nothing for {quiet:.0?}: it is new, or may have lost leases"
             );
@@ -222,7 +265,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         Critical,
         "redis-too-few-replicas",
         |facts| {
-            let (awaited, connected) = (facts.awaited(), facts.replicas());
+            let (awaited, connected) = (facts.awaited, facts.replicas());
             let is_checked = facts.should_grant() && facts.info.is_some();
             let what =
                 format!("acknowledged_by is {awaited}, and {connected} replicas are connected");
@@ -236,7 +279,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         Warning,
         "redis-some-replicas",
         |facts| {
-            let (awaited, connected) = (facts.awaited(), facts.replicas());
+            let (awaited, connected) = (facts.awaited, facts.replicas());
             let is_some = facts.may_fail_over() && 0 < awaited && awaited < connected;
             found(
                 is_some,
@@ -250,7 +293,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         Warning,
         "redis-asynchronous-replicas",
         |facts| {
-            let is_asynchronous = facts.awaited() == 0 && facts.waits_for_none();
+            let is_asynchronous = facts.awaited == 0 && facts.waits_for_none();
             let what = "grants are answered before a replica has them";
             found(facts.may_fail_over() && is_asynchronous, what)
         },
@@ -262,7 +305,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         "redis-replica-lag",
         |facts| {
             let lag: u64 = facts.setting("min-replicas-max-lag")?.parse().ok()?;
-            let is_lagging = lag > LEAST_LAG && facts.awaited() == 0 && !facts.waits_for_none();
+            let is_lagging = lag > LEAST_LAG && facts.awaited == 0 && !facts.waits_for_none();
             let what = format!("min-replicas-max-lag is {lag} s");
             found(facts.may_fail_over() && is_lagging, what)
         },
@@ -275,23 +318,58 @@ const CHECKS: &[Check<ServerFacts>] = &[
         "redis-no-keep-out",
         |facts| {
             // A cluster is not offered it.
-            let may_keep_out = facts.known_as != KnownAs::Primary && !facts.keeps_out;
+            let may_keep_out = !facts.is_primary() && !facts.keeps_out;
             let what = "this server has replicas, and the store has no max_ttl";
             found(facts.may_fail_over() && may_keep_out, what)
         },
         "a replica that was promoted without the last grants grants held names again",
         "Set max_ttl to the longest ttl in use",
     ),
+    // Things that make a cluster slow, or stand still.
     Check::new(
         Warning,
         SLOW_FAILOVER,
         |facts| {
-            let is_alone = facts.known_as == KnownAs::OneServer;
-            let by = "the default down-after-milliseconds of Sentinels";
-            (is_alone && facts.may_fail_over()).then(|| slow_failover(DOWN_AFTER, by))
+            let ms = facts.setting("cluster-node-timeout")?.parse().ok()?;
+            let after = Duration::from_millis(ms) * 3 / 2;
+            let slow = || slow_failover(after, "this cluster-node-timeout");
+            facts.is_primary().then(slow)
         },
         OUTLIVED,
-        "Set down-after-milliseconds below half of the ttl",
+        "Lower cluster-node-timeout, or lease for longer",
+    ),
+    Check::new(
+        Warning,
+        "redis-no-replica",
+        |facts| {
+            let is_alone = facts.is_primary() && facts.is("connected_slaves", "0");
+            found(is_alone, "a primary is without a replica")
+        },
+        "while it is down, its names cannot be leased and its leases end",
+        "Give it one",
+    ),
+    Check::new(
+        Warning,
+        "redis-full-coverage",
+        |facts| {
+            let needs_all = facts.setting("cluster-require-full-coverage") == Some("yes");
+            let what = "cluster-require-full-coverage is yes";
+            found(facts.is_primary() && needs_all, what)
+        },
+        "while the slots of one primary are unserved, no name at all can be leased or renewed",
+        "Set it to no",
+    ),
+    Check::new(
+        Warning,
+        "redis-slots-moving",
+        |facts| {
+            let moving = facts.moving.as_ref()?;
+            let (count, first) = (moving.len(), moving.first()?);
+            let what = format!("slots in the middle of a move: {count}, the first is {first}");
+            found(facts.is_primary(), what)
+        },
+        "their names can be renewed, but not leased or released, until the move is over",
+        "If nothing moves them any more, run redis-cli --cluster fix",
     ),
     Check::new(
         Warning,
@@ -323,14 +401,11 @@ mod tests {
             clock_us: 7_000_000,
             now_us: 7_000_000,
             known_as: KnownAs::OneServer,
-            acknowledged_by: 0,
-            keeps_out: false,
-            needs_info: false,
-            quiet: Duration::ZERO,
+            ..ServerFacts::default()
         }
     }
 
-    fn settings(min_replicas: &str, max_lag: &str) -> Settings {
+    fn settings(min_replicas: &str, max_lag: &str) -> Fields {
         let settings = [
             ("save", "3600 1"),
             ("min-replicas-to-write", min_replicas),
@@ -358,7 +433,6 @@ mod tests {
             ("maxmemory_policy:allkeys-lru", "noeviction"),
             ("aof_enabled:0", "appendonly yes"),
             ("connected_slaves:1", "min-replicas-to-write"),
-            ("connected_slaves:1", "down-after-milliseconds"),
         ] {
             let told = told(&facts(line));
             assert!(told.contains(word), "{line}: {told}");
@@ -373,11 +447,11 @@ mod tests {
             (1, 2, "acknowledged_by is 1 of 2 replicas"),
         ] {
             let mut facts = facts(&format!("connected_slaves:{connected}\r\n"));
-            facts.acknowledged_by = awaited;
+            facts.awaited = awaited;
             assert!(told(&facts).contains(id), "{}", told(&facts));
         }
         let mut all = facts("connected_slaves:2\r\n");
-        all.acknowledged_by = 2;
+        all.awaited = 2;
         assert!(!told(&all).contains("acknowledged_by"), "{}", told(&all));
     }
 
@@ -401,7 +475,7 @@ mod tests {
         assert!(!told(&facts).contains("max-lag is"), "{}", told(&facts));
         facts.settings = Some(settings("1", "0"));
         assert!(told(&facts).contains("before a replica has them"));
-        facts.acknowledged_by = 1;
+        facts.awaited = 1;
         assert!(!told(&facts).contains("lag"), "{}", told(&facts));
     }
 
@@ -409,7 +483,7 @@ mod tests {
     fn of_a_replica_only_that_is_told_which_it_would_bring_along() {
         let mut facts = facts("role:slave\r\nmaxmemory_policy:allkeys-lru\r\n");
         facts.known_as = KnownAs::Replica;
-        facts.acknowledged_by = 1;
+        facts.awaited = 1;
         let told = told(&facts);
         assert!(told.contains("allkeys-lru"), "{told}");
         assert!(
@@ -423,6 +497,7 @@ mod tests {
         let mut facts = facts("redis_mode:cluster\r\n");
         assert!(told(&facts).contains("redis+cluster://"));
         facts.known_as = KnownAs::Primary;
+        facts.moving = Some(BTreeSet::new());
         assert_eq!(told(&facts), "");
     }
 
@@ -436,7 +511,7 @@ mod tests {
     #[test]
     fn a_server_that_keeps_out_says_for_how_long() {
         let mut facts = facts("");
-        facts.quiet = Duration::from_millis(41_200);
+        facts.quiet = Some(Duration::from_millis(41_200));
         assert!(told(&facts).contains("nothing for 41s"), "{}", told(&facts));
         facts.known_as = KnownAs::Replica;
         assert_eq!(told(&facts), "");
@@ -447,5 +522,80 @@ mod tests {
         let mut facts = facts("");
         facts.clock_us += 2_500_000;
         assert!(told(&facts).contains("2.5s ahead of"), "{}", told(&facts));
+    }
+
+    fn primary() -> ServerFacts {
+        ServerFacts {
+            known_as: KnownAs::Primary,
+            moving: Some(BTreeSet::new()),
+            ..facts("connected_slaves:1\r\n")
+        }
+    }
+
+    fn set(facts: &mut ServerFacts, name: &str, value: &str) {
+        let settings = facts.settings.as_mut().expect("they are known");
+        settings.insert(name.into(), value.into());
+    }
+
+    #[test]
+    fn a_node_timeout_is_told_with_the_ttl_that_outlives_it() {
+        for (ms, least) in [("5000", 15), ("15000", 37)] {
+            let mut facts = primary();
+            set(&mut facts, "cluster-node-timeout", ms);
+            let told = told(&facts);
+            assert!(told.contains(&format!("ttl below {least} s")), "{told}");
+            let hazards = judge(CHECKS, &facts);
+            let slow = hazards.iter().find(|hazard| hazard.id == SLOW_FAILOVER);
+            let slow = slow.unwrap_or_else(|| panic!("{told}"));
+            assert!(slow.concerns(Duration::from_secs(least - 1)));
+            assert!(!slow.concerns(Duration::from_secs(least)));
+        }
+    }
+
+    #[test]
+    fn each_hazard_of_a_cluster_is_reported_of_its_primaries_alone() {
+        let mut facts = primary();
+        set(&mut facts, "cluster-require-full-coverage", "yes");
+        set(&mut facts, "cluster-node-timeout", "15000");
+        facts.moving = Some((0..10).collect());
+        let words = [
+            "coverage is yes",
+            "middle of a move: 10, the first is 0",
+            "node-timeout",
+        ];
+        for word in words {
+            assert!(told(&facts).contains(word), "{word}: {}", told(&facts));
+        }
+        facts.known_as = KnownAs::Master;
+        for word in words {
+            assert!(!told(&facts).contains(word), "{word}: {}", told(&facts));
+        }
+        let alone = ServerFacts {
+            moving: None,
+            info: self::facts("connected_slaves:0\r\n").info,
+            ..primary()
+        };
+        for word in ["without a replica", "cluster|nodes"] {
+            assert!(told(&alone).contains(word), "{word}: {}", told(&alone));
+        }
+    }
+
+    #[test]
+    fn slots_that_move_are_read_from_the_nodes_own_line() {
+        let read = |nodes: &str| moving(&Value::BulkString(nodes.into()));
+        let nodes = "ab 127.0.0.1:1@10001 myself,master - 0 0 1 connected 0-5460 [93-<-cd] [77->-cd]\n\
+                     cd 127.0.0.1:2@10002 master - 0 0 2 connected 5461-10922 [5->-ab]\n";
+        assert_eq!(read(nodes), [77, 93].into());
+        assert!(read("ab 127.0.0.1:1@10001 myself,master - 0 0 1 connected 0-5460").is_empty());
+    }
+
+    #[test]
+    fn replicas_are_read_from_the_lines_of_their_master() {
+        let line = "slave0:ip=fe80::7,port=6380,state=online,offset=14,lag=1";
+        let info = format!("slave_repl_offset:0\r\nconnected_slaves:1\r\n{line}\r\n");
+        let mut facts = facts(&info);
+        assert!(facts.known_replicas().is_empty(), "they are not asked for");
+        facts.known_as = KnownAs::Master;
+        assert_eq!(facts.known_replicas(), [("fe80::7".to_owned(), 6_380)]);
     }
 }

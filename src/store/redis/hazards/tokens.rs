@@ -44,7 +44,7 @@ pub(super) async fn look(
             for slot in slots {
                 reads.cmd("GET").arg(keys.mark_of(*slot));
             }
-            for reply in server.request_all(&reads, budget).await? {
+            for reply in server.request_all(&reads, None, budget).await? {
                 match reply::no_error(reply) {
                     Ok(mark) => highest = highest.max(reply::number(&mark).unwrap_or(0)),
                     Err(failure) if failure.is_refusal() => facts.refusal = Some(failure),
@@ -70,11 +70,8 @@ const CHECKS: &[Check<MarkFacts>] = &[
         "redis-tokens-ahead",
         |facts| {
             let minutes = facts.ahead?.as_secs().div_ceil(60);
-            let shown = match minutes {
-                0..120 => format!("{minutes} min"),
-                _ => format!("{} h", minutes.div_ceil(60)),
-            };
-            let what = format!("the highest token is {shown} ahead of this machine's clock");
+            let ahead = humantime::format_duration(Duration::from_secs(minutes * 60));
+            let what = format!("the highest token is {ahead} ahead of this machine's clock");
             found(true, what)
         },
         "if the servers lose it, later tokens are lower, and fenced storage refuses their holders until the clock has \
@@ -115,7 +112,7 @@ mod tests {
         const MINUTE: Duration = Duration::from_secs(60);
         assert_eq!(told(Duration::ZERO), "");
         assert_eq!(told(MINUTE), "");
-        assert!(told(90 * MINUTE).contains("90 min ahead"));
-        assert!(told(48 * 60 * MINUTE).contains("48 h ahead"));
+        assert!(told(90 * MINUTE).contains("1h 30m ahead"));
+        assert!(told(48 * 60 * MINUTE).contains("2days ahead"));
     }
 }

@@ -1,9 +1,9 @@
 //! Parses the replies of the scripts. A reply of any other form is an error; nothing is guessed.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use deadpool_redis::redis::Value;
+use deadpool_redis::redis::{RedisError, Value};
 
 use super::super::failure::{Failure, FailureCause};
 use super::value;
@@ -12,15 +12,6 @@ use crate::name::Name;
 use crate::store::backend::Failing as _;
 use crate::store::{Answer, Grant, Held, HeldState, Outcome, Release, Sent};
 use crate::token::Token;
-
-/// The reply to a batch of renewals.
-#[derive(Debug)]
-pub(in super::super) struct RenewReply {
-    /// The server's clock, since 1970.
-    pub(in super::super) server_time: Duration,
-    /// One outcome for each renewal, in order.
-    pub(in super::super) outcomes: Vec<Result<Outcome, Failure>>,
-}
 
 /// Parses the reply of `acquire.lua`.
 pub(in super::super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
@@ -53,8 +44,11 @@ pub(in super::super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, F
     }
 }
 
-/// Parses the reply of `renew.lua` to `count` renewals.
-pub(in super::super) fn renewed(reply: &Value, count: usize) -> Result<RenewReply, Failure> {
+/// Parses the reply of `renew.lua` to `count` renewals: the server's clock, since 1970, and the outcomes in order.
+pub(in super::super) fn renewed(
+    reply: &Value,
+    count: usize,
+) -> Result<(Duration, Vec<Result<Outcome, Failure>>), Failure> {
     let ("renewed", [seconds, micros, letters, errors]) = tagged(reply)? else {
         return Err(refusal(reply));
     };
@@ -73,10 +67,7 @@ pub(in super::super) fn renewed(reply: &Value, count: usize) -> Result<RenewRepl
     if outcomes.len() != count {
         return Err(odd(reply));
     }
-    Ok(RenewReply {
-        server_time,
-        outcomes,
-    })
+    Ok((server_time, outcomes))
 }
 
 /// Parses the reply of TIME: the server's clock, since 1970.
@@ -103,28 +94,29 @@ pub(in super::super) fn renewed_one(reply: &Value) -> Result<Outcome, Failure> {
 
 /// Parses the reply of `release.lua`.
 pub(in super::super) fn released(reply: &Value) -> Result<Release, Failure> {
-    match tagged(reply)? {
-        ("released", []) => Ok(Release::Released),
-        ("not_held", []) => Ok(Release::NotHeld),
-        _ => Err(refusal(reply)),
-    }
+    let words = [
+        ("released", Release::Released),
+        ("not_held", Release::NotHeld),
+    ];
+    one_of(&words, reply)
 }
 
 /// Parses the reply of `leave.lua`.
 pub(in super::super) fn left(reply: &Value) -> Result<(), Failure> {
-    match tagged(reply)? {
-        ("left", []) => Ok(()),
-        _ => Err(refusal(reply)),
-    }
+    one_of(&[("left", ())], reply)
 }
 
 /// Parses the reply of `evict.lua`: whether any holder had the name.
 pub(in super::super) fn evicted(reply: &Value) -> Result<bool, Failure> {
-    match tagged(reply)? {
-        ("evicted", []) => Ok(true),
-        ("not_held", []) => Ok(false),
-        _ => Err(refusal(reply)),
-    }
+    one_of(&[("evicted", true), ("not_held", false)], reply)
+}
+
+/// Returns what the reply means, if it is one of these words alone.
+fn one_of<T: Copy>(words: &[(&str, T)], reply: &Value) -> Result<T, Failure> {
+    let (tag, rest) = tagged(reply)?;
+    let known = |(word, meaning): &(&str, T)| (*word == tag).then_some(*meaning);
+    let meant = words.iter().find_map(known).filter(|_| rest.is_empty());
+    meant.ok_or_else(|| refusal(reply))
 }
 
 /// Parses the reply of `inspect.lua`: for each name, whether it is held, or what is wrong with its key.
@@ -166,9 +158,8 @@ pub(in super::super) fn refusal(reply: &Value) -> Failure {
 }
 
 fn read_refusal(reply: &Value) -> Result<Failure, Failure> {
-    let answered = |kind, words: String| Failure::other(kind, Sent::Answered, words);
     let time = |ms| Ok::<_, Failure>(Duration::from_millis(number(ms)?));
-    Ok(match tagged(reply)? {
+    let (kind, words) = match tagged(reply)? {
         ("invalid", [argument, value, clock @ ..]) => {
             let (argument, value) = (text(argument)?, text(value)?);
             let words = match clock.first().map_or(Ok("0"), text)? {
@@ -177,39 +168,40 @@ fn read_refusal(reply: &Value) -> Result<Failure, Failure> {
                     "the {argument} is more than a day ahead of the store's clock {argument}={value} clock_us={clock}"
                 ),
             };
-            Failure::never(ErrorKind::Invalid, words)
+            (ErrorKind::Invalid, words)
         }
         ("broken", [what, value]) if text(what)? == "mark" => {
             let words = format!(
                 "the mark of the highest token is not a number, or no tokens are left below 2^53 mark={:?}",
                 text(value)?
             );
-            Failure::never(ErrorKind::Misconfigured, words)
+            (ErrorKind::Misconfigured, words)
         }
         ("broken", [needed, error]) => {
             let (needed, why) = (text(needed)?, inner_error(error)?);
-            answered(why.kind(), format!("keep-out needs {needed}: {why}"))
+            (why.kind(), format!("keep-out needs {needed}: {why}"))
         }
         ("member", []) => {
             let words = "the server belongs to a store of another kind: open that store, or use another prefix";
-            answered(ErrorKind::Misconfigured, words.into())
+            (ErrorKind::Misconfigured, words.into())
         }
         ("mismatch", [theirs, ours]) => {
             let (theirs, ours) = (time(theirs)?, time(ours)?);
             let words = format!(
                 "the clients of this server have another longest ttl max_ttl={ours:?} expected={theirs:?}"
             );
-            answered(ErrorKind::Misconfigured, words)
+            (ErrorKind::Misconfigured, words)
         }
         ("too_long", [ttl, longest]) => {
             let (ttl, longest) = (time(ttl)?, time(longest)?);
             let words = format!(
                 "the ttl is longer than the longest that this server was set up with ttl={ttl:?} max_ttl={longest:?}"
             );
-            Failure::never(ErrorKind::Invalid, words)
+            (ErrorKind::Invalid, words)
         }
-        _ => odd(reply),
-    })
+        _ => return Err(odd(reply)),
+    };
+    Ok(Failure::other(kind, Sent::Answered, words))
 }
 
 pub(in super::super) fn held(name: &Name, left: &Value, value: &Value) -> Result<Held, Failure> {
@@ -251,14 +243,11 @@ pub(in crate::store) fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failur
 }
 
 pub(in super::super) fn items(value: &Value) -> Result<&[Value], Failure> {
-    match value {
-        Value::Array(items) => Ok(items),
-        _ => Err(odd(value)),
-    }
+    value.as_sequence().ok_or_else(|| odd(value))
 }
 
 /// Returns the fields of a reply that lists names and values.
-pub(in super::super) fn fields(value: &Value) -> Result<HashMap<String, String>, Failure> {
+pub(in super::super) fn fields(value: &Value) -> Result<BTreeMap<String, String>, Failure> {
     let pairs = items(value)?.chunks_exact(2);
     let pairs = pairs.map(|pair| Ok((text(&pair[0])?.into(), text(&pair[1])?.into())));
     pairs.collect()
@@ -266,18 +255,21 @@ pub(in super::super) fn fields(value: &Value) -> Result<HashMap<String, String>,
 
 /// Returns the parts of an array.
 pub(in super::super) fn into_items(value: Value) -> Result<Vec<Value>, Failure> {
-    match value {
-        Value::Array(items) => Ok(items),
-        value => Err(odd(&value)),
-    }
+    value.into_sequence().map_err(|value| odd(&value))
 }
 
 /// Makes a refusal among several replies a failure.
 pub(in super::super) fn no_error(value: Value) -> Result<Value, Failure> {
     match value {
-        Value::ServerError(error) => Err(error.into()),
+        Value::ServerError(error) => Err(RedisError::from(error).into()),
         value => Ok(value),
     }
+}
+
+/// Takes the last of several replies. A refusal is a failure.
+pub(in super::super) fn last(mut replies: Vec<Value>) -> Result<Value, Failure> {
+    let last = replies.pop();
+    no_error(last.ok_or_else(|| Failure::odd("too short"))?)
 }
 
 /// Returns whether a claim was granted.
@@ -435,9 +427,9 @@ mod tests {
             bulk("xynexx"),
             array(errors),
         ]);
-        let batch = renewed(&reply, 6).expect("a batch");
-        assert_eq!(batch.server_time, Duration::new(1_795_174_814, 5_000));
-        let shown: Vec<_> = batch.outcomes.iter().map(|m| format!("{m:?}")).collect();
+        let (server_time, outcomes) = renewed(&reply, 6).expect("a batch");
+        assert_eq!(server_time, Duration::new(1_795_174_814, 5_000));
+        let shown: Vec<_> = outcomes.iter().map(|m| format!("{m:?}")).collect();
         assert!(shown[0].contains("WRONGTYPE"), "{shown:?}");
         assert_eq!(shown[1..4], ["Ok(Renewed)", "Ok(Refused)", "Ok(Evicted)"]);
         assert!(shown[4].contains("\"OOM\""), "{shown:?}");
