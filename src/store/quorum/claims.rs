@@ -17,7 +17,7 @@ use super::looks::{merged, takes_part};
 use super::members::{Act, NameRequest};
 use super::micros;
 use super::protocol::{
-    Absence, ClaimOutcome, LastToken, MemberAnswer, MemberLease, Rivalry, majority, propose,
+    Absence, ClaimOutcome, Granted, MemberAnswer, MemberLease, Rivalry, majority, propose,
 };
 use super::round::Votes;
 use super::store::Quorum;
@@ -124,18 +124,17 @@ impl<'a> Rounds<'a> {
 
     /// A holder that was granted the name and asks again has its lease renewed. `None`: it has none.
     async fn ask_for_the_granted(&self) -> Result<Option<Answer>, Failure> {
-        let claim = self.claim;
-        let last = self.last();
-        let Some(last) = last.filter(|last| last.is_granted) else {
+        let (claim, granted) = (self.claim, &self.quorum.shared.granted);
+        let Some(token) = granted.lock().of(claim.holder).map(|of| of.token) else {
             return Ok(None);
         };
-        let renewal = Renewal::new(claim.name.clone(), claim.holder, last.token, claim.ttl);
+        let renewal = Renewal::new(claim.name.clone(), claim.holder, token, claim.ttl);
         let renewed = self.quorum.renew_all(&[renewal], self.budget).await;
         match renewed.outcomes.into_iter().next() {
-            Some(Outcome::Renewed) => Ok(Some(Answer::Granted(Grant::new(last.token)))),
+            Some(Outcome::Renewed) => Ok(Some(Answer::Granted(Grant::new(token)))),
             Some(Outcome::Unknown(error)) => Err(error.into()),
             Some(Outcome::Refused | Outcome::Evicted) | None => {
-                self.note(last.token, false);
+                granted.lock().forget(claim.holder);
                 Ok(None)
             }
         }
@@ -143,31 +142,13 @@ impl<'a> Rounds<'a> {
 
     /// Chooses a token, and notes it before it is sent.
     fn propose(&mut self) -> Result<(), Failure> {
-        let last = self.last().map(|last| last.token);
-        let seen = self.quorum.shared.seen();
-        let token = propose(wall_clock_us(), seen, last.max(self.floor));
+        let shared = &self.quorum.shared;
+        let token = propose(wall_clock_us(), shared.seen(), self.floor);
         self.asked.token = token.ok_or_else(|| {
             self.doubtful(Failure::misconfigured("no tokens are left below 2^53"))
         })?;
-        self.note(self.asked.token, false);
+        shared.note_seen(self.asked.token.get());
         Ok(())
-    }
-
-    fn last(&self) -> Option<LastToken> {
-        let memory = self.quorum.shared.memory.lock();
-        memory.last(self.claim.holder).cloned()
-    }
-
-    fn note(&self, token: Token, is_granted: bool) {
-        let now = Boottime.now();
-        let noted = LastToken {
-            token,
-            is_granted,
-            info: self.claim.info.clone(),
-            forget_at: now.after(self.budget.left() + self.known.max_ttl * 2),
-        };
-        let mut memory = self.quorum.shared.memory.lock();
-        memory.note(self.claim.holder, noted, now);
     }
 
     /// Proposes the token to all members, and returns their votes.
@@ -208,9 +189,13 @@ impl<'a> Rounds<'a> {
         let shared = &self.quorum.shared;
         match outcome {
             ClaimOutcome::Granted => {
-                let token = self.asked.token;
-                shared.note_seen(token.get());
-                self.note(token, true);
+                let (now, token) = (Boottime.now(), self.asked.token);
+                let granted = Granted {
+                    token,
+                    info: self.claim.info.clone(),
+                    forget_at: now.after(self.known.max_ttl * 2),
+                };
+                shared.granted.lock().note(self.claim.holder, granted, now);
                 return Ok(Some(Answer::Granted(Grant::new(token))));
             }
             ClaimOutcome::Low { above } => {

@@ -185,9 +185,9 @@ impl Round {
                         mark: Some(mark),
                         ..asked.clone()
                     };
-                    let memory = quorum.shared.memory.lock();
-                    at[member].push(match memory.last(asked.holder) {
-                        Some(last) => vouching.with_info(&last.info),
+                    let memory = quorum.shared.granted.lock();
+                    at[member].push(match memory.of(asked.holder) {
+                        Some(granted) => vouching.with_info(&granted.info),
                         None => vouching,
                     });
                 }

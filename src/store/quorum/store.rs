@@ -12,7 +12,7 @@ use super::claims::Rounds;
 use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::members::{Act, Failures, Members, MergedNotices, NameRequest};
-use super::protocol::{TokenMemory, majority, propose};
+use super::protocol::{GrantMemory, majority, propose};
 use super::round::Round;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::error::ErrorKind;
@@ -40,8 +40,8 @@ pub struct Quorum {
 
 /// State that the connections of one store share.
 pub(super) struct Shared {
-    pub(super) memory: Mutex<TokenMemory>,
-    /// The highest mark and token that members told.
+    pub(super) granted: Mutex<GrantMemory>,
+    /// The highest mark that members told, and token that was proposed.
     seen: AtomicU64,
     pub(super) known: Mutex<Option<Arc<KnownQuorum>>>,
     /// As the settings have it.
@@ -61,7 +61,7 @@ impl Quorum {
         let counts = StoreCounts::of(KIND);
         counts.has_quorums();
         let shared = Shared {
-            memory: Mutex::default(),
+            granted: Mutex::default(),
             seen: AtomicU64::new(0),
             known: Mutex::default(),
             max_ttl,
@@ -141,7 +141,7 @@ impl Backend for Quorum {
         };
         let forget_at = Boottime.now().after(known.max_ttl * 2);
         let asked = batch.iter().map(|of| {
-            self.shared.memory.lock().extend(of.holder, forget_at);
+            self.shared.granted.lock().extend(of.holder, forget_at);
             NameRequest::new(&of.name, of.holder, of.token, of.ttl)
         });
         let (asked, members) = (asked.collect(), self.members.all());
@@ -171,21 +171,16 @@ impl Backend for Quorum {
         budget: Budget,
     ) -> Result<Release, Failure> {
         let known = self.known(budget.left()).await?;
-        let last = self
-            .shared
-            .memory
-            .lock()
-            .last(holder)
-            .map(|last| last.token);
-        // Of a holder that this store does not know, everything that it proposed is behind the clock and what was seen.
-        let token = last.or_else(|| propose(wall_clock_us(), self.shared.seen(), None));
+        let granted = self.shared.granted.lock().of(holder).map(|of| of.token);
+        // What a holder that was granted nothing proposed is behind what was seen, or by another store behind the clock.
+        let token = granted.or_else(|| propose(wall_clock_us(), self.shared.seen(), None));
         let (token, ttl) = (token.unwrap_or(Token::MAX), keep_for.unwrap_or_default());
         let asked = NameRequest::new(name, holder, token, ttl);
         self.shared.note_seen(token.get());
         let told = self
             .of_majority(&known, Act::Release, asked, budget)
             .await?;
-        self.shared.memory.lock().forget(holder);
+        self.shared.granted.lock().forget(holder);
         // A lease on fewer members had ended: another holder may have been granted the name since.
         Ok(match told.has_majority() {
             true => Release::Released,

@@ -1,5 +1,5 @@
-//! Decides which token a claim proposes, what is remembered of it, and how long it pauses when claims were in each
-//! other's way.
+//! Decides which token a claim proposes, what is remembered of a grant, and how long a claim pauses when claims were in
+//! each other's way.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,61 +13,57 @@ use crate::token::Token;
 /// The next sweep runs after this many new holders, so that a sweep costs little for each claim.
 const SWEEP_AT_LEAST: usize = 64;
 
-/// Returns the token to propose: above what the client has seen of the members' marks, above the floor and what this
-/// holder proposed before, and not behind the clock, so that a name can move between stores. A wrong choice costs a
-/// round and no promise. `None`: no tokens are left.
-pub fn propose(clock_us: u64, seen: u64, above: Option<Token>) -> Option<Token> {
-    let least = seen.max(above.map_or(0, Token::get)).saturating_add(1);
+/// Returns the token to propose: above what the client has seen of the members' marks and proposed before, above the
+/// floor, and not behind the clock, so that a name can move between stores. A proposal that was taken back may be freed
+/// at any later moment by a request on its way, so the next one is above it. Otherwise a wrong choice costs a round and
+/// no promise. `None`: no tokens are left.
+pub fn propose(clock_us: u64, seen: u64, floor: Option<Token>) -> Option<Token> {
+    let least = seen.max(floor.map_or(0, Token::get)).saturating_add(1);
     Token::new(least.max(clock_us)).ok()
 }
 
-/// Remembers of each holder that has asked the token that it proposed last.
-///
-/// A proposal that was taken back may be freed at any later moment by a request on its way, so the next one is above
-/// it.
+/// Remembers what each holder was granted: asked again, it has the lease renewed, and proposes a higher token only when
+/// that is refused.
 #[derive(Debug, Default)]
-pub struct TokenMemory {
-    of: HashMap<Holder, LastToken>,
+pub struct GrantMemory {
+    of: HashMap<Holder, Granted>,
     sweep_at: usize,
 }
 
-/// The last proposal of a holder.
+/// The last grant of a holder.
 #[derive(Debug, Clone)]
-pub struct LastToken {
+pub struct Granted {
     /// The token.
     pub token: Token,
-    /// Says whether it was granted: asked again, the holder has the lease renewed, and proposes a higher one only when
-    /// that is refused.
-    pub is_granted: bool,
     /// The facts about the holder, for a member that takes the lease late.
     pub info: Arc<Info>,
-    /// The moment at which nothing of it can be on its way any more.
+    /// The moment at which the lease has ended unless it is renewed.
     pub forget_at: Instant,
 }
 
-impl TokenMemory {
-    /// Returns the last proposal of this holder.
-    pub fn last(&self, holder: Holder) -> Option<&LastToken> {
+impl GrantMemory {
+    /// Returns the last grant of this holder.
+    pub fn of(&self, holder: Holder) -> Option<&Granted> {
         self.of.get(&holder)
     }
 
-    /// Notes a proposal before it is sent, or that it was granted.
-    pub fn note(&mut self, holder: Holder, proposed: LastToken, now: Instant) {
+    /// Notes a grant.
+    pub fn note(&mut self, holder: Holder, granted: Granted, now: Instant) {
         if self.of.len() >= self.sweep_at {
-            self.of.retain(|_, proposed| now < proposed.forget_at);
+            self.of.retain(|_, granted| now < granted.forget_at);
             self.sweep_at = 2 * self.of.len() + SWEEP_AT_LEAST;
         }
-        self.of.insert(holder, proposed);
+        self.of.insert(holder, granted);
     }
 
     /// Notes that the holder still has its lease.
     pub fn extend(&mut self, holder: Holder, forget_at: Instant) {
-        if let Some(proposed) = self.of.get_mut(&holder) {
-            proposed.forget_at = proposed.forget_at.max(forget_at);
+        if let Some(granted) = self.of.get_mut(&holder) {
+            granted.forget_at = granted.forget_at.max(forget_at);
         }
     }
 
-    /// Forgets a holder that has released its name.
+    /// Forgets a holder that has its lease no more.
     pub fn forget(&mut self, holder: Holder) {
         self.of.remove(&holder);
     }
