@@ -75,6 +75,35 @@ async fn what_a_dead_client_left_on_a_member_bars_no_repair_after_its_ttl() {
 }
 
 #[tokio::test]
+async fn what_an_earlier_claim_of_the_holder_left_on_a_member_bars_no_repair() {
+    let quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    let lease = claim("a", LONG);
+    let token = granted(&store, &lease).await;
+    let held = format!(" {token} ");
+    let last = &quorum.servers[2];
+    let value = async || -> String { last.told("GET leasehold:{a}").await };
+    until_so("it is at the last member", async || {
+        let keys = last.keys().await;
+        keys.contains(&"leasehold:{a}".into()) && value().await.contains(&held)
+    })
+    .await;
+    // As if the last member had heard neither of this claim nor that an earlier one of the holder was taken back.
+    let earlier = value()
+        .await
+        .replace(&held, &format!(" {} ", token.get() - 1));
+    let mut connection = last.connect().await.expect("it is up");
+    let mut left = deadpool_redis::redis::cmd("SET");
+    left.arg("leasehold:{a}").arg(earlier).arg("KEEPTTL");
+    let () = left.query_async(&mut connection).await.expect("set");
+    until_so("the repair, long before its end", async || {
+        assert!(is_renewed(&renewed(&store, &lease).await));
+        value().await.contains(&held)
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn one_clock_hours_ahead_and_one_a_little_behind_stop_no_claims() {
     let quorum = RedisQuorum::with(3, || Setup::default().with_clock(), MAX_TTL).await;
     quorum.servers[0].step_clock(3 * 3_600_000).await;

@@ -275,8 +275,8 @@ impl<I: Clone + Eq> Node<I> {
         }
     }
 
-    /// Extends a lease. Where the name is free the lease is taken as a late answer to its claim, if its token is above
-    /// the mark; else only if a client vouches that a majority has it, and nothing has happened here since it asked.
+    /// Extends a lease. Where the name is free, or an older claim of this holder has it, the lease is taken as a late
+    /// answer to its claim, if its token is above the mark; else only if a client vouches that a majority has it, and nothing has happened here since it asked.
     pub(super) fn renew(
         &mut self,
         record: &mut NameState,
@@ -290,8 +290,8 @@ impl<I: Clone + Eq> Node<I> {
         };
         match record.lease(member.floor, at.now_us) {
             Some(lease) if is_it(&lease, asked) => return record.extend(asked, at),
-            Some(lease) => return MemberAnswer::Taken(lease),
-            None => {}
+            Some(lease) if !is_older(&lease, asked) => return MemberAnswer::Taken(lease),
+            _ => {}
         }
         let mark = member.mark(record);
         match asked.token.get() > mark || vouched == Some(mark) {
@@ -376,6 +376,10 @@ impl<I: Clone + Eq> Node<I> {
 
 fn is_it(lease: &MemberLease, asked: &MemberRequest) -> bool {
     lease.holder == asked.holder && lease.token == asked.token && lease.standing == Standing::Held
+}
+
+fn is_older(lease: &MemberLease, asked: &MemberRequest) -> bool {
+    lease.holder == asked.holder && lease.token < asked.token && lease.standing == Standing::Held
 }
 
 impl NameState {

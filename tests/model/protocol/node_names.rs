@@ -85,6 +85,32 @@ fn an_older_token_of_the_same_holder_bars_nothing() {
 }
 
 #[test]
+fn an_older_token_of_the_same_holder_bars_no_renewal_and_a_newer_one_does() {
+    let (mut node, mut record) = member();
+    let _ = node.claim(&mut record, &asked(1, 5, 100), &at(0));
+    let newer = asked(1, 8, 100);
+    assert_eq!(
+        node.renew(&mut record, &newer, None, &at(1)),
+        MemberAnswer::Yes
+    );
+    let older = node.renew(&mut record, &asked(1, 5, 100), Some(8), &at(2));
+    assert!(matches!(older, MemberAnswer::Taken(lease) if lease.token.get() == 8));
+    // The mark may be above both: then a client has to vouch for the newer one.
+    let _ = node.release(&mut record, &asked(1, 8, 0), &at(3));
+    let _ = node.claim(&mut record, &asked(1, 10, 100), &at(3));
+    let _ = node.release(&mut record, &asked(2, 20, 0), &at(4));
+    let renewal = asked(1, 12, 100);
+    assert_eq!(
+        node.renew(&mut record, &renewal, None, &at(5)),
+        MemberAnswer::Low(20)
+    );
+    assert_eq!(
+        node.renew(&mut record, &renewal, Some(20), &at(6)),
+        MemberAnswer::Yes
+    );
+}
+
+#[test]
 fn nothing_shortens_a_lease() {
     let (mut node, mut record) = member();
     let _ = node.claim(&mut record, &asked(1, 5, 100), &at(0));

@@ -108,7 +108,9 @@ local function answer(lease, mark, last, found, holder, token, ttl, about, told)
   end
   if tonumber(ttl) > tonumber(keep_out) then return {'too_long', tonumber(keep_out)} end
   if is_it and found.standing == 'held' then return extend(lease, ttl) end
-  if found and (what == 'renew' or found.holder ~= holder or found.standing ~= 'held') then return taken(lease, found) end
+  -- What an older claim of this holder left bars neither its newer claim nor the renewals of that.
+  local is_own = found and found.holder == holder and found.standing == 'held'
+  if found and not (is_own and (what == 'claim' or tonumber(found.token) < tonumber(token))) then return taken(lease, found) end
   if tonumber(token) <= last and not (what == 'renew' and told == digits(last)) then return {'low', last} end
   move(mark, last, token)
   put(lease, 'held', holder, token, with_time(about), ttl)
