@@ -2,8 +2,8 @@
 
 use super::Promise::{GivenUpStaysGivenUp, OvertakenIsNotRenewed, TokensRise};
 use super::verdicts::{
-    again, breaks, coming_back, evicting, finds_nothing, late, lost, one_of_three, rounds,
-    run_again,
+    again, again_and_renewed, breaks, coming_back, evicting, finds_nothing, late, lost,
+    one_of_three, rounds, run_again,
 };
 use super::{Loss, Replacing, Setup, Without};
 
@@ -43,6 +43,14 @@ fn rounds_and_names() {
             ..again()
         },
     );
+    finds_nothing(
+        "a claim taken back, proposed again and renewed, 3 + 1 rounds, a further name",
+        MANY,
+        &Setup {
+            others: 1,
+            ..again_and_renewed()
+        },
+    );
 }
 
 #[test]
@@ -64,7 +72,12 @@ fn clocks_broken() {
 
 #[test]
 fn evictions() {
-    finds_nothing("3 + 1 rounds, evictions", MANY, &evicting(rounds(3)));
+    let setup = Setup {
+        others: 1,
+        ..rounds(3)
+    };
+    let what = "3 + 1 rounds, evictions, a further name";
+    finds_nothing(what, MANY, &evicting(setup));
     let setup = Setup {
         others: 1,
         ..evicting(lost(2))
@@ -101,9 +114,10 @@ fn one_loss() {
         rounds: vec![1; 3],
         claims: vec![1; 3],
         tokens: vec![vec![2], vec![2, 5], vec![5, 6]],
+        others: 1,
         ..lost(1)
     };
-    finds_nothing("3 claims, one loss", MANY, &setup);
+    finds_nothing("3 claims, one loss, a further name", MANY, &setup);
 }
 
 #[test]
@@ -113,36 +127,45 @@ fn two_losses() {
         adoptions: 2,
         has_a_clock: true,
         tokens: vec![vec![3], vec![3, 6]],
+        others: 1,
         ..lost(1)
     };
-    finds_nothing("1 + 1 rounds, two losses, the clock", MANY, &setup);
+    let what = "1 + 1 rounds, two losses, the clock, a further name";
+    finds_nothing(what, MANY, &setup);
     let setup = Setup {
         rounds: vec![2, 1],
         ..setup
     };
-    finds_nothing("2 + 1 rounds, two losses, the clock", MANY, &setup);
+    let what = "2 + 1 rounds, two losses, the clock, a further name";
+    finds_nothing(what, MANY, &setup);
 }
 
 #[test]
 fn five_members() {
     let five = Setup {
         servers: vec![0, 1, 2, 3, 4],
+        others: 1,
         ..lost(1)
     };
-    finds_nothing("5 members, 1 + 1 rounds, one loss", MANY, &five);
+    let what = "5 members, 1 + 1 rounds, one loss, a further name";
+    finds_nothing(what, MANY, &five);
     let two = Setup {
         losses: 2,
         adoptions: 2,
         tokens: vec![vec![3], vec![3]],
         ..five
     };
-    finds_nothing("5 members, 1 + 1 rounds, two losses", MANY, &two);
+    let what = "5 members, 1 + 1 rounds, two losses, a further name";
+    finds_nothing(what, MANY, &two);
 }
 
 #[test]
 fn a_late_copy() {
-    let setup = coming_back(Loss::LateCopy, lost(3));
-    finds_nothing("3 + 1 rounds, a late copy", MANY, &setup);
+    let setup = Setup {
+        others: 1,
+        ..coming_back(Loss::LateCopy, lost(3))
+    };
+    finds_nothing("3 + 1 rounds, a late copy, a further name", MANY, &setup);
 }
 
 #[test]

@@ -66,6 +66,14 @@ pub(super) fn again() -> Setup {
     }
 }
 
+/// The same, and renews what it was granted then: the lease of the first claim may still be at a member.
+pub(super) fn again_and_renewed() -> Setup {
+    Setup {
+        rounds: vec![3, 1],
+        ..again()
+    }
+}
+
 pub(super) fn evicting(setup: Setup) -> Setup {
     Setup {
         evictions: true,
@@ -160,11 +168,12 @@ mod sound {
     #[test]
     fn releases_and_taking_back_keep_every_promise() {
         let setup = Setup {
+            others: 1,
             releases: true,
             tokens: vec![vec![1], vec![1, 2, 3]],
             ..rounds(1)
         };
-        holds("1 + 1 rounds, releases", &setup);
+        holds("1 + 1 rounds, releases, a further name", &setup);
     }
 
     #[test]
@@ -191,10 +200,12 @@ mod sound {
     #[test]
     fn evictions_keep_every_promise() {
         let setup = Setup {
+            others: 1,
             rounds: vec![3, 0],
             ..rounds(3)
         };
-        holds("3 rounds of one holder, evictions", &evicting(setup));
+        let what = "3 rounds of one holder, evictions, a further name";
+        holds(what, &evicting(setup));
         holds("2 + 1 rounds, evictions", &evicting(rounds(2)));
     }
 
