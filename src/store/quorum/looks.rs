@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 
 use super::failure::Failure;
 use super::known::KnownQuorum;
-use super::members::{Act, NameRequest, QuorumMember, SeenLease};
+use super::members::{Act, MemberPlace, NameRequest, QuorumMember, SeenLease};
 use super::protocol::{Absence, MemberAnswer, MemberLease, majority};
 use super::round::ToldLeases;
 use super::store::Quorum;
@@ -128,18 +128,24 @@ impl Quorum {
             let found = member.server.hazards(limit).await;
             let mut found = found.map_err(Failed::perhaps)?;
             found.retain(|hazard| !OF_A_SERVER_ALONE.contains(&hazard.id));
-            found.extend(balancer(&member, limit).await?);
+            let place = member.look(limit).await?;
+            found.extend(balancer(&member, &place, limit).await?);
             for hazard in &mut found {
                 hazard.what = format!("{}: {}", member.server.place, hazard.what).into();
             }
-            Ok(found)
+            Ok((found, place))
         });
-        let found = asked.await?;
-        let (members, silent) = (self.members.len(), self.members.len() - found.len());
-        let mut hazards: Vec<Hazard> = found.into_iter().flat_map(|(_, found)| found).collect();
-        hazards.extend((silent > 0).then(|| down(silent, members)));
-        let theirs = known.as_ref().map(|known| &*known.members);
-        hazards.extend(other_list(theirs, &self.members.places()));
+        let mut hazards = Vec::new();
+        let (members, mut missing) = (self.members.len(), self.members.len());
+        for (member, (found, place)) in asked.await? {
+            hazards.extend(found);
+            let is_out = |known: &Arc<KnownQuorum>| place.absence(known.id(member)).is_some();
+            missing -= usize::from(!known.as_ref().is_some_and(is_out));
+        }
+        hazards.extend((missing > 0).then(|| away(missing, members)));
+        let ours = self.members.places();
+        let other = known.filter(|known| known.members != ours);
+        hazards.extend(other.map(|known| other_list(&known.members, &ours)));
         hazards.extend(tokens_ahead(self.shared.seen()));
         Ok(hazards)
     }
@@ -167,26 +173,36 @@ impl Quorum {
     }
 }
 
-fn down(silent: usize, members: usize) -> Hazard {
-    let more = (members - silent).saturating_sub(majority(members)) + 1;
+/// Returns the hazard of members that do not answer or are out.
+fn away(missing: usize, members: usize) -> Hazard {
+    let (left, enough) = (members - missing, majority(members));
+    let (severity, endangers) = match left.checked_sub(enough) {
+        Some(spare) => (
+            Severity::Warning,
+            format!("once {} more are down or out", spare + 1),
+        ),
+        None => (
+            Severity::Critical,
+            format!("until {} more are in", enough - left),
+        ),
+    };
     Hazard::new(
         "quorum-members-down",
-        Severity::Warning,
-        format!("{silent} of {members} members do not answer"),
-        format!("nothing is granted or renewed once {more} more are down"),
-        "Start them again: one, then the next once `leasehold status --members` shows it up",
+        severity,
+        format!("{missing} of {members} members do not answer or are out"),
+        format!("nothing is granted or renewed {endangers}"),
+        "Start those that are down: one, then the next once `leasehold status --members` shows it up",
     )
 }
 
-fn other_list(theirs: Option<&str>, ours: &str) -> Option<Hazard> {
-    let theirs = theirs.filter(|theirs| *theirs != ours)?;
-    Some(Hazard::new(
+fn other_list(theirs: &str, ours: &str) -> Hazard {
+    Hazard::new(
         "quorum-other-list",
         Severity::Warning,
         format!("the quorum was set up as {theirs}, and this URL names {ours}"),
         "a member that lost its data is not taken in by clients with this URL",
         "Use the URL with which the quorum was set up",
-    ))
+    )
 }
 
 /// Returns the hazard of tokens that only the members' data keeps from falling.
@@ -203,11 +219,15 @@ fn tokens_ahead(highest: u64) -> Option<Hazard> {
 }
 
 /// Returns the hazard of a member whose connections end at different servers.
-async fn balancer(member: &QuorumMember, limit: Duration) -> Result<Option<Hazard>, Failed> {
+async fn balancer(
+    member: &QuorumMember,
+    place: &MemberPlace,
+    limit: Duration,
+) -> Result<Option<Hazard>, Failed> {
     let beside = member.beside(Purpose::Watchdog);
-    let (one, other) = (member.look(limit).await?, beside.look(limit).await?);
+    let other = beside.look(limit).await?;
     beside.server.close().await;
-    Ok((one.incarnation != other.incarnation).then(|| {
+    Ok((place.incarnation != other.incarnation).then(|| {
         Hazard::new(
             "quorum-balancer",
             Severity::Critical,

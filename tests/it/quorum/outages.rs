@@ -104,6 +104,31 @@ async fn what_an_earlier_claim_of_the_holder_left_on_a_member_bars_no_repair() {
 }
 
 #[tokio::test]
+async fn members_that_are_down_and_those_that_are_out_are_reported_together() {
+    let mut quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    let reported = async || {
+        let hazards = store.hazards(LIMIT).await.expect("answered");
+        let mut found = hazards.iter();
+        let found = found.find(|hazard| hazard.id == "quorum-members-down");
+        found.map(ToString::to_string)
+    };
+    next_token(&store, "warm").await;
+    assert_eq!(reported().await, None);
+    quorum.servers[2].restart_empty().await;
+    let told = reported().await.expect("one is out");
+    assert!(told.contains("1 of 3 members"), "{told}");
+    assert!(told.contains("once 1 more"), "{told}");
+    quorum.servers[0].kill();
+    let told = reported().await.expect("one is out, one is down");
+    assert!(told.contains("2 of 3 members"), "{told}");
+    assert!(
+        told.contains("nothing is granted or renewed until"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
 async fn one_clock_hours_ahead_and_one_a_little_behind_stop_no_claims() {
     let quorum = RedisQuorum::with(3, || Setup::default().with_clock(), MAX_TTL).await;
     quorum.servers[0].step_clock(3 * 3_600_000).await;
