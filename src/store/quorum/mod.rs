@@ -40,9 +40,9 @@
 //! 5. With one member away and another one down, three members grant nothing: do not begin while one is down.
 //!
 //! # Other members
-//! `leasehold init --store NEW --replace OLD` closes the old members and writes the new ones after the longest ttl. All
-//! leases end, and nothing is granted meanwhile. If it stops half-way, run it again. Then shut the old members down
-//! that are left out.
+//! `leasehold init --store NEW --replace OLD` closes the old members and writes the new ones after the longest ttl. OLD
+//! is the URL with which the old ones were set up. All leases end, and nothing is granted meanwhile. If it stops
+//! half-way, run it again. Then shut the old members down that are left out.
 //!
 //! # What it promises
 //! - Tokens rise, and no token is granted twice. This needs no clock while no member is lost. Across a loss, the

@@ -42,10 +42,10 @@ impl Quorum {
         self.open_all(fastrand::u64(1..), run, highest, limit).await
     }
 
-    /// Makes these servers the members of the quorum in place of those of `old`. Some of them may be members of it. It
-    /// closes the old members first, and writes the new ones after the longest ttl, so it takes as long; meanwhile
-    /// nothing is granted. All leases end. If it fails or is stopped, run it again: until then nothing is granted
-    /// either.
+    /// Makes these servers the members of the quorum in place of those of `old`, which has to name all of them, in
+    /// their order. Some servers may be members of both. It closes the old members first, and writes the new ones after
+    /// the longest ttl, so it takes as long; meanwhile nothing is granted. All leases end. If it fails or is stopped,
+    /// run it again: until then nothing is granted either.
     ///
     /// The members that are left out, and those that did not answer, must be shut down.
     ///
@@ -67,19 +67,12 @@ impl Quorum {
         if old.members.places() == self.members.places() {
             return Err(self.refused("the new members are the old ones"));
         }
-        let (old_id, old_ttl_us) = match old.membership_to_replace(self, limit).await? {
-            Some(Some(member)) => (member.id.quorum, member.max_ttl_us),
-            Some(None) => return self.init(limit).await,
-            None if from_clock => (0, 0),
-            None => {
-                return Err(old.refused(
-                    "none of the old members has its data: start those that have it, or use --from-clock",
-                ));
-            }
+        let Some(before) = old.to_replace(self, from_clock, limit).await? else {
+            return self.init(limit).await;
         };
-        let id = self.successor(old_id);
-        let reserved = self.reserve(Some(old_id), limit).await?;
-        let (closed, failures) = old.close_all(old_id, id, limit).await;
+        let id = self.successor(before.quorum);
+        let reserved = self.reserve(Some(before.quorum), limit).await?;
+        let (closed, failures) = old.close_all(&before, id, limit).await;
         let Some((run, _)) = reserved else {
             return Ok(());
         };
@@ -92,7 +85,7 @@ impl Quorum {
                 return Err(self.not_closed(old, for_other, &failures));
             }
         };
-        let keep_out = keep_out_us(old_ttl_us.max(micros(self.max_ttl_to_write())));
+        let keep_out = keep_out_us(micros(before.max_ttl.max(self.max_ttl_to_write())));
         let until = Boottime.now().after(Duration::from_micros(keep_out));
         Boottime.nap_until(until).await;
         self.open_all(id, run, highest, limit).await
@@ -110,22 +103,19 @@ impl Quorum {
         failure.during("init", format_args!("{why} store={}", old.place()))
     }
 
-    /// Closes these members, which are to be replaced, for the quorum `new`: all that answer. Returns what each is then,
-    /// if it is one of these quorums.
+    /// Closes these members, which are to be replaced, for the quorum `new`: all that answer. Returns what each is
+    /// then, if it is one of these quorums: an address may lead to a member of one that is none of this change.
     async fn close_all(
         &self,
-        old: u64,
+        old: &KnownQuorum,
         new: u64,
         limit: Duration,
     ) -> (Vec<Option<Membership>>, Failures) {
-        let asked = self.members.iter().map(async |member| {
-            let found = member.look(limit).await?.membership;
-            // An address may lead to a member of a quorum that is none of this change.
-            let Some(it) = found.filter(|it| it.id.quorum == old) else {
-                return Ok(found.filter(|it| it.id.quorum == new));
-            };
-            let arguments = [&words(it.id)[..], &[new.to_string()]].concat();
-            Ok(member.place("close", &arguments, limit).await?.membership)
+        let asked = self.members.iter().enumerate();
+        let asked = asked.map(async |(index, member)| {
+            let arguments = [&words(old.id(index))[..], &[new.to_string()]].concat();
+            let closed = member.place("close", &arguments, limit).await?.membership;
+            Ok(closed.filter(|it| [old.quorum, new].contains(&it.id.quorum)))
         });
         let mut failures = Failures::new();
         let answers = join_all(asked).await.into_iter().enumerate();
@@ -166,29 +156,46 @@ impl Quorum {
         self.shared.max_ttl.unwrap_or(MAX_TTL)
     }
 
-    /// Returns what most of these members say of their quorum: `Some(None)` if those that are left were replaced by the
-    /// new ones already, `None` if none of them knows.
-    async fn membership_to_replace(
+    /// Returns the quorum of these members; `None` if those that are left were replaced by `new` already.
+    ///
+    /// # Errors
+    /// None has its data, and the clock is not to serve in its place. Or they are not all members of their quorum, in
+    /// its order: then a majority of them is none.
+    async fn to_replace(
         &self,
         new: &Self,
+        from_clock: bool,
         limit: Duration,
-    ) -> Result<Option<Option<Membership>>, Error> {
+    ) -> Result<Option<KnownQuorum>, Error> {
         let asked = self.members.iter().map(|member| member.look(limit));
-        let (mut told, mut is_replaced) = (Vec::new(), false);
-        for place in join_all(asked).await {
+        let (mut places, mut is_replaced) = (Vec::new(), false);
+        for (index, place) in join_all(asked).await.into_iter().enumerate() {
             match place {
                 Ok(place) if place.members == new.members.places() => is_replaced = true,
-                Ok(place) => told.extend(place.membership),
+                Ok(place) => places.push((index, place)),
                 // It may be down for good. Without a majority of the others the change is refused.
                 Err(failed) if failed.error.is_transient() => {}
                 Err(failed) => return Err(failed.error),
             }
         }
-        let most = told.iter().max_by_key(|of| {
-            let alike = told.iter().filter(|it| it.id.quorum == of.id.quorum);
-            alike.count()
-        });
-        Ok(most.copied().map(Some).or(is_replaced.then_some(None)))
+        let known = KnownQuorum::told_by(&places, self.members.len(), |_| true);
+        let mut others = places
+            .iter()
+            .filter(|(_, place)| place.membership.is_some());
+        let why = match (known, others.next()) {
+            (Some((known, _)), _) => return Ok(Some(known)),
+            (None, Some((_, place))) => format!(
+                "--replace has to name all old members, in the order in which they were set up members={}",
+                place.members
+            ),
+            _ if is_replaced => return Ok(None),
+            _ if from_clock => return Ok(Some(self.made(0))),
+            _ => {
+                "none of the old members has its data: start those that have it, or use --from-clock"
+                    .into()
+            }
+        };
+        Err(self.refused(&why))
     }
 
     /// Reserves all servers for one run, which makes the first quorum or replaces `old`, sees what they are, and then

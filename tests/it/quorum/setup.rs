@@ -176,6 +176,25 @@ async fn a_replacement_closes_no_member_of_a_third_quorum() {
     assert_eq!(closed_for, None);
 }
 
+/// A majority of the members that it names is none of those that there are.
+#[tokio::test]
+async fn a_replacement_that_names_fewer_members_than_there_are_is_refused() {
+    let old = RedisQuorum::start_new(5).await.set_up(SHORT).await;
+    let new = RedisQuorum::start_new(3).await;
+    let [a, b, c, ..] = &old.servers[..] else {
+        panic!("five servers");
+    };
+    let fewer = quorum_of(&[a, b, c], SHORT);
+    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    for from_clock in [false, true] {
+        let refused = after.replace(&fewer, from_clock, LIMIT).await;
+        let error = refused.expect_err("three of five");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+        assert!(error.to_string().contains("members="), "{error}");
+    }
+    token_of(&old.open()).await;
+}
+
 /// Replaces one of three members, by a command whose writes these servers refuse. Returns its outcome, the list of the new
 /// members, and the highest token before.
 async fn replaced_by_a_torn_command(
