@@ -227,7 +227,7 @@ pub struct Held {
 }
 
 /// The way in which a name is taken.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum HeldState {
     /// Its holder has it and can renew it. A store that cannot distinguish returns this state too.

@@ -271,7 +271,6 @@ pub(super) fn merged(told: &ToldLeases, lease: &MemberLease, members: usize) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::protocol::Standing;
     use super::*;
     use crate::clock::Instant;
     use crate::holder::{ClientId, Holder};
@@ -283,7 +282,7 @@ mod tests {
             token: Token::new(by).expect("a token"),
             ends_at_us: 9,
             floor: 0,
-            standing: Standing::Held,
+            state: HeldState::Leased,
         };
         let mut held = Held::new(Name::new("a").expect("valid"));
         held.by = Some(lease.holder);

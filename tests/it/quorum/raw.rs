@@ -4,7 +4,8 @@ use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{RedisError, Script, Value, from_redis_value};
 use leasehold::Token;
 use leasehold::internals::quorum_scripts;
-use leasehold::store::quorum::protocol::{Absence, MemberAnswer, MemberId, MemberLease, Standing};
+use leasehold::store::HeldState;
+use leasehold::store::quorum::protocol::{Absence, MemberAnswer, MemberId, MemberLease};
 
 use super::node::{At, MemberRecord, MemberRequest, Node, Writing};
 
@@ -119,11 +120,11 @@ fn said_of(answer: &Value, clock_us: u64) -> MemberAnswer {
 pub(super) fn lease(value: &str, left_ms: u64, now_us: u64) -> MemberLease {
     let words: Vec<&str> = value.splitn(5, ' ').collect();
     MemberLease {
-        standing: match words[0] {
-            "held" => Standing::Held,
-            "evicted" => Standing::Evicted,
-            "kept" => Standing::Kept,
-            other => panic!("no standing: {other}"),
+        state: match words[0] {
+            "held" => HeldState::Leased,
+            "evicted" => HeldState::Evicted,
+            "kept" => HeldState::Kept,
+            other => panic!("no state: {other}"),
         },
         holder: words[1].parse().expect("a holder"),
         token: words[2].parse::<Token>().expect("a token"),

@@ -267,7 +267,7 @@ impl ModelStore {
         let forgotten = forgotten.map(|(_, row)| row.holder).collect();
         for (name, row) in &mut rows {
             let last = self.rows.get(name);
-            if !last.is_some_and(|last| (last.since, last.state) == (row.since, row.state)) {
+            if last.is_none_or(|last| (last.since, last.state) != (row.since, row.state)) {
                 // It was given up, and is there again.
                 row.since = now;
             }

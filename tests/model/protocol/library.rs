@@ -1,6 +1,7 @@
 //! A member of the model as the library has it, and back.
 
-use leasehold::store::quorum::protocol::{MemberId, MemberLease, Standing};
+use leasehold::store::HeldState;
+use leasehold::store::quorum::protocol::{MemberId, MemberLease};
 use leasehold::{ClientId, Holder, Token};
 
 use super::node::{At, FirstSeen, MemberRecord, MemberRequest, NameState, Node};
@@ -81,9 +82,9 @@ pub(super) fn record(data: &Data, name: usize) -> NameState {
             token: token(lease.token),
             ends_at_us: LATER_US,
             floor: lease.floor.into(),
-            standing: match lease.is_evicted {
-                true => Standing::Evicted,
-                false => Standing::Held,
+            state: match lease.is_evicted {
+                true => HeldState::Evicted,
+                false => HeldState::Leased,
             },
         }),
     }
@@ -100,7 +101,7 @@ pub(super) fn lease(record: &NameState, rounds: u8) -> Lease {
             + 1,
         token: lease.token.get() as u8,
         floor: lease.floor as u8,
-        is_evicted: lease.standing == Standing::Evicted,
+        is_evicted: lease.state == HeldState::Evicted,
         rounds,
     }
 }

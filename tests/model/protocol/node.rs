@@ -9,8 +9,9 @@
 //!     └── seen ──► out ── adopt, once the keep-out has passed
 //! ```
 
+use leasehold::store::HeldState;
 use leasehold::store::quorum::protocol::{
-    Absence, MemberAnswer, MemberId, MemberLease, Membership, Standing, keep_out_us,
+    Absence, MemberAnswer, MemberId, MemberLease, Membership, keep_out_us,
 };
 use leasehold::{Holder, Token};
 
@@ -267,7 +268,7 @@ impl<I: Clone + Eq> Node<I> {
         };
         match record.lease(member.floor, at.now_us) {
             Some(lease) if is_it(&lease, asked) => record.extend(asked, at),
-            Some(lease) if lease.holder != asked.holder || lease.standing != Standing::Held => {
+            Some(lease) if lease.holder != asked.holder || lease.state != HeldState::Leased => {
                 MemberAnswer::Taken(lease)
             }
             _ if asked.token.get() > member.mark(record) => member.take(record, asked, at),
@@ -318,16 +319,16 @@ impl<I: Clone + Eq> Node<I> {
         let lease = record.lease(member.floor, at.now_us).filter(|lease| {
             lease.holder == asked.holder
                 && lease.token <= asked.token
-                && lease.standing != Standing::Kept
+                && lease.state != HeldState::Kept
         });
         member.move_mark(record, asked.token);
         let Some(lease) = lease else {
             return MemberAnswer::NotHeld;
         };
-        let keeps = asked.ttl_us > 0 && lease.standing == Standing::Held;
+        let keeps = asked.ttl_us > 0 && lease.state == HeldState::Leased;
         record.lease = keeps.then_some(MemberLease {
             ends_at_us: at.now_us + asked.ttl_us,
-            standing: Standing::Kept,
+            state: HeldState::Kept,
             ..lease
         });
         MemberAnswer::Yes
@@ -356,7 +357,7 @@ impl<I: Clone + Eq> Node<I> {
         member.take(record, asked, at);
         if let Some(lease) = &mut record.lease {
             lease.ends_at_us = lease.ends_at_us.max(ends_at_us);
-            lease.standing = Standing::Evicted;
+            lease.state = HeldState::Evicted;
         }
         MemberAnswer::Yes
     }
@@ -375,11 +376,11 @@ impl<I: Clone + Eq> Node<I> {
 }
 
 fn is_it(lease: &MemberLease, asked: &MemberRequest) -> bool {
-    lease.holder == asked.holder && lease.token == asked.token && lease.standing == Standing::Held
+    lease.holder == asked.holder && lease.token == asked.token && lease.state == HeldState::Leased
 }
 
 fn is_older(lease: &MemberLease, asked: &MemberRequest) -> bool {
-    lease.holder == asked.holder && lease.token < asked.token && lease.standing == Standing::Held
+    lease.holder == asked.holder && lease.token < asked.token && lease.state == HeldState::Leased
 }
 
 impl NameState {
@@ -416,7 +417,7 @@ impl<I: Clone + Eq> MemberRecord<I> {
             token: asked.token,
             ends_at_us: at.now_us + asked.ttl_us,
             floor: self.floor,
-            standing: Standing::Held,
+            state: HeldState::Leased,
         });
         MemberAnswer::Yes
     }

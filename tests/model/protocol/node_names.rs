@@ -1,7 +1,8 @@
 //! What a member does with requests for names.
 
 use super::node::{At, MemberRequest, NameState, Node, Writing};
-use leasehold::store::quorum::protocol::{Absence, MemberAnswer, MemberId, Standing};
+use leasehold::store::HeldState;
+use leasehold::store::quorum::protocol::{Absence, MemberAnswer, MemberId};
 use leasehold::{ClientId, Holder, Token};
 
 const ID: MemberId = MemberId {
@@ -153,7 +154,7 @@ fn an_evicted_lease_is_there_also_where_there_was_none_and_is_not_extended() {
         MemberAnswer::Yes
     );
     let answer = node.renew(&mut record, &asked(1, 5, 100), None, &at(1));
-    assert!(matches!(answer, MemberAnswer::Taken(lease) if lease.standing == Standing::Evicted));
+    assert!(matches!(answer, MemberAnswer::Taken(lease) if lease.state == HeldState::Evicted));
     assert_eq!(
         node.release(&mut record, &asked(1, 5, 0), &at(2)),
         MemberAnswer::Yes
@@ -173,7 +174,7 @@ fn a_kept_name_is_taken_until_its_time_is_over() {
         MemberAnswer::NotHeld
     );
     let taken = node.claim(&mut record, &asked(2, 9, 100), &at(49));
-    assert!(matches!(taken, MemberAnswer::Taken(lease) if lease.standing == Standing::Kept));
+    assert!(matches!(taken, MemberAnswer::Taken(lease) if lease.state == HeldState::Kept));
     assert_eq!(
         node.claim(&mut record, &asked(2, 9, 100), &at(50)),
         MemberAnswer::Yes

@@ -9,9 +9,10 @@
 //! at once or once their clients have adopted those that are out.
 
 use leasehold::clock::Instant;
+use leasehold::store::HeldState;
 use leasehold::store::quorum::protocol::{
-    Absence, Answers, ClaimOutcome, MemberAnswer, MemberId, MemberLease, Membership, Standing,
-    adoption, closing, majority,
+    Absence, Answers, ClaimOutcome, MemberAnswer, MemberId, MemberLease, Membership, adoption,
+    closing, majority,
 };
 use leasehold::{ClientId, Holder, Token};
 
@@ -450,7 +451,7 @@ impl Replacing {
                 token: token(at.lease.1),
                 ends_at_us: LATER_US,
                 floor: at.lease.2.into(),
-                standing: Standing::Held,
+                state: HeldState::Leased,
             }),
         };
         let asked = MemberRequest {

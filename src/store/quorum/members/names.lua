@@ -52,10 +52,10 @@ local function lease_of(key)
   local value = pcall('GET', key)
   if not value then return end
   if type(value) == 'table' then return nil, value.err end
-  local standing, holder, token, under, about = match(value, '^(%a+) (%x+%-%x+) (%d+) (%d+) ({.*)$')
-  if not standing then return nil, 'WRONGTYPE the key of the lease holds something else' end
+  local state, holder, token, under, about = match(value, '^(%a+) (%x+%-%x+) (%d+) (%d+) ({.*)$')
+  if not state then return nil, 'WRONGTYPE the key of the lease holds something else' end
   if under ~= floor then return end
-  return {standing = standing, holder = holder, token = token, about = about, value = value}
+  return {state = state, holder = holder, token = token, about = about, value = value}
 end
 
 -- Moves the mark to the token, or by one where it is as high already.
@@ -68,8 +68,8 @@ local function move(mark, last, token)
   end
 end
 
-local function put(lease, standing, holder, token, about, ttl)
-  call('SET', lease, standing .. ' ' .. holder .. ' ' .. token .. ' ' .. floor .. ' ' .. about, 'PX', ttl)
+local function put(lease, state, holder, token, about, ttl)
+  call('SET', lease, state .. ' ' .. holder .. ' ' .. token .. ' ' .. floor .. ' ' .. about, 'PX', ttl)
 end
 
 -- What the holder tells about itself, with the time of this moment.
@@ -90,11 +90,11 @@ end
 local function answer(lease, mark, last, found, holder, token, ttl, about, told)
   local is_it = found and found.holder == holder and found.token == token
   if what == 'release' then
-    local is_freed = found and found.holder == holder and tonumber(found.token) <= tonumber(token) and found.standing ~= 'kept'
+    local is_freed = found and found.holder == holder and tonumber(found.token) <= tonumber(token) and found.state ~= 'kept'
     move(mark, last, token)
     if not is_freed then return 'not_held' end
     -- An evicted holder keeps nothing: the operator's decision wins.
-    if ttl ~= '0' and found.standing == 'held' then put(lease, 'kept', holder, found.token, found.about, ttl)
+    if ttl ~= '0' and found.state == 'held' then put(lease, 'kept', holder, found.token, found.about, ttl)
     else call('DEL', lease) end
     if publish ~= '' then redis.pcall(publish, lease .. ':freed', '0') end
     return 'freed'
@@ -107,9 +107,9 @@ local function answer(lease, mark, last, found, holder, token, ttl, about, told)
     return 'yes'
   end
   if tonumber(ttl) > tonumber(keep_out) then return {'too_long', tonumber(keep_out)} end
-  if is_it and found.standing == 'held' then return extend(lease, ttl) end
+  if is_it and found.state == 'held' then return extend(lease, ttl) end
   -- What an older claim of this holder left bars neither its newer claim nor the renewals of that.
-  local is_own = found and found.holder == holder and found.standing == 'held'
+  local is_own = found and found.holder == holder and found.state == 'held'
   if found and not (is_own and (what == 'claim' or tonumber(found.token) < tonumber(token))) then return taken(lease, found) end
   if tonumber(token) <= last and not (what == 'renew' and told == digits(last)) then return {'low', last} end
   move(mark, last, token)

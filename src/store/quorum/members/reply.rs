@@ -5,7 +5,7 @@ use std::time::Duration;
 use deadpool_redis::redis::Value;
 
 use super::super::micros;
-use super::super::protocol::{Absence, MemberAnswer, MemberId, MemberLease, Membership, Standing};
+use super::super::protocol::{Absence, MemberAnswer, MemberId, MemberLease, Membership};
 use super::member::{NameAnswer, NameRequest};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
@@ -107,16 +107,15 @@ fn odd_key(why: &str, name: &Name) -> Error {
     Error::new(ErrorKind::Misconfigured, message)
 }
 
-/// Parses the value of a lease: `<standing> <holder> <token> <floor> <info>`.
+/// Parses the value of a lease: `<state> <holder> <token> <floor> <info>`.
 fn lease_in(value: &str, name: &Name, left: Option<Duration>, clock_us: u64) -> Option<SeenLease> {
     let mut words = value.splitn(5, ' ');
     let mut next = || words.next();
     let mut held = Held::new(name.clone());
-    let standing;
-    (standing, held.state) = match next()? {
-        "held" => (Standing::Held, HeldState::Leased),
-        "evicted" => (Standing::Evicted, HeldState::Evicted),
-        "kept" => (Standing::Kept, HeldState::Kept),
+    held.state = match next()? {
+        "held" => HeldState::Leased,
+        "evicted" => HeldState::Evicted,
+        "kept" => HeldState::Kept,
         _ => return None,
     };
     let lease = MemberLease {
@@ -124,9 +123,9 @@ fn lease_in(value: &str, name: &Name, left: Option<Duration>, clock_us: u64) -> 
         token: next()?.parse().ok()?,
         floor: next()?.parse().ok()?,
         ends_at_us: left.map_or(u64::MAX, |left| clock_us.saturating_add(micros(left))),
-        standing,
+        state: held.state,
     };
-    held.by = (standing != Standing::Kept).then_some(lease.holder);
+    held.by = (lease.state != HeldState::Kept).then_some(lease.holder);
     held.token = Some(lease.token);
     held.remaining = left;
     read_info(next()?, &mut held);

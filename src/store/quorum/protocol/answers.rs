@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::majority;
-use super::member::{Absence, MemberAnswer, MemberLease, Standing};
+use super::member::{Absence, MemberAnswer, MemberLease};
 use crate::holder::Holder;
-use crate::store::Outcome;
+use crate::store::{HeldState, Outcome};
 use crate::term::Instant;
 
 /// The answers of the members to one request for a name.
@@ -142,7 +142,7 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
             return None;
         }
         let mut taken = self.taken().map(AsRef::as_ref);
-        let is_evicted = |of: &MemberLease| of.holder == holder && of.standing == Standing::Evicted;
+        let is_evicted = |of: &MemberLease| of.holder == holder && of.state == HeldState::Evicted;
         match taken.any(is_evicted) {
             true => Some(Outcome::Evicted),
             false => Some(Outcome::Refused),
@@ -214,7 +214,7 @@ mod tests {
             token: Token::new(token).expect("within the limits"),
             ends_at_us: 9,
             floor: 0,
-            standing: Standing::Held,
+            state: HeldState::Leased,
         }
     }
 
@@ -295,7 +295,7 @@ mod tests {
     fn a_majority_decides() {
         let holder = Holder::new(ClientId::from_u128(0), 1);
         let evicted = MemberAnswer::Taken(MemberLease {
-            standing: Standing::Evicted,
+            state: HeldState::Evicted,
             ..lease(1, 5)
         });
         for (answers, outcome) in [

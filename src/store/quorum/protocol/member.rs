@@ -2,6 +2,7 @@
 //! as plain functions in `tests/model/protocol/node.rs`, with which tests compare the scripts.
 
 use crate::holder::Holder;
+use crate::store::HeldState;
 use crate::token::Token;
 
 /// The place of a member in its quorum.
@@ -54,19 +55,8 @@ pub struct MemberLease {
     pub ends_at_us: u64,
     /// The floor under which it was taken.
     pub floor: u64,
-    /// The standing of the lease.
-    pub standing: Standing,
-}
-
-/// The standing of a lease at a member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Standing {
-    /// Its holder has it. Exits: Evicted, Kept, and its end.
-    Held,
-    /// An operator evicted the holder. The name stays taken. Exits: its end, and a release.
-    Evicted,
-    /// The holder released it, and the name stays taken for a while. Exits: its end.
-    Kept,
+    /// `Leased`; `Evicted` by an operator, which keeps the name taken; or `Kept` after its release.
+    pub state: HeldState,
 }
 
 /// A member's answer to a request for a name. `L` is what it tells of a lease.

@@ -22,7 +22,7 @@ mod proposals;
 
 pub use self::adoption::{adoption, closing};
 pub use self::answers::{Answers, ClaimOutcome};
-pub use self::member::{Absence, MemberAnswer, MemberId, MemberLease, Membership, Standing};
+pub use self::member::{Absence, MemberAnswer, MemberId, MemberLease, Membership};
 pub use self::proposals::{GrantMemory, Granted, Rivalry, propose};
 
 /// Returns how many of `members` are a majority.
