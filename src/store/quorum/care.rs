@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::known::KnownQuorum;
 use super::members::{Act, MemberPlace, NameRequest, PAUSE};
-use super::protocol::{Absence, Membership, adoption, majority};
+use super::protocol::{Absence, Membership, adoption};
 use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::store::Failed;
@@ -78,7 +78,7 @@ impl Quorum {
         let asked = self.members.look(self.shared.connect_timeout);
         let knows = |told: &[_]| told.iter().filter(|told| answer(told).is_ok()).count();
         let (told, _) = asked
-            .gather(|told| knows(told) >= majority(self.members.len()))
+            .gather(|told| knows(told) >= self.members.majority())
             .await;
         let mut answers = vec![None; self.members.len()];
         for told in &told {

@@ -17,7 +17,7 @@ use super::looks::{merged, takes_part};
 use super::members::{Act, NameRequest};
 use super::micros;
 use super::protocol::{
-    Absence, ClaimOutcome, Granted, MemberAnswer, MemberLease, Rivalry, majority, propose,
+    Absence, ClaimOutcome, Granted, MemberAnswer, MemberLease, Rivalry, propose,
 };
 use super::round::Votes;
 use super::store::Quorum;
@@ -236,7 +236,7 @@ impl<'a> Rounds<'a> {
         let mut out_us: Vec<u64> = votes.answers().away().filter_map(out_us).collect();
         out_us.sort_unstable();
         let end = micros(self.known.left(0) + ADOPTION);
-        let missing = majority(self.quorum.members.len()) - takes_part(votes.answers());
+        let missing = self.quorum.members.majority() - takes_part(votes.answers());
         let needed = out_us.iter().nth_back(missing - 1).or(out_us.first());
         match needed.filter(|_| out_us[0] <= end) {
             Some(needed) => {

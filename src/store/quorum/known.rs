@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::failure::Failure;
 use super::members::{MemberPlace, QuorumMember, words};
 use super::micros;
-use super::protocol::{Absence, MemberId, Membership, keep_out_us, majority};
+use super::protocol::{Absence, MemberId, Membership, keep_out_us};
 use super::store::Quorum;
 use crate::store::budget::millis;
 use crate::store::{Failed, Sent};
@@ -40,7 +40,7 @@ impl Quorum {
     /// # Errors
     /// `Misconfigured` if they were not set up, or so that this client cannot use them. An outage if too few answer.
     pub(super) async fn learn(&self, limit: Duration) -> Result<Arc<KnownQuorum>, Failure> {
-        let (members, enough) = (self.members.len(), majority(self.members.len()));
+        let (members, enough) = (self.members.len(), self.members.majority());
         let is_open = |it: &Membership| it.closed_for.is_none();
         let told_by = |places: &[_]| KnownQuorum::told_by(places, members, is_open);
         let asked = self.members.look(limit);

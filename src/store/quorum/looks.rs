@@ -36,11 +36,8 @@ impl Quorum {
         name: &Name,
         budget: Budget,
     ) -> Result<Option<SeenLease>, Failure> {
-        let known = self.known(budget.left()).await?;
         let asked = NameRequest::inspecting(name);
-        let told = self
-            .of_majority(&known, Act::Inspect, asked, budget)
-            .await?;
+        let told = self.of_majority(Act::Inspect, asked, budget).await?;
         self.agreed(&told)
     }
 
@@ -166,7 +163,7 @@ impl Quorum {
         let mut asked = self.members.ask(self.members.all(), limit, ask);
         asked.hurry(None);
         let (answers, failures) = asked.gather(|_| false).await;
-        match answers.len() >= majority(self.members.len()) {
+        match answers.len() >= self.members.majority() {
             true => Ok(answers),
             false => Err(self.too_few(answers.len(), &failures)),
         }

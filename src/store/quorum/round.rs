@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::members::{Act, Failures, NameAnswer, NameRequest, Poll, SeenLease};
-use super::protocol::{Answers, MemberAnswer, majority};
+use super::protocol::{Answers, MemberAnswer};
 use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _, Instant};
 use crate::store::Failed;
@@ -78,13 +78,13 @@ impl Quorum {
     /// them. Where another lease is in the way, or a member is away, the others are awaited, too.
     pub(super) async fn by_majority(
         &self,
-        known: &Arc<KnownQuorum>,
         act: Act,
         asked: Vec<NameRequest>,
         budget: Budget,
     ) -> Result<Votes, Failure> {
-        let enough = majority(self.members.len());
-        let mut round = self.begin(known, act, asked, self.members.all(), budget.left());
+        let known = self.known(budget.left()).await?;
+        let enough = self.members.majority();
+        let mut round = self.begin(&known, act, asked, self.members.all(), budget.left());
         if act == Act::Inspect {
             round.poll.hurry(None);
         }
@@ -106,14 +106,13 @@ impl Quorum {
     /// Does the same for one name.
     pub(super) async fn of_majority(
         &self,
-        known: &Arc<KnownQuorum>,
         act: Act,
         asked: NameRequest,
         budget: Budget,
     ) -> Result<ToldLeases, Failure> {
-        let mut votes = self.by_majority(known, act, vec![asked], budget).await?;
+        let mut votes = self.by_majority(act, vec![asked], budget).await?;
         let told = votes.answers().told().count();
-        match told >= majority(self.members.len()) {
+        match told >= self.members.majority() {
             true => Ok(votes.each.swap_remove(0)),
             false => Err(self.too_few(told, &votes.failures)),
         }

@@ -12,7 +12,7 @@ use super::claims::Rounds;
 use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::members::{Act, Failures, Members, MergedNotices, NameRequest};
-use super::protocol::{GrantMemory, majority, propose};
+use super::protocol::{GrantMemory, propose};
 use super::round::Round;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::error::ErrorKind;
@@ -170,16 +170,13 @@ impl Backend for Quorum {
         keep_for: Option<Duration>,
         budget: Budget,
     ) -> Result<Release, Failure> {
-        let known = self.known(budget.left()).await?;
         let granted = self.shared.granted.lock().of(holder).map(|of| of.token);
         // What a holder that was granted nothing proposed is behind what was seen, or by another store behind the clock.
         let token = granted.or_else(|| propose(wall_clock_us(), self.shared.seen(), None));
         let (token, ttl) = (token.unwrap_or(Token::MAX), keep_for.unwrap_or_default());
         let asked = NameRequest::new(name, holder, token, ttl);
         self.shared.note_seen(token.get());
-        let told = self
-            .of_majority(&known, Act::Release, asked, budget)
-            .await?;
+        let told = self.of_majority(Act::Release, asked, budget).await?;
         self.shared.granted.lock().forget(holder);
         // A lease on fewer members had ended: another holder may have been granted the name since.
         Ok(match told.has_majority() {
@@ -203,14 +200,11 @@ impl Backend for Quorum {
     }
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
-        let known = self.known(budget.left()).await?;
         let names = self.names(prefix, budget).await?;
         let mut list = Vec::new();
         for batch in names.chunks(BATCH) {
             let asked = batch.iter().map(NameRequest::inspecting).collect();
-            let votes = self
-                .by_majority(&known, Act::Inspect, asked, budget)
-                .await?;
+            let votes = self.by_majority(Act::Inspect, asked, budget).await?;
             // A key that is another program's is not a lease.
             for told in &votes.each {
                 list.extend(self.agreed(told)?.map(|seen| seen.held));
@@ -230,10 +224,8 @@ impl Backend for Quorum {
         let asked = |ttl| NameRequest::new(name, seen.lease.holder, seen.lease.token, ttl);
         // A renewal that is on its way may count for as long as that.
         let evicting = asked(known.max_ttl + budget.left());
-        let told = self
-            .of_majority(&known, Act::Evict, evicting, budget)
-            .await?;
-        if told.taken().count() >= majority(self.members.len()) {
+        let told = self.of_majority(Act::Evict, evicting, budget).await?;
+        if told.taken().count() >= self.members.majority() {
             return Ok(false);
         }
         if !told.has_majority() {
@@ -242,8 +234,7 @@ impl Backend for Quorum {
         }
         if how == Eviction::Now {
             let freeing = asked(Duration::ZERO);
-            self.of_majority(&known, Act::Release, freeing, budget)
-                .await?;
+            self.of_majority(Act::Release, freeing, budget).await?;
         }
         Ok(true)
     }

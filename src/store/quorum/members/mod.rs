@@ -87,6 +87,11 @@ impl Members {
         0..self.len()
     }
 
+    /// Returns how many of them are a majority.
+    pub(super) fn majority(&self) -> usize {
+        majority(self.len())
+    }
+
     pub(super) fn place(&self, member: usize) -> &str {
         &self[member].server.place
     }
