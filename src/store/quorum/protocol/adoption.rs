@@ -31,8 +31,8 @@ pub fn adoption(answers: &[Option<Result<u64, Absence>>], clock_us: u64) -> Opti
 /// Returns the highest token of a quorum that was closed for its successor, by what each member said when it was closed
 /// last. `None`: no majority that is in was closed for this one.
 ///
-/// The successor may be written one keep-out after the last of the answers. A member that is one of the successor already
-/// was closed for it. Members that are not closed are to be closed too, as far as they answer.
+/// The successor may be written one keep-out after the last of the answers. A member of the successor was closed for
+/// it. Members that are not closed are to be closed too, as far as they answer.
 pub fn closing(answers: &[Option<Membership>], successor: u64) -> Option<u64> {
     let is_closed = |it: &&Membership| {
         it.id.quorum == successor || it.is_in && it.closed_for == Some(successor)

@@ -125,8 +125,8 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
             .map(|(member, _)| member)
     }
 
-    /// Returns the outcome of a renewal of this holder; `None` as long as the answers that are missing may change it. It
-    /// is refused once too many members lack the lease for a majority to have it.
+    /// Returns the outcome of a renewal of this holder; `None` as long as the answers that are missing may change it.
+    /// It is refused once too many members lack the lease for a majority to have it.
     pub fn renewing(&self, holder: Holder) -> Option<Outcome> {
         if self.has_majority() {
             return Some(Outcome::Renewed);
