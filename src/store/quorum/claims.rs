@@ -17,7 +17,7 @@ use super::looks::{merged, takes_part};
 use super::members::{Act, NameRequest};
 use super::micros;
 use super::protocol::{
-    Absence, ClaimOutcome, Granted, MemberAnswer, MemberLease, Rivalry, propose,
+    Absence, ClaimOutcome, MemberAnswer, MemberLease, NotedGrant, Rivalry, propose,
 };
 use super::round::Votes;
 use super::store::Quorum;
@@ -190,7 +190,7 @@ impl<'a> Rounds<'a> {
         match outcome {
             ClaimOutcome::Granted => {
                 let (now, token) = (Boottime.now(), self.asked.token);
-                let granted = Granted {
+                let granted = NotedGrant {
                     token,
                     info: self.claim.info.clone(),
                     forget_at: now.after(self.known.max_ttl * 2),

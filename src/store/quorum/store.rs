@@ -171,7 +171,7 @@ impl Backend for Quorum {
         budget: Budget,
     ) -> Result<Release, Failure> {
         let granted = self.shared.granted.lock().of(holder).map(|of| of.token);
-        // What a holder that was granted nothing proposed is behind what was seen, or by another store behind the clock.
+        // What a holder proposed without a grant is behind what was seen or, by another store, behind the clock.
         let token = granted.or_else(|| propose(wall_clock_us(), self.shared.seen(), None));
         let (token, ttl) = (token.unwrap_or(Token::MAX), keep_for.unwrap_or_default());
         let asked = NameRequest::new(name, holder, token, ttl);

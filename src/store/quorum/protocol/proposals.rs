@@ -26,13 +26,13 @@ pub fn propose(clock_us: u64, seen: u64, floor: Option<Token>) -> Option<Token> 
 /// that is refused.
 #[derive(Debug, Default)]
 pub struct GrantMemory {
-    of: HashMap<Holder, Granted>,
+    of: HashMap<Holder, NotedGrant>,
     sweep_at: usize,
 }
 
 /// The last grant of a holder.
 #[derive(Debug, Clone)]
-pub struct Granted {
+pub struct NotedGrant {
     /// The token.
     pub token: Token,
     /// The facts about the holder, for a member that takes the lease late.
@@ -43,12 +43,12 @@ pub struct Granted {
 
 impl GrantMemory {
     /// Returns the last grant of this holder.
-    pub fn of(&self, holder: Holder) -> Option<&Granted> {
+    pub fn of(&self, holder: Holder) -> Option<&NotedGrant> {
         self.of.get(&holder)
     }
 
     /// Notes a grant.
-    pub fn note(&mut self, holder: Holder, granted: Granted, now: Instant) {
+    pub fn note(&mut self, holder: Holder, granted: NotedGrant, now: Instant) {
         if self.of.len() >= self.sweep_at {
             self.of.retain(|_, granted| now < granted.forget_at);
             self.sweep_at = 2 * self.of.len() + SWEEP_AT_LEAST;
