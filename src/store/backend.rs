@@ -1,4 +1,4 @@
-//! The one way in which a store on servers keeps the contract: a store brings its requests, and this module does the
+//! The one way in which a store of this crate keeps the contract: a store brings its requests, and this module does the
 //! rest.
 //!
 //! A [`Backend`] has an `async fn` for each call, and failures of its own kind. The one implementation of [`Store`] for
@@ -21,7 +21,7 @@ use crate::future::BoxFuture;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 
-/// The failure of a request to a server: the kind of the error that it becomes, and the words for it.
+/// The failure of a request: the kind of the error that it becomes, and the words for it.
 pub(super) trait Failing: StdError + Sized + Send + Sync + 'static {
     fn kind(&self) -> ErrorKind;
 
@@ -65,7 +65,7 @@ pub(super) trait Failing: StdError + Sized + Send + Sync + 'static {
     }
 }
 
-/// A store on servers. The contract of each call is that of the method of [`Store`] with the same name.
+/// A store of this crate. The contract of each call is that of the method of [`Store`] with the same name.
 pub(super) trait Backend: fmt::Debug + Sized + Send + Sync + 'static {
     type Failure: Failing;
 

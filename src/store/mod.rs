@@ -64,20 +64,17 @@ pub mod sqlite;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
-#[cfg(any(
-    feature = "postgres",
-    feature = "redis",
-    feature = "sqlite",
-    feature = "zookeeper"
-))]
 mod backend;
 mod bounded;
-#[cfg(any(
-    feature = "postgres",
-    feature = "redis",
-    feature = "sqlite",
-    feature = "zookeeper"
-))]
+#[cfg_attr(
+    not(any(
+        feature = "postgres",
+        feature = "redis",
+        feature = "sqlite",
+        feature = "zookeeper"
+    )),
+    expect(dead_code, reason = "the store in memory waits for nothing")
+)]
 mod budget;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod check;
@@ -94,7 +91,12 @@ mod renewal;
 mod scheme;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod server_url;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 mod subscription;
 mod tables;
 #[cfg(any(feature = "postgres", feature = "redis"))]

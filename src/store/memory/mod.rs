@@ -5,24 +5,27 @@
 mod queue;
 mod subscriber;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use self::queue::{Availability, Notified, Queue, offered};
+use self::queue::Queue;
 use self::subscriber::{Subscriber, Subscription};
-use super::release::kept_for;
+use super::backend::{Backend, Failing};
+use super::budget::Budget;
 use super::{
-    Answer, Ask, Claim, Clock, Error, ErrorKind, Eviction, Facts, Failed, Grant, Hazard, Held,
-    HeldState, Holder, Info, Member, MemberState, Name, Notice, Notices, Outcome, Purpose, Queued,
-    Release, Renewal, Renewed, Store, Token, Topic,
+    Answer, Ask, Claim, Clock, Error, ErrorKind, Eviction, Facts, Grant, Hazard, Held, HeldState,
+    Holder, Info, Member, MemberState, Name, Notice, Notices, Outcome, Purpose, Queued, Release,
+    Renewal, Renewed, Sent, Token, Topic,
 };
 use crate::clock::{self, Instant, Monotonic};
-use crate::future::BoxFuture;
 use crate::holder::ClientId;
+
+const LOCATION: &str = "memory of this process";
 
 /// A store in the memory of this process.
 #[derive(Debug)]
@@ -32,34 +35,24 @@ pub struct Memory {
     is_closed: AtomicBool,
 }
 
-/// Rows that have expired stay until a client claims their name; they are never shown.
 #[derive(Debug, Default)]
 struct State {
+    /// Rows that have expired stay until a client asks for their name; they are never shown.
     rows: BTreeMap<Name, Row>,
     last: Option<Token>,
     queues: BTreeMap<Name, Queue>,
     /// The subscribers to notices, for as long as they exist.
-    listeners: Vec<Weak<Subscriber>>,
+    subscribers: Vec<Weak<Subscriber>>,
 }
 
+/// A name that is taken: leased, kept after its release, or offered to a client in the queue.
 #[derive(Debug)]
 struct Row {
-    holder: Holder,
-    token: Token,
-    info: Arc<Info>,
-    since: SystemTime,
+    /// The facts that other clients see, without the time that is left.
+    held: Held,
     ends_at: Instant,
-    standing: RowState,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum RowState {
-    /// Exits: Evicted (by an operator), Kept (released with `keep_for`), gone (released, expired).
-    Live,
-    /// Renewals are refused as evicted. Exits: gone (released, expired).
-    Evicted,
-    /// No client holds it, but it is not free. Exits: gone (expired).
-    Kept,
+    /// The client that an offer is for. Only its claim turns the offer into a lease.
+    offered_to: Option<ClientId>,
 }
 
 impl Memory {
@@ -77,249 +70,176 @@ impl Memory {
         }
     }
 
-    fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
+    /// Returns the state, and the moment of the request.
+    fn state(&self) -> Result<(MutexGuard<'_, State>, Instant), Error> {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Closed, "store is closed"));
         }
-        Ok(self.state.lock())
-    }
-
-    /// Returns the state. It has this name's row only if the row has not expired.
-    fn state_for(&self, name: &Name) -> Result<MutexGuard<'_, State>, Error> {
-        let mut state = self.state()?;
-        let now = self.clock.now();
-        if state.rows.get(name).is_some_and(|row| row.ends_at <= now) {
-            state.rows.remove(name);
-        }
-        Ok(state)
-    }
-
-    fn acquire_now(&self, claim: &Claim, ask: Ask) -> Result<Answer, Failed> {
-        let mut state = self.state_for(&claim.name).map_err(Failed::never)?;
-        let now = self.clock.now();
-        let ends_at = now.after(claim.ttl);
-        if let Some(row) = state.rows.get_mut(&claim.name) {
-            if row.holder != claim.holder || row.standing != RowState::Live {
-                let held = row.held(&claim.name, now);
-                return Ok(state.refuse(claim, ask, held, now));
-            }
-            row.ends_at = ends_at;
-            return Ok(Answer::Granted(Grant::new(row.token)));
-        }
-        if let Some(held) = state.in_the_way(claim, ask, now) {
-            return Ok(state.refuse(claim, ask, held, now));
-        }
-        let token =
-            Token::mint(state.last, ask.floor, clock::wall_clock_us()).map_err(Failed::answered)?;
-        state.last = Some(token);
-        state.leave_and_rejoin(claim, ask, now);
-        let row = Row {
-            holder: claim.holder,
-            token,
-            info: claim.info.clone(),
-            since: clock::wall_clock(),
-            ends_at,
-            standing: RowState::Live,
-        };
-        state.rows.insert(claim.name.clone(), row);
-        Ok(Answer::Granted(Grant::new(token)))
-    }
-
-    fn renew_now(&self, renewal: &Renewal) -> Outcome {
-        let mut state = match self.state_for(&renewal.name) {
-            Ok(state) => state,
-            Err(error) => return Outcome::Unknown(error),
-        };
-        let Some(row) = state.rows.get_mut(&renewal.name) else {
-            return Outcome::Refused;
-        };
-        match row.standing {
-            _ if (row.holder, row.token) != (renewal.holder, renewal.token) => Outcome::Refused,
-            RowState::Kept => Outcome::Refused,
-            RowState::Evicted => Outcome::Evicted,
-            RowState::Live => {
-                row.ends_at = self.clock.now().after(renewal.ttl);
-                Outcome::Renewed
-            }
-        }
-    }
-
-    fn release_now(
-        &self,
-        name: &Name,
-        holder: Holder,
-        keep_for: Option<Duration>,
-    ) -> Result<Release, Error> {
-        let mut state = self.state_for(name)?;
-        let row = state.rows.get_mut(name).filter(|row| row.holder == holder);
-        let Some(row) = row.filter(|row| row.standing != RowState::Kept) else {
-            return Ok(Release::NotHeld);
-        };
-        match keep_for.filter(|_| row.standing == RowState::Live) {
-            Some(rest) => {
-                row.standing = RowState::Kept;
-                row.ends_at = self.clock.now().after(rest);
-                state.tell_of_keeping(name, rest);
-            }
-            None => {
-                state.rows.remove(name);
-                state.pass_on(name, self.clock.now());
-            }
-        }
-        Ok(Release::Released)
-    }
-
-    fn list_now(&self, prefix: &str) -> Result<Vec<Held>, Error> {
-        let state = self.state()?;
-        let now = self.clock.now();
-        let names = state.rows.keys().chain(state.queues.keys());
-        let names: BTreeSet<&Name> = names
-            .filter(|name| name.as_str().starts_with(prefix))
-            .collect();
-        let taken = names.into_iter().filter_map(|name| state.taken(name, now));
-        Ok(taken.collect())
-    }
-
-    fn inspect_now(&self, name: &Name) -> Result<Option<Held>, Error> {
-        Ok(self.state()?.taken(name, self.clock.now()))
-    }
-
-    fn evict_now(&self, name: &Name, how: Eviction) -> Result<bool, Error> {
-        let mut state = self.state_for(name)?;
-        let now = self.clock.now();
-        Ok(match how {
-            Eviction::Now => {
-                let was_taken = state.taken(name, now).is_some();
-                if was_taken {
-                    state.rows.remove(name);
-                    state.pass_on(name, now);
-                }
-                was_taken
-            }
-            Eviction::Marked => match state.rows.get_mut(name) {
-                Some(row) if row.standing != RowState::Kept => {
-                    row.standing = RowState::Evicted;
-                    true
-                }
-                _ => false,
-            },
-        })
+        let state = self.state.lock();
+        Ok((state, self.clock.now()))
     }
 }
 
 impl State {
-    /// Returns who has this name, if its time is not over; without a holder if it is kept for a client in the queue.
-    fn taken(&self, name: &Name, now: Instant) -> Option<Held> {
-        let queue = self.queues.get(name);
-        let row = self.rows.get(name).filter(|row| row.ends_at > now);
-        let mut held = match row {
-            Some(row) => row.held(name, now),
-            None => offered(name, queue?.offered_for(now)?),
-        };
-        held.waiting = Some(queue.map_or(0, |queue| queue.waiting(now)));
-        Some(held)
+    /// Returns who has the name, unless that time is over.
+    fn row(&mut self, name: &Name, now: Instant) -> Option<&mut Row> {
+        if self.rows.get(name).is_some_and(|row| row.ends_at <= now) {
+            self.rows.remove(name);
+        }
+        self.rows.get_mut(name)
     }
 
-    /// Returns the facts about a free name that this claim cannot have, because another client is before it in the
-    /// queue.
-    fn in_the_way(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Option<Held> {
+    fn acquire(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Result<Answer, Error> {
         let client = ask.queued.map(|_| claim.holder.client());
-        let queue = self.queues.get_mut(&claim.name)?;
-        let Availability::Offered(remaining, told) = queue.judge(client, now) else {
-            return None;
-        };
-        self.tell(&claim.name, told);
-        Some(offered(&claim.name, remaining))
-    }
-
-    /// Refuses a claim, and gives it a place in the queue if it asks for one.
-    fn refuse(&mut self, claim: &Claim, ask: Ask, mut held: Held, now: Instant) -> Answer {
-        if ask.queued.is_some() {
-            let queue = self.queues.entry(claim.name.clone()).or_default();
-            held.ahead = Some(queue.join(claim.holder.client(), now));
-        }
-        Answer::Held(Box::new(held))
-    }
-
-    /// Removes the client of a granted claim from the queue; if more of its callers wait, it joins the end again.
-    fn leave_and_rejoin(&mut self, claim: &Claim, ask: Ask, now: Instant) {
-        let Some(queued) = ask.queued else {
-            return;
-        };
-        let client = claim.holder.client();
-        let queue = self.queues.entry(claim.name.clone()).or_default();
-        queue.leave(client);
-        if queued.more > 0 {
-            queue.join(client, now);
-        }
-        if queue.is_empty() {
-            self.queues.remove(&claim.name);
-        }
-    }
-
-    /// Passes on a freed name: the first client in the queue gets an offer; without a queue all subscribers get a hint.
-    fn pass_on(&mut self, name: &Name, now: Instant) {
-        let queue = self.queues.get_mut(name);
-        match queue.and_then(|queue| queue.pass_on(now)) {
-            None => {
-                self.queues.remove(name);
-                let topic = Topic::Freed(name.clone());
-                self.tell_all(&topic, &topic.first_hint());
+        if let Some(row) = self.row(&claim.name, now) {
+            if row.held.by == Some(claim.holder) && row.held.state == HeldState::Leased {
+                row.ends_at = now.after(claim.ttl);
+                let token = row.held.token.expect("a lease has a token");
+                return Ok(Answer::Granted(Grant::new(token)));
             }
-            told => self.tell(name, told),
+            if client.is_none() || row.offered_to != client {
+                return Ok(self.refuse(claim, client, now));
+            }
+        } else if let Some(first) = self.first_live(&claim.name, now)
+            && client != Some(first)
+        {
+            self.offer(&claim.name, first, now);
+            return Ok(self.refuse(claim, client, now));
         }
+        self.grant(claim, ask, now)
     }
 
-    fn tell(&mut self, name: &Name, told: Option<Notified>) {
-        let Some(Notified { first, behind }) = told else {
-            return;
+    fn grant(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Result<Answer, Error> {
+        let token = Token::mint(self.last, ask.floor, clock::wall_clock_us())?;
+        self.last = Some(token);
+        let held = Held {
+            by: Some(claim.holder),
+            token: Some(token),
+            info: Info::clone(&claim.info),
+            since: Some(clock::wall_clock()),
+            ..Held::new(claim.name.clone())
         };
-        let topic = Topic::Turn(name.clone(), first);
-        self.tell_all(&topic, &topic.first_hint());
-        if let Some(behind) = behind {
-            let topic = Topic::Turn(name.clone(), behind);
-            let next = Notice::Next(name.clone(), Queued::OFFER);
-            self.tell_all(&topic, &next);
+        self.put(held, now.after(claim.ttl), None);
+        // The client's place is used up. If more of its callers wait, it joins the end again.
+        if let Some(queued) = ask.queued {
+            let client = claim.holder.client();
+            self.leave(&claim.name, client);
+            if queued.more > 0 {
+                self.queue(&claim.name).join(client, now);
+            }
+        }
+        Ok(Answer::Granted(Grant::new(token)))
+    }
+
+    /// Refuses a claim on a taken name, and gives its client a place in the queue if it asks for one.
+    fn refuse(&mut self, claim: &Claim, client: Option<ClientId>, now: Instant) -> Answer {
+        let ahead = client.map(|client| self.queue(&claim.name).join(client, now));
+        let row = &self.rows[&claim.name];
+        Answer::Held(Box::new(Held {
+            ahead,
+            ..row.held_at(now)
+        }))
+    }
+
+    fn extend(&mut self, renewal: &Renewal, now: Instant) -> Outcome {
+        let of = (Some(renewal.holder), Some(renewal.token));
+        let row = self.row(&renewal.name, now);
+        match row.filter(|row| (row.held.by, row.held.token) == of) {
+            Some(row) if row.held.state == HeldState::Leased => {
+                row.ends_at = now.after(renewal.ttl);
+                Outcome::Renewed
+            }
+            Some(row) if row.held.state == HeldState::Evicted => Outcome::Evicted,
+            _ => Outcome::Refused,
         }
     }
 
-    /// Sends waiting clients the hint that the name was released and is kept for a while, so that they check again
-    /// after that time.
-    fn tell_of_keeping(&mut self, name: &Name, rest: Duration) {
+    /// Frees the name, or keeps it for the first client of the queue if there is one.
+    fn pass_on(&mut self, name: &Name, now: Instant) {
+        self.rows.remove(name);
+        match self.first_live(name, now) {
+            Some(first) => self.offer(name, first, now),
+            None => self.hint(&Topic::Freed(name.clone())),
+        }
+    }
+
+    fn offer(&mut self, name: &Name, client: ClientId, now: Instant) {
+        self.leave(name, client);
+        let held = Held {
+            state: HeldState::Offered,
+            ..Held::new(name.clone())
+        };
+        self.put(held, now.after(Queued::OFFER), Some(client));
+        self.hint(&Topic::Turn(name.clone(), client));
+        self.hint_next(name, Queued::OFFER);
+    }
+
+    fn put(&mut self, held: Held, ends_at: Instant, offered_to: Option<ClientId>) {
+        let row = Row {
+            held,
+            ends_at,
+            offered_to,
+        };
+        self.rows.insert(row.held.name.clone(), row);
+    }
+
+    fn queue(&mut self, name: &Name) -> &mut Queue {
+        self.queues.entry(name.clone()).or_default()
+    }
+
+    fn first_live(&mut self, name: &Name, now: Instant) -> Option<ClientId> {
+        let first = self.queues.get_mut(name)?.first_live(now);
+        if first.is_none() {
+            self.queues.remove(name);
+        }
+        first
+    }
+
+    fn leave(&mut self, name: &Name, client: ClientId) {
+        if let Some(queue) = self.queues.get_mut(name)
+            && queue.leave(client)
+        {
+            self.queues.remove(name);
+        }
+    }
+
+    /// Returns what an operator sees of a row, if it still counts.
+    fn shown(&self, row: &Row, now: Instant) -> Option<Held> {
+        let queue = self.queues.get(&row.held.name);
+        (row.ends_at > now).then(|| Held {
+            waiting: Some(queue.map_or(0, |queue| queue.waiting(now))),
+            ..row.held_at(now)
+        })
+    }
+
+    fn hint(&mut self, topic: &Topic) {
+        self.tell(topic, &topic.first_hint());
+    }
+
+    /// Hints to the first client in the queue for how long the name is kept.
+    fn hint_next(&mut self, name: &Name, rest: Duration) {
         if let Some(head) = self.queues.get(name).and_then(Queue::head) {
             let topic = Topic::Turn(name.clone(), head);
-            self.tell_all(&topic, &Notice::Next(name.clone(), rest));
+            self.tell(&topic, &Notice::Next(name.clone(), rest));
         }
-        let topic = Topic::Freed(name.clone());
-        self.tell_all(&topic, &topic.first_hint());
     }
 
-    fn tell_all(&mut self, topic: &Topic, notice: &Notice) {
-        self.listeners
-            .retain(|subscriber| match subscriber.upgrade() {
-                Some(subscriber) => {
-                    subscriber.hear(topic, notice.clone());
-                    true
-                }
-                None => false,
-            });
+    fn tell(&mut self, topic: &Topic, notice: &Notice) {
+        self.subscribers.retain(|subscriber| {
+            let subscriber = subscriber.upgrade();
+            if let Some(subscriber) = &subscriber {
+                subscriber.hear(topic, notice.clone());
+            }
+            subscriber.is_some()
+        });
     }
 }
 
 impl Row {
-    fn held(&self, name: &Name, now: Instant) -> Held {
+    fn held_at(&self, now: Instant) -> Held {
         Held {
-            by: Some(self.holder),
-            token: Some(self.token),
-            info: Info::clone(&self.info),
-            since: Some(self.since),
             remaining: Some(self.ends_at.since(now)),
-            state: match self.standing {
-                RowState::Live => HeldState::Leased,
-                RowState::Evicted => HeldState::Evicted,
-                RowState::Kept => HeldState::Kept,
-            },
-            ..Held::new(name.clone())
+            ..self.held.clone()
         }
     }
 }
@@ -341,107 +261,132 @@ impl Default for Memory {
     }
 }
 
-impl Store for Memory {
-    fn facts(&self) -> Facts {
+/// A request to a closed store is not carried out, and neither is one that is refused.
+impl Failing for Error {
+    fn kind(&self) -> ErrorKind {
+        Self::kind(self)
+    }
+
+    fn sent(&self) -> Sent {
+        match Self::kind(self) {
+            ErrorKind::Closed => Sent::Never,
+            _ => Sent::Answered,
+        }
+    }
+
+    fn made(&self) -> Option<&Error> {
+        Some(self)
+    }
+}
+
+impl Backend for Memory {
+    type Failure = Error;
+
+    fn describe(&self) -> Facts {
         Facts::new("memory").with_queue().with_notices()
     }
 
-    fn clock(&self) -> Arc<dyn Clock> {
+    fn place(&self) -> &dyn fmt::Display {
+        &LOCATION
+    }
+
+    fn clock_of_leases(&self) -> Arc<dyn Clock> {
         self.clock.clone()
     }
 
-    fn location(&self) -> String {
-        "memory of this process".into()
+    async fn try_acquire(&self, claim: &Claim, ask: Ask, _: Budget) -> Result<Answer, Error> {
+        let (mut state, now) = self.state()?;
+        state.acquire(claim, ask, now)
     }
 
-    fn shard(&self, _: &Name) -> u32 {
-        0
+    async fn renew_all(&self, batch: &[Renewal], _: Budget) -> Renewed {
+        let renew = |renewal: &Renewal| match self.state() {
+            Ok((mut state, now)) => state.extend(renewal, now),
+            Err(error) => Outcome::Unknown(error),
+        };
+        Renewed::new(batch.iter().map(renew).collect())
     }
 
-    fn acquire<'a>(
-        &'a self,
-        claim: &'a Claim,
-        ask: Ask,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Failed>> {
-        Box::pin(async move { self.acquire_now(claim, ask) })
-    }
-
-    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(
-            async move { Renewed::new(batch.iter().map(|item| self.renew_now(item)).collect()) },
-        )
-    }
-
-    fn release<'a>(
-        &'a self,
-        name: &'a Name,
+    async fn try_release(
+        &self,
+        name: &Name,
         holder: Holder,
         keep_for: Option<Duration>,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<Release, Error>> {
-        Box::pin(async move { self.release_now(name, holder, kept_for(keep_for)) })
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        Box::pin(async move { self.inspect_now(name) })
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, _: Duration) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        Box::pin(async move { self.list_now(prefix) })
-    }
-
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move { self.evict_now(name, how) })
-    }
-
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
-        client: ClientId,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let mut state = self.state_for(name)?;
-            let queue = state.queues.get_mut(name);
-            if queue.is_some_and(|queue| queue.leave(client)) {
-                state.pass_on(name, self.clock.now());
+        _: Budget,
+    ) -> Result<Release, Error> {
+        let (mut state, now) = self.state()?;
+        let row = state.row(name, now);
+        let row = row.filter(|row| row.held.by == Some(holder));
+        match (row, keep_for) {
+            (Some(row), Some(rest)) if row.held.state == HeldState::Leased => {
+                row.held.state = HeldState::Kept;
+                row.ends_at = now.after(rest);
+                state.hint_next(name, rest);
+                state.hint(&Topic::Freed(name.clone()));
             }
-            Ok(())
-        })
+            (Some(row), _) if row.held.state != HeldState::Kept => state.pass_on(name, now),
+            _ => return Ok(Release::NotHeld),
+        }
+        Ok(Release::Released)
     }
 
-    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        Box::pin(async move {
-            let subscriber = Arc::new(Subscriber::default());
-            self.state()?.listeners.push(Arc::downgrade(&subscriber));
-            Ok(Some(Box::new(Subscription(subscriber)) as Box<dyn Notices>))
-        })
+    async fn try_leave(&self, name: &Name, client: ClientId, _: Budget) -> Result<(), Error> {
+        let (mut state, now) = self.state()?;
+        state.leave(name, client);
+        let row = state.row(name, now);
+        if row.is_some_and(|row| row.offered_to == Some(client)) {
+            state.pass_on(name, now);
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Error> {
+        let (mut state, _) = self.state()?;
+        let subscriber = Arc::new(Subscriber::default());
+        state.subscribers.push(Arc::downgrade(&subscriber));
+        Ok(Some(Box::new(Subscription(subscriber))))
+    }
+
+    async fn try_inspect(&self, name: &Name, _: Budget) -> Result<Option<Held>, Error> {
+        let (state, now) = self.state()?;
+        let row = state.rows.get(name);
+        Ok(row.and_then(|row| state.shown(row, now)))
+    }
+
+    async fn try_list(&self, prefix: &str, _: Budget) -> Result<Vec<Held>, Error> {
+        let (state, now) = self.state()?;
+        let rows = state.rows.values();
+        let rows = rows.filter(|row| row.held.name.as_str().starts_with(prefix));
+        Ok(rows.filter_map(|row| state.shown(row, now)).collect())
+    }
+
+    async fn try_evict(&self, name: &Name, how: Eviction, _: Budget) -> Result<bool, Error> {
+        let (mut state, now) = self.state()?;
+        let Some(row) = state.row(name, now) else {
+            return Ok(false);
+        };
+        match (how, row.held.state) {
+            (Eviction::Now, _) => state.pass_on(name, now),
+            (Eviction::Marked, HeldState::Kept | HeldState::Offered) => return Ok(false),
+            (Eviction::Marked, _) => row.held.state = HeldState::Evicted,
+        }
+        Ok(true)
     }
 
     // A highest token ahead of the clock is none: no operator could keep or copy what ends with the process.
-    fn hazards(&self, _: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        Box::pin(async { Ok(Vec::new()) })
+    async fn look_for_hazards(&self, _: Duration) -> Result<Vec<Hazard>, Error> {
+        Ok(Vec::new())
     }
 
-    fn members(&self, _: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        Box::pin(async { Ok(vec![Member::new(self.location(), MemberState::Up)]) })
+    async fn look_at_members(&self, _: Duration) -> Result<Vec<Member>, Error> {
+        Ok(vec![Member::new(LOCATION.to_owned(), MemberState::Up)])
     }
 
-    fn on_own_connection(&self, _: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Store>) })
+    async fn connected(&self, _: Purpose) -> Result<Self, Error> {
+        Ok(self.clone())
     }
 
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move { self.is_closed.store(true, Ordering::Relaxed) })
+    async fn end(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
     }
 }
