@@ -127,6 +127,8 @@ mod postgres_codes;
 mod reason;
 #[cfg(feature = "redis")]
 mod redis_codes;
+#[cfg(any(feature = "rusqlite", feature = "sqlite"))]
+mod sqlite_codes;
 pub mod store;
 mod telemetry;
 mod term;

@@ -37,11 +37,12 @@
 //! No function is async: call them from a thread that may block. A [`Transaction`] that is dropped rolls back.
 
 use ::rusqlite::ffi::SQLITE_BUSY_SNAPSHOT;
-use ::rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
+use ::rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::row::{self, Columns};
 use super::{Bearer, Blocked, Pass, Shown, checked_resource};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
+use crate::sqlite_codes;
 use crate::telemetry::{FenceCheck, FenceKind};
 
 /// The driver whose types this module takes, in the version with which leasehold was built.
@@ -185,31 +186,18 @@ impl Fence {
     }
 
     fn failed(&self, action: &str, error: ::rusqlite::Error) -> Error {
-        let code = error.sqlite_error().map(|error| error.extended_code);
-        if code == Some(SQLITE_BUSY_SNAPSHOT) {
+        if sqlite_codes::extended_code(&error) == Some(SQLITE_BUSY_SNAPSHOT) {
             let text = format!(
                 "{action} failed: the transaction read outdated data; raise the fence first resource={:?}",
                 self.resource
             );
             return Error::invalid(text).with_source(error);
         }
-        let kind = match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                return Blocked::error(&self.resource);
-            }
-            Some(ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
-                ErrorKind::Denied
-            }
-            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => {
-                ErrorKind::Unavailable
-            }
-            Some(ErrorCode::OperationInterrupted) => ErrorKind::TimedOut,
-            _ => ErrorKind::Misconfigured,
-        };
-        Error::new(
-            kind,
-            format!("{action} failed resource={:?}", self.resource),
-        )
-        .with_source(error)
+        if sqlite_codes::is_busy(&error) {
+            return Blocked::error(&self.resource);
+        }
+        let (kind, why) = sqlite_codes::meaning(&error);
+        let text = format!("{action} failed: {why} resource={:?}", self.resource);
+        Error::new(kind, text).with_source(error)
     }
 }

@@ -150,7 +150,7 @@ impl Wanted {
         changed
     }
 
-    #[cfg(any(feature = "postgres", feature = "redis"))]
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
     /// The topics that are followed, as of the changes that were taken.
     pub(super) const fn followed(&self) -> &BTreeSet<Topic> {
         &self.followed
@@ -162,7 +162,7 @@ impl Wanted {
         self.teller.clone()
     }
 
-    #[cfg(any(feature = "postgres", feature = "redis"))]
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
     /// Gives a hint to the caller.
     pub(super) fn tell(&self, notice: Notice) {
         self.teller.tell(notice);

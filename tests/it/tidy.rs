@@ -23,6 +23,7 @@ const FLOORS: &[&[&str]] = &[
         "percent",
         "postgres_codes",
         "redis_codes",
+        "sqlite_codes",
     ],
     &["telemetry", "floors"],
     &["metrics", "store", "fence"],

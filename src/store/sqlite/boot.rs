@@ -25,7 +25,7 @@ impl Boot {
         let id = boot_id().map_err(|source| Failure::io("read the boot id", source))?;
         let id = id.trim().to_owned();
         if id.is_empty() {
-            return Err(Failure::Boot("the boot id is empty"));
+            return Err(Failure::unfit("the boot id is empty"));
         }
         Ok(Self::new(id, own_offset_ns()?))
     }
@@ -79,13 +79,12 @@ fn own_offset_ns() -> Result<i64, Failure> {
         fs::read_link("/proc/self/ns/time_for_children").ok(),
     );
     if own != of_children {
-        return Err(Failure::Boot(
+        return Err(Failure::unfit(
             "this process has left its time namespace for its children only",
         ));
     }
-    monotonic_offset_ns(&text).ok_or(Failure::Boot(
-        "the offsets of the time namespace are not readable",
-    ))
+    monotonic_offset_ns(&text)
+        .ok_or_else(|| Failure::unfit("the offsets of the time namespace are not readable"))
 }
 
 /// The offset in lines such as `monotonic  100  0`: seconds, which may be negative, and nanoseconds.

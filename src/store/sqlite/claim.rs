@@ -1,13 +1,8 @@
 //! Answers a claim, within one transaction.
 
-use std::time::Duration;
-
 use super::database::Tx;
 use super::failure::Failure;
-use super::mint;
-use super::queue::{Queue, stored_client};
-use super::row::{Fresh, Row, RowState, Validity};
-use crate::clock;
+use super::row::{LEASED, Row, Validity};
 use crate::store::{Answer, Ask, Claim, Grant, Held, HeldState, Queued};
 
 /// The outcome of a claim. What fails without undoing the transaction is an outcome, too.
@@ -25,15 +20,11 @@ impl Tx<'_> {
     /// Returns who has the name if it certainly is another holder of this boot. Every other answer needs a transaction
     /// that writes.
     pub(super) fn held_by_other(&self, claim: &Claim, ask: Ask) -> Result<Option<Held>, Failure> {
-        let Some(row) = self.row(&claim.name)? else {
-            return Ok(None);
-        };
-        match self.judge(&row) {
-            Validity::Taken(remaining) if !is_for(&row, claim, ask) => {
-                Ok(Some(row.held(claim.name.clone(), Some(remaining))))
-            }
-            _ => Ok(None),
-        }
+        let row = self.row(&claim.name)?.filter(|row| {
+            let is_own = row.holder == claim.holder.to_string() || is_offered_to(row, claim, ask);
+            row.remaining().is_some() && !is_own
+        });
+        row.map(|row| row.held()).transpose()
     }
 
     /// The answer to a claim that found no headroom, if it is not its client's turn: a client that waits goes on
@@ -43,51 +34,44 @@ impl Tx<'_> {
         claim: &Claim,
         ask: Ask,
     ) -> Result<Option<Held>, Failure> {
-        if self.counting_row(&claim.name)?.is_some() {
+        if self.row(&claim.name)?.is_some() {
             return self.held_by_other(claim, ask);
         }
-        let first = first_before(&self.queue(&claim.name), claim, ask)?;
+        let first = self.first_before(claim, ask)?;
         Ok(first.map(|_| offered(claim)))
     }
 
-    /// Takes the name, or returns who has it. `info` is the claim's, as the file keeps it.
-    pub(super) fn take(&self, claim: &Claim, ask: Ask, info: &str) -> Result<Claimed, Failure> {
+    /// Takes the name, or returns who has it.
+    pub(super) fn take(&self, claim: &Claim, ask: Ask) -> Result<Claimed, Failure> {
         let Some(row) = self.row(&claim.name)? else {
-            return self.take_free(claim, ask, info);
+            return self.take_free(claim, ask);
         };
-        let validity = self.judge(&row);
-        if validity == Validity::Void {
-            return self.take_free(claim, ask, info);
-        }
-        if row.holder == claim.holder.to_string() && row.standing == RowState::Live {
-            self.write_term(&claim.name, claim.ttl, RowState::Live)?;
+        if row.holder == claim.holder.to_string() && row.state == HeldState::Leased {
+            self.write_term(&claim.name, claim.ttl, LEASED)?;
             let again = Grant::new(row.token()?);
             return Ok(Claimed::Answered(Answer::Granted(again)));
         }
-        if queued_client(claim, ask).is_some_and(|client| row.is_offered_to(&client)) {
-            return self.grant(claim, ask, info);
+        if is_offered_to(&row, claim, ask) {
+            return self.grant(claim, ask);
         }
-        let remaining = match validity {
-            Validity::Void => Duration::ZERO,
-            Validity::Taken(remaining) => remaining,
-            Validity::Unwatched | Validity::Shared => {
-                self.watch(&claim.name)?;
-                row.ttl()
-            }
-        };
-        if validity == Validity::Shared {
+        let mut held = row.held()?;
+        if let Validity::Unwatched | Validity::Shared = row.validity {
+            self.watch(&claim.name)?;
+            held.remaining = Some(row.ttl);
+        }
+        if row.validity == Validity::Shared {
             return Ok(Claimed::Shared(row.boot));
         }
-        self.refuse(claim, ask, row.held(claim.name.clone(), Some(remaining)))
+        self.refuse(claim, ask, held)
     }
 
     /// Takes a name that no holder has, unless another client is first in the queue: then the name is offered to that
     /// one.
-    fn take_free(&self, claim: &Claim, ask: Ask, info: &str) -> Result<Claimed, Failure> {
-        let queue = self.queue(&claim.name);
-        let Some(first) = first_before(&queue, claim, ask)? else {
-            return self.grant(claim, ask, info);
+    fn take_free(&self, claim: &Claim, ask: Ask) -> Result<Claimed, Failure> {
+        let Some(first) = self.first_before(claim, ask)? else {
+            return self.grant(claim, ask);
         };
+        let queue = self.queue(&claim.name);
         if self.has_headroom()? {
             queue.offer(&first)?;
             return self.refuse(claim, ask, offered(claim));
@@ -114,7 +98,7 @@ impl Tx<'_> {
         Ok(Claimed::Answered(Answer::Held(Box::new(held))))
     }
 
-    fn grant(&self, claim: &Claim, ask: Ask, info: &str) -> Result<Claimed, Failure> {
+    fn grant(&self, claim: &Claim, ask: Ask) -> Result<Claimed, Failure> {
         if !self.has_headroom()? {
             return Ok(Claimed::NoHeadroom);
         }
@@ -122,55 +106,41 @@ impl Tx<'_> {
             return Ok(Claimed::Unsynced);
         };
         // It replaces an offer, too: one that outlived its acceptance would be accepted twice.
-        self.put(&Fresh {
-            name: &claim.name,
-            holder: &claim.holder.to_string(),
-            token: mint::as_stored(token),
-            info,
-            since_us: i64::try_from(clock::wall_clock_us()).unwrap_or_default(),
-            standing: RowState::Live,
-            ttl: claim.ttl,
-        })?;
-        leave_and_rejoin(&self.queue(&claim.name), claim, ask)?;
+        self.put(claim, token)?;
+        // The client's place is used up. If more of its callers wait, it joins the end again.
+        if let (Some(client), Some(queued)) = (queued_client(claim, ask), ask.queued) {
+            let queue = self.queue(&claim.name);
+            queue.leave(&client)?;
+            if queued.more > 0 {
+                queue.join(&client)?;
+            }
+        }
         self.sweep()?;
         Ok(Claimed::Answered(Answer::Granted(Grant::new(token))))
     }
+
+    /// The first client of the queue, unless it is the one that claims.
+    fn first_before(&self, claim: &Claim, ask: Ask) -> Result<Option<String>, Failure> {
+        let first = self.queue(&claim.name).first_live()?;
+        Ok(first.filter(|first| queued_client(claim, ask).as_ref() != Some(first)))
+    }
 }
 
-/// Returns whether it is the claim's own lease, or kept for its client.
-fn is_for(row: &Row, claim: &Claim, ask: Ask) -> bool {
-    row.holder == claim.holder.to_string()
-        || queued_client(claim, ask).is_some_and(|client| row.is_offered_to(&client))
-}
-
-/// The first client of the queue, unless it is the one that claims.
-fn first_before(queue: &Queue<'_>, claim: &Claim, ask: Ask) -> Result<Option<String>, Failure> {
-    let first = queue.first_live()?;
-    Ok(first.filter(|first| queued_client(claim, ask).as_ref() != Some(first)))
+/// Returns whether the name is kept for the client of this claim.
+fn is_offered_to(row: &Row, claim: &Claim, ask: Ask) -> bool {
+    queued_client(claim, ask).is_some_and(|client| row.is_offered_to(&client))
 }
 
 /// A name that was free, and is kept for the first client of the queue.
 fn offered(claim: &Claim) -> Held {
-    let mut held = Held::new(claim.name.clone());
-    held.remaining = Some(Queued::OFFER);
-    held.state = HeldState::Offered;
-    held
-}
-
-/// A claim was granted: its client's place in the queue is used up, and it joins again if it has more waiters.
-fn leave_and_rejoin(queue: &Queue<'_>, claim: &Claim, ask: Ask) -> Result<(), Failure> {
-    let Some(queued) = ask.queued else {
-        return Ok(());
-    };
-    let client = stored_client(claim.holder.client());
-    queue.leave(&client)?;
-    if queued.more > 0 {
-        queue.join(&client)?;
+    Held {
+        remaining: Some(Queued::OFFER),
+        state: HeldState::Offered,
+        ..Held::new(claim.name.clone())
     }
-    Ok(())
 }
 
 /// The client, as the file keeps it, of a claim that waits in turn.
 fn queued_client(claim: &Claim, ask: Ask) -> Option<String> {
-    ask.queued.map(|_| stored_client(claim.holder.client()))
+    ask.queued.map(|_| claim.holder.client().to_string())
 }

@@ -12,22 +12,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, TransactionBehavior};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::boot::Boot;
 use super::failure::Failure;
-use super::identity::{Identity, Logs, examine};
+use super::identity::{self, Identity};
 use super::sweep;
 use super::thread::Caller;
 use crate::clock::Instant;
 
 /// Marks the file as ours: "lsho".
-pub(super) const APPLICATION_ID: i32 = 0x6c73_686f;
+const APPLICATION_ID: i32 = 0x6c73_686f;
 /// The schema that this code reads and writes.
-pub(super) const SCHEMA_VERSION: i32 = 3;
+const SCHEMA_VERSION: i32 = 3;
 /// The scripts that make each schema from the one before it, and the first from an empty file.
-pub(super) const SCHEMAS: [&str; 3] = [
+const SCHEMAS: [&str; 3] = [
     include_str!("schema.sql"),
     include_str!("line.sql"),
     include_str!("mark.sql"),
@@ -47,9 +48,8 @@ pub(super) struct Database {
     db: Connection,
     boot: Boot,
     path: PathBuf,
-    identity: Identity,
-    /// Known once SQLite has made them.
-    logs: Option<Logs>,
+    /// The file and, once SQLite has made them, its logs.
+    identities: Vec<Identity>,
 }
 
 /// One transaction: the connection, the boot in whose name it reads and writes, and the moment at which it began. Made
@@ -74,24 +74,34 @@ impl<'a> Tx<'a> {
     }
 }
 
-/// Bytes of the disk that are free again once it is dropped.
-#[derive(Debug)]
-#[must_use = "what is dropped is no longer reserved"]
-pub(super) struct Reserve(#[expect(dead_code, reason = "held for its blocks")] fs::File);
+impl Tx<'_> {
+    /// Runs a statement.
+    pub(super) fn run(&self, sql: &str, facts: impl Params) -> Result<(), Failure> {
+        self.db.prepare_cached(sql)?.execute(facts)?;
+        Ok(())
+    }
+
+    /// Runs a statement. Returns the first column of its first row.
+    pub(super) fn find<T: FromSql>(
+        &self,
+        sql: &str,
+        facts: impl Params,
+    ) -> Result<Option<T>, Failure> {
+        let mut statement = self.db.prepare_cached(sql)?;
+        Ok(statement.query_row(facts, |row| row.get(0)).optional()?)
+    }
+}
 
 impl Database {
     /// Opens it, and makes it first if it is not there.
     pub(super) fn open(path: &Path, boot: Boot, caller: Caller<'_>) -> Result<Self, Failure> {
-        if !path
-            .try_exists()
-            .map_err(|source| Failure::io("look at the file", source))?
-        {
+        if !path.try_exists().map_err(identity::unseen)? {
             create(path)?;
         }
         // An overlay file system gives the file another identity when it is first opened for writing, so look twice.
-        let before = examine(path)?;
+        let before = identity::examine(path)?;
         let mut db = connect(path)?;
-        let identity = examine(path)?;
+        let identity = identity::examine(path)?;
         if identity != before {
             db = connect(path)?;
         }
@@ -99,14 +109,11 @@ impl Database {
             db,
             boot,
             path: path.into(),
-            identity,
-            logs: None,
+            identities: vec![identity],
         };
         file.check_identity()?;
         file.prepare(caller)?;
-        // Rows that other boots left in it are watched from now on.
-        sweep::watch_all(&mut file, caller)?;
-        sweep::sweep_foreign_queues(&mut file, caller)?;
+        sweep::take_over(&mut file, caller)?;
         Ok(file)
     }
 
@@ -183,30 +190,33 @@ impl Database {
 
     /// Reserves this many bytes of the disk until it is dropped. No other process sees it, and it ends with this
     /// process.
-    pub(super) fn reserve(&self, bytes: usize) -> Result<Reserve, Failure> {
+    pub(super) fn reserve(&self, bytes: usize) -> Result<fs::File, Failure> {
         let (path, mut reserve) = create_beside(&self.path)?;
         let failed = |source| Failure::io("write beside the file", source);
         fs::remove_file(path).map_err(failed)?;
         reserve.write_all(&vec![0; bytes]).map_err(failed)?;
-        Ok(Reserve(reserve))
+        Ok(reserve)
     }
 
     fn prepare(&mut self, caller: Caller<'_>) -> Result<(), Failure> {
         // Only our own code decides how long to wait: SQLite's wait is not fair.
         self.db.busy_timeout(Duration::ZERO)?;
-        let has_log = Logs::is_beside(&self.path)?;
+        let logs = identity::logs(&self.path)?;
+        let has_log = fs::exists(&logs[0]).map_err(identity::unseen)?;
         // Until it is known to be ours, not even the log of a crashed owner is moved into the file.
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
         // In one transaction: between two reads another process may have made the schema.
         let found = patiently(caller, || schema_of(&*self.db.transaction()?))?;
         if self.db.is_readonly("main")? {
-            return Err(Failure::ReadOnly);
+            return Err(Failure::unfit("the file is read-only"));
         }
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
         patiently(caller, || use_log(&self.db))?;
-        self.logs = Some(Logs::beside(&self.path)?);
+        for log in logs {
+            self.identities.push(Identity::of(log)?);
+        }
         if found < SCHEMA_VERSION {
             self.write_though_full(caller, complete_schema)?;
         }
@@ -215,8 +225,7 @@ impl Database {
 
     /// SQLite would go on with a file or a log that was deleted or replaced, and grant what the new one grants too.
     fn check_identity(&self) -> Result<(), Failure> {
-        self.identity.check(&self.path)?;
-        self.logs.as_ref().map_or(Ok(()), Logs::check)
+        self.identities.iter().try_for_each(Identity::check)
     }
 }
 
@@ -281,22 +290,28 @@ fn schema_of(db: &Connection) -> Result<i32, Failure> {
     if application == APPLICATION_ID {
         return match version {
             1..=SCHEMA_VERSION => Ok(version),
-            found if found > SCHEMA_VERSION => Err(Failure::Newer { found }),
-            _ => Err(Failure::Damaged("its schema has no version")),
+            found if found > SCHEMA_VERSION => Err(Failure::Unfit(format!(
+                "the file was written by a newer leasehold schema={found} expected={SCHEMA_VERSION}"
+            ))),
+            _ => Err(Failure::damaged("its schema has no version")),
         };
     }
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     if application == 0 && version == 0 && tables == 0 {
         Ok(0)
     } else {
-        Err(Failure::Foreign { found: application })
+        Err(Failure::Unfit(format!(
+            "the file belongs to another program application_id={application:#x} expected={APPLICATION_ID:#x}"
+        )))
     }
 }
 
 fn use_log(db: &Connection) -> Result<(), Failure> {
     let found: String = db.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
     if found != "wal" {
-        return Err(Failure::NoLog { found });
+        return Err(Failure::Unfit(format!(
+            "the file system allows no write-ahead log journal_mode={found}"
+        )));
     }
     // A power cut may take back the last grants; their tokens still rise, by the mark.
     db.execute_batch("PRAGMA synchronous = NORMAL")?;

@@ -23,9 +23,8 @@ const RESERVE_BYTES: usize = 64 * 4_096;
 impl Tx<'_> {
     /// Returns whether a new lease fits without more of the disk.
     pub(super) fn has_headroom(&self) -> Result<bool, Failure> {
-        let mut free = self.db.prepare_cached("PRAGMA freelist_count")?;
-        let free: i64 = free.query_row((), |row| row.get(0))?;
-        Ok(free >= LEAST_PAGES)
+        let free = self.find::<i64>("PRAGMA freelist_count", ())?;
+        Ok(free >= Some(LEAST_PAGES))
     }
 }
 
@@ -38,18 +37,14 @@ pub(super) fn make(file: &mut Database, caller: Caller<'_>) -> Result<(), Failur
     // Only a race with another program for these very blocks can fail now.
     drop(blocks);
     let grown = file.empty_log(caller);
-    let freed = file.write_though_full(caller, empty);
+    let freed = file.write_though_full(caller, |tx| tx.run("DELETE FROM room", ()));
     grown.and(freed)
 }
 
 fn fill(tx: &Tx<'_>) -> Result<(), Failure> {
-    let sql = "INSERT OR REPLACE INTO room
-        VALUES (1, zeroblob(?1))";
-    tx.db.execute(sql, [STEP_BYTES])?;
-    Ok(())
-}
-
-fn empty(tx: &Tx<'_>) -> Result<(), Failure> {
-    tx.db.execute("DELETE FROM room", ())?;
-    Ok(())
+    tx.run(
+        "INSERT OR REPLACE INTO room
+        VALUES (1, zeroblob(?1))",
+        [STEP_BYTES],
+    )
 }

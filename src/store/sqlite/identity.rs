@@ -4,7 +4,7 @@
 //! but not the same log grant the same name twice, and neither hears of the other. So a file that can have two logs is
 //! refused when it is opened, and a log that was deleted or replaced is found before the next transaction.
 
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,26 +13,25 @@ use rustix::fs::{Access, access};
 
 use super::failure::Failure;
 
-/// Device and inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity(u64, u64);
-
-/// The log, and the index of the log in which the locks are.
-#[derive(Debug)]
-pub(super) struct Logs {
-    wal: (PathBuf, Identity),
-    shm: (PathBuf, Identity),
+/// A file that SQLite has open, as it was found at its path.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    path: PathBuf,
+    device_and_inode: (u64, u64),
 }
 
 impl Identity {
-    fn of(found: &Metadata) -> Self {
-        Self(found.dev(), found.ino())
+    /// Identifies the file at this path, which was there.
+    pub(super) fn of(path: PathBuf) -> Result<Self, Failure> {
+        Ok(Self {
+            device_and_inode: device_and_inode(&path)?,
+            path,
+        })
     }
 
-    /// Checks that the file at this path is still this one.
-    pub(super) fn check(self, path: &Path) -> Result<(), Failure> {
-        let found = fs::metadata(path).map_err(gone)?;
-        if Self::of(&found) == self {
+    /// Checks that the file at the path is still this one.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if device_and_inode(&self.path)? == self.device_and_inode {
             Ok(())
         } else {
             Err(Failure::Replaced)
@@ -40,47 +39,49 @@ impl Identity {
     }
 }
 
-impl Logs {
-    /// Finds the logs of a file from which SQLite has read.
-    pub(super) fn beside(path: &Path) -> Result<Self, Failure> {
-        let identified = |path: PathBuf| {
-            let found = fs::metadata(&path).map_err(gone)?;
-            Ok::<_, Failure>((path, Identity::of(&found)))
-        };
-        Ok(Self {
-            wal: identified(beside(path, "-wal")?)?,
-            shm: identified(beside(path, "-shm")?)?,
-        })
+fn device_and_inode(path: &Path) -> Result<(u64, u64), Failure> {
+    match fs::metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino())),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Err(Failure::Replaced)
+        }
+        Err(error) => Err(unseen(error)),
     }
+}
 
-    /// Returns whether there is a log, before SQLite has made one.
-    pub(super) fn is_beside(path: &Path) -> Result<bool, Failure> {
-        fs::exists(beside(path, "-wal")?).map_err(unseen)
-    }
-
-    /// Checks that they are still the ones that SQLite has open.
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        let [(wal, its), (shm, of_shm)] = [&self.wal, &self.shm];
-        its.check(wal)?;
-        of_shm.check(shm)
-    }
+/// The paths of the log, and of the index of the log in which the locks are. SQLite puts them next to the target of a
+/// symbolic link.
+pub(super) fn logs(path: &Path) -> Result<[PathBuf; 2], Failure> {
+    let file = fs::canonicalize(path).map_err(unseen)?.into_os_string();
+    Ok(["-wal", "-shm"].map(|ending| {
+        let mut log = file.clone();
+        log.push(ending);
+        log.into()
+    }))
 }
 
 /// Looks at the file from outside, and refuses one that could have two logs or none.
 pub(super) fn examine(path: &Path) -> Result<Identity, Failure> {
     let found = fs::metadata(path).map_err(unseen)?;
     if !found.is_file() {
-        return Err(Failure::NotAFile);
+        return Err(Failure::unfit("expected a regular file"));
     }
     if found.nlink() > 1 {
-        return Err(Failure::ManyNames {
-            names: found.nlink(),
-        });
+        return Err(Failure::Unfit(format!(
+            "the file has more than one name, and each would get a write-ahead log of its own names={}",
+            found.nlink()
+        )));
     }
     let file = fs::canonicalize(path).map_err(unseen)?;
     let folder = file.parent().unwrap_or(Path::new("/"));
-    if is_mounted_alone(&file, folder)? {
-        return Err(Failure::MountedAlone);
+    // A mount point of its own, as one that is handed to a container by itself.
+    if let (Some(of_file), Some(of_folder)) = (mount_of(&file)?, mount_of(folder)?)
+        && of_file != of_folder
+    {
+        return Err(Failure::unfit(
+            "the file is mounted by itself, and each of its paths would get a write-ahead log of its own; mount the \
+             folder that holds it",
+        ));
     }
     // SQLite would answer no more than "cannot open" or fall back to reading.
     for (place, what) in [
@@ -90,15 +91,7 @@ pub(super) fn examine(path: &Path) -> Result<Identity, Failure> {
         access(place, Access::READ_OK | Access::WRITE_OK)
             .map_err(|error| Failure::io(what, error.into()))?;
     }
-    Ok(Identity::of(&found))
-}
-
-/// Returns whether the file is a mount point of its own, as one that is handed to a container by itself.
-fn is_mounted_alone(file: &Path, folder: &Path) -> Result<bool, Failure> {
-    Ok(match (mount_of(file)?, mount_of(folder)?) {
-        (Some(of_file), Some(of_folder)) => of_file != of_folder,
-        _ => false,
-    })
+    Identity::of(path.into())
 }
 
 /// The mount that a path is in; `None` where a kernel before 5.8, or a sandbox, does not say.
@@ -122,21 +115,6 @@ fn mount_of(_: &Path) -> Result<Option<u64>, Failure> {
     Ok(None)
 }
 
-/// The path of a log: SQLite puts it next to the target of a symbolic link.
-fn beside(path: &Path, ending: &str) -> Result<PathBuf, Failure> {
-    let mut beside = fs::canonicalize(path).map_err(unseen)?.into_os_string();
-    beside.push(ending);
-    Ok(beside.into())
-}
-
-fn unseen(source: io::Error) -> Failure {
+pub(super) fn unseen(source: io::Error) -> Failure {
     Failure::io("look at the file", source)
-}
-
-/// The failure of a file or log that was there and was deleted.
-fn gone(source: io::Error) -> Failure {
-    match source.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => Failure::Replaced,
-        _ => unseen(source),
-    }
 }

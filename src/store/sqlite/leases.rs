@@ -6,12 +6,11 @@ use super::claim::Claimed;
 use super::database::{Database, Tx};
 use super::failure::Failure;
 use super::headroom;
-use super::queue::stored_client;
-use super::row::{Row, RowState, Validity};
+use super::row::{KEPT, LEASED, Row};
 use super::thread::Caller;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::store::{Answer, Ask, Claim, Eviction, Held, Outcome, Release, Renewal};
+use crate::store::{Answer, Ask, Claim, Eviction, Held, HeldState, Outcome, Release, Renewal};
 
 impl Database {
     pub(super) fn acquire(
@@ -36,8 +35,7 @@ impl Database {
     }
 
     fn take(&mut self, claim: &Claim, ask: Ask, caller: Caller<'_>) -> Result<Answer, Failure> {
-        let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
-        let take = |tx: &Tx<'_>| tx.take(claim, ask, &info);
+        let take = |tx: &Tx<'_>| tx.take(claim, ask);
         let mut has_to_last = false;
         while caller.waits() {
             let claimed = if has_to_last {
@@ -61,15 +59,15 @@ impl Database {
 
 impl Tx<'_> {
     pub(super) fn extend(&self, renewal: &Renewal) -> Result<Outcome, Failure> {
-        let row = self.counting_row(&renewal.name)?;
+        let row = self.row(&renewal.name)?;
         let row = row.filter(|row| row.is_granted_to(renewal.holder, renewal.token));
-        match row.map(|row| row.standing) {
-            None | Some(RowState::Kept | RowState::Offered) => Ok(Outcome::Refused),
-            Some(RowState::Evicted) => Ok(Outcome::Evicted),
-            Some(RowState::Live) => {
-                self.write_term(&renewal.name, renewal.ttl, RowState::Live)?;
+        match row.map(|row| row.state) {
+            Some(HeldState::Leased) => {
+                self.write_term(&renewal.name, renewal.ttl, LEASED)?;
                 Ok(Outcome::Renewed)
             }
+            Some(HeldState::Evicted) => Ok(Outcome::Evicted),
+            _ => Ok(Outcome::Refused),
         }
     }
 
@@ -79,21 +77,21 @@ impl Tx<'_> {
         holder: Holder,
         keep_for: Option<Duration>,
     ) -> Result<Release, Failure> {
-        let row = self.counting_row(name)?;
+        let row = self.row(name)?;
         let row = row.filter(|row| row.holder == holder.to_string());
-        match (row.map(|row| row.standing), keep_for) {
-            (None | Some(RowState::Kept | RowState::Offered), _) => return Ok(Release::NotHeld),
-            (Some(RowState::Live), Some(rest)) => self.write_term(name, rest, RowState::Kept)?,
-            _ => self.pass_on(name)?,
+        match (row.map(|row| row.state), keep_for) {
+            (Some(HeldState::Leased), Some(rest)) => self.write_term(name, rest, KEPT)?,
+            (Some(HeldState::Leased | HeldState::Evicted), _) => self.pass_on(name)?,
+            _ => return Ok(Release::NotHeld),
         }
         Ok(Release::Released)
     }
 
     /// Removes a client from the queue, and passes on what was kept for it.
     pub(super) fn leave(&self, name: &Name, client: ClientId) -> Result<(), Failure> {
-        let client = stored_client(client);
+        let client = client.to_string();
         self.queue(name).leave(&client)?;
-        match self.counting_row(name)? {
+        match self.row(name)? {
             Some(row) if row.is_offered_to(&client) => self.pass_on(name),
             _ => Ok(()),
         }
@@ -101,22 +99,21 @@ impl Tx<'_> {
 
     pub(super) fn inspect(&self, name: &Name) -> Result<Option<Held>, Failure> {
         let row = self.row(name)?;
-        row.map_or(Ok(None), |row| self.shown(&row))
+        row.map(|row| self.shown(&row)).transpose()
     }
 
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<Held>, Failure> {
         let rows = self.rows_with_prefix(prefix)?;
-        let shown = rows.iter().map(|row| self.shown(row));
-        shown.filter_map(Result::transpose).collect()
+        rows.iter().map(|row| self.shown(row)).collect()
     }
 
     pub(super) fn evict(&self, name: &Name, how: Eviction) -> Result<bool, Failure> {
-        let Some(row) = self.counting_row(name)? else {
+        let Some(row) = self.row(name)? else {
             return Ok(false);
         };
-        match (how, row.standing) {
+        match (how, row.state) {
             (Eviction::Now, _) => self.pass_on(name)?,
-            (Eviction::Marked, RowState::Kept | RowState::Offered) => return Ok(false),
+            (Eviction::Marked, HeldState::Kept | HeldState::Offered) => return Ok(false),
             (Eviction::Marked, _) => self.mark_evicted(name)?,
         }
         Ok(true)
@@ -132,16 +129,11 @@ impl Tx<'_> {
     }
 
     /// Returns what `status` shows of a row. A mere look begins no watch; without one no end is known.
-    fn shown(&self, row: &Row) -> Result<Option<Held>, Failure> {
-        let remaining = match self.judge(row) {
-            Validity::Void => return Ok(None),
-            Validity::Taken(remaining) => Some(remaining),
-            Validity::Unwatched | Validity::Shared => None,
-        };
-        let name = row.name()?;
-        let waiting = self.queue(&name).waiting()?;
-        let mut held = row.held(name, remaining);
-        held.waiting = Some(waiting);
-        Ok(Some(held))
+    fn shown(&self, row: &Row) -> Result<Held, Failure> {
+        let held = row.held()?;
+        Ok(Held {
+            waiting: Some(self.queue(&held.name).waiting()?),
+            ..held
+        })
     }
 }

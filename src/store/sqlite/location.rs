@@ -32,7 +32,11 @@ pub(super) fn default_path() -> Result<PathBuf, Failure> {
     } else {
         let state = absolute("XDG_STATE_HOME");
         let home = || absolute("HOME").map(|home| home.join(".local/state"));
-        state.or_else(home).ok_or(Failure::NoHome)?
+        state.or_else(home).ok_or_else(|| {
+            Failure::unfit(
+                "neither XDG_STATE_HOME nor HOME names an absolute folder for the leases",
+            )
+        })?
     };
     Ok(folder.join("leasehold").join(FILE))
 }

@@ -124,7 +124,7 @@ impl Sqlite {
     /// # Errors
     /// `Misconfigured` if the environment names no home directory.
     pub fn default_path() -> Result<PathBuf, Error> {
-        location::default_path().map_err(|failure| failure.into_error("open", "unknown"))
+        location::default_path().map_err(|failure| failure.during("open", "path=unknown"))
     }
 
     /// Opens it after its folder was prepared.
@@ -138,7 +138,12 @@ impl Sqlite {
             Self::start(path, Boot::read()?, prepare).await
         };
         let opened: Result<Self, Failure> = opened.await;
-        opened.map_err(|failure| failure.at_first().into_error("open", path.display()))
+        opened.map_err(|failure| {
+            let path = path.display();
+            failure
+                .at_first()
+                .during("open", format_args!("path={path}"))
+        })
     }
 
     async fn start(
@@ -216,14 +221,6 @@ impl Backend for Sqlite {
         &self.location
     }
 
-    fn error(&self, failure: Failure, operation: &str, _: &Name) -> Error {
-        self.error_of_all(failure, operation)
-    }
-
-    fn error_of_all(&self, failure: Failure, operation: &str) -> Error {
-        failure.into_error(operation, &self.location)
-    }
-
     async fn try_acquire(
         &self,
         claim: &Claim,
@@ -271,7 +268,7 @@ impl Backend for Sqlite {
     }
 
     async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
-        let subscription = notices::Subscription::new(self.another().await?);
+        let subscription = notices::subscribe(self.another().await?).await;
         Ok(Some(Box::new(subscription)))
     }
 

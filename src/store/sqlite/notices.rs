@@ -8,26 +8,22 @@
 //! while are hinted; to a client of the queue, those that are offered to it or free for it, and those for which it is
 //! next.
 //!
-//! The connection is the subscription's own and never writes, so that the counter moves for the changes of all others,
+//! The connection is the listener's own and never writes, so that the counter moves for the changes of all others,
 //! those of this client included.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::Sqlite;
 use super::database::Tx;
 use super::failure::Failure;
-use super::queue::stored_client;
-use super::row::{Row, RowState};
 use crate::clock::{Clock, Instant, Monotonic};
-use crate::future::BoxFuture;
 use crate::name::Name;
-use crate::store::{Notice, Notices, Topic};
+use crate::store::subscription::{Subscription, Wanted};
+use crate::store::{HeldState, Notice, Topic};
 
 /// The pause between two looks at the counter.
 const PACE: Duration = Duration::from_millis(10);
@@ -37,110 +33,12 @@ const IDLE_PARTS: u32 = 9;
 /// The limit of one look, and the pause after one that failed.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The subscription of a client.
-#[derive(Debug)]
-pub(super) struct Subscription {
+/// The task that looks.
+struct Listener {
     store: Sqlite,
-    topics: Mutex<Topics>,
-    followed: Notify,
-    seen: Mutex<Seen>,
-}
-
-#[derive(Debug, Default)]
-struct Topics {
-    /// Shared with the look that is under way.
-    followed: Arc<BTreeSet<Topic>>,
-    /// Topics that were just followed, and get their first hint.
-    fresh: BTreeSet<Topic>,
-}
-
-#[derive(Debug, Default)]
-struct Seen {
-    last: Option<Snapshot>,
-    queue: VecDeque<Notice>,
-    has_failed: bool,
-}
-
-impl Subscription {
-    pub(super) fn new(store: Sqlite) -> Self {
-        Self {
-            store,
-            topics: Mutex::default(),
-            followed: Notify::new(),
-            seen: Mutex::default(),
-        }
-    }
-
-    async fn next_notice(&self) -> Notice {
-        loop {
-            if let Some(notice) = self.seen.lock().queue.pop_front() {
-                return notice;
-            }
-            let followed = self.topics.lock().followed.clone();
-            if followed.is_empty() {
-                self.followed.notified().await;
-            } else {
-                self.look(followed).await;
-            }
-        }
-    }
-
-    /// Looks once and queues what it finds, or sleeps.
-    async fn look(&self, followed: Arc<BTreeSet<Topic>>) {
-        let fresh = self.topics.lock().fresh.clone();
-        let last = self.seen.lock().last.clone();
-        let began = Monotonic.now();
-        let look = move |tx: &Tx<'_>| tx.changes_since(last.as_ref(), &followed);
-        let Ok((sight, hints)) = self.store.read(LIMIT, look).await else {
-            self.seen.lock().has_failed = true;
-            sleep(LIMIT).await;
-            return;
-        };
-        self.topics
-            .lock()
-            .fresh
-            .retain(|topic| !fresh.contains(topic));
-        let is_quiet = {
-            let mut seen = self.seen.lock();
-            seen.last = Some(sight);
-            if std::mem::take(&mut seen.has_failed) {
-                seen.queue.push_back(Notice::Reconnected);
-            }
-            seen.queue.extend(hints);
-            seen.queue.extend(fresh.iter().map(Topic::first_hint));
-            seen.queue.is_empty()
-        };
-        if is_quiet {
-            let took = Monotonic.now().since(began);
-            sleep(PACE.max(took * IDLE_PARTS)).await;
-        }
-    }
-}
-
-impl Notices for Subscription {
-    fn follow(&self, topic: &Topic) {
-        let mut topics = self.topics.lock();
-        Arc::make_mut(&mut topics.followed).insert(topic.clone());
-        topics.fresh.insert(topic.clone());
-        self.followed.notify_one();
-    }
-
-    fn unfollow(&self, topic: &Topic) {
-        let mut topics = self.topics.lock();
-        Arc::make_mut(&mut topics.followed).remove(topic);
-        topics.fresh.remove(topic);
-    }
-
-    fn next(&self) -> BoxFuture<'_, Notice> {
-        Box::pin(self.next_notice())
-    }
-}
-
-/// The part of what a look found that the next one compares with.
-#[derive(Debug, Clone)]
-pub(super) struct Snapshot {
-    /// The file's change counter.
-    version: i64,
+    wanted: Wanted,
+    /// The file's change counter at the last look.
+    version: Option<i64>,
     kept: BTreeSet<Kept>,
 }
 
@@ -148,76 +46,107 @@ pub(super) struct Snapshot {
 /// to hear of it before, and once is enough.
 type Kept = (Name, Instant);
 
-/// One look.
-struct Changes<'a> {
-    tx: &'a Tx<'a>,
-    before: &'a BTreeSet<Kept>,
-    kept: BTreeSet<Kept>,
-}
-
-impl Tx<'_> {
-    /// Looks at the file. Returns what it looks like and, if it changed since the look before, the hints for these
-    /// topics.
-    pub(super) fn changes_since(
-        &self,
-        before: Option<&Snapshot>,
-        topics: &BTreeSet<Topic>,
-    ) -> Result<(Snapshot, Vec<Notice>), Failure> {
-        let version = self
-            .db
-            .query_row("PRAGMA data_version", (), |row| row.get(0))?;
-        let Some(before) = before.filter(|before| before.version != version) else {
-            let kept = before.map_or_else(BTreeSet::new, |before| before.kept.clone());
-            return Ok((Snapshot { version, kept }, Vec::new()));
-        };
-        let mut look = Changes {
-            tx: self,
-            before: &before.kept,
+/// Begins to look into the file of this store, on the calling runtime.
+pub(super) async fn subscribe(store: Sqlite) -> Subscription {
+    let started = Subscription::start(async |wanted| {
+        let listener = Listener {
+            store,
+            wanted,
+            version: None,
             kept: BTreeSet::new(),
         };
+        Ok::<_, Infallible>(tokio::spawn(listener.run()).abort_handle())
+    });
+    let Ok(subscription) = started.await;
+    subscription
+}
+
+impl Listener {
+    async fn run(mut self) {
+        let mut has_failed = false;
+        loop {
+            if self.wanted.followed().is_empty() {
+                self.wanted.changed().await;
+            }
+            let began = Monotonic.now();
+            if self.look().await.is_err() {
+                has_failed = true;
+                sleep(LIMIT).await;
+                continue;
+            }
+            if std::mem::take(&mut has_failed) {
+                self.wanted.tell(Notice::Reconnected);
+            }
+            let took = Monotonic.now().since(began);
+            sleep(PACE.max(took * IDLE_PARTS)).await;
+        }
+    }
+
+    /// Looks once, and tells what it finds.
+    async fn look(&mut self) -> Result<(), Failure> {
+        let new = self.wanted.take_changes().new;
+        // Before the names are looked up: a change after this is found by the next look.
+        let version = self.store.read(LIMIT, |tx| tx.version()).await?;
+        for topic in new {
+            self.wanted.tell(topic.first_hint());
+        }
+        let last = self.version.replace(version);
+        if last.is_none_or(|last| last == version) {
+            return Ok(());
+        }
+        let topics = self.wanted.followed().clone();
+        let look = move |tx: &Tx<'_>| topics.iter().map(|topic| tx.hint(topic)).collect();
+        let found: Vec<_> = self.store.read(LIMIT, look).await?;
         let mut hints = Vec::new();
-        for topic in topics {
-            hints.extend(look.hint(topic)?);
+        let before = std::mem::take(&mut self.kept);
+        for (hint, kept) in found.into_iter().flatten() {
+            let is_known = kept.as_ref().is_some_and(|kept| before.contains(kept));
+            self.kept.extend(kept);
+            if !is_known {
+                hints.push(hint);
+            }
         }
         // A client whose turn it is hears of it before those that still have to wait.
         hints.sort_by_key(|hint| matches!(hint, Notice::Next(..)));
-        let kept = look.kept;
-        Ok((Snapshot { version, kept }, hints))
+        for hint in hints {
+            self.wanted.tell(hint);
+        }
+        Ok(())
     }
 }
 
-impl Changes<'_> {
-    fn hint(&mut self, topic: &Topic) -> Result<Option<Notice>, Failure> {
+impl Tx<'_> {
+    fn version(&self) -> Result<i64, Failure> {
+        let sql = "PRAGMA data_version";
+        Ok(self.db.query_row(sql, (), |row| row.get(0))?)
+    }
+
+    /// Returns the hint about this topic, and the end of a name that is kept.
+    fn hint(&self, topic: &Topic) -> Result<Option<(Notice, Option<Kept>)>, Failure> {
         let name = topic.name();
-        let row = self.tx.counting_row(name)?;
-        if let Topic::Turn(_, client) = topic {
-            return self.turn(name, row, &stored_client(*client));
-        }
-        let is_news = row.is_none_or(|row| self.is_newly_kept(name, &row));
-        Ok(is_news.then(|| Notice::Freed(name.clone())))
-    }
-
-    fn is_newly_kept(&mut self, name: &Name, row: &Row) -> bool {
-        if row.standing != RowState::Kept {
-            return false;
-        }
-        let kept = (name.clone(), row.ends_at);
-        let is_known = self.before.contains(&kept);
-        self.kept.insert(kept);
-        !is_known
-    }
-
-    /// The hint for a client in the queue.
-    fn turn(&self, name: &Name, row: Option<Row>, client: &str) -> Result<Option<Notice>, Failure> {
+        let row = self.row(name)?;
+        let Topic::Turn(_, client) = topic else {
+            let kept = match row {
+                None => None,
+                Some(row) if row.state == HeldState::Kept => Some((name.clone(), row.ends_at)),
+                Some(_) => return Ok(None),
+            };
+            return Ok(Some((topic.first_hint(), kept)));
+        };
+        let client = client.to_string();
         let notice = match row {
-            None => Notice::Turn(name.clone()),
-            Some(row) if row.is_offered_to(client) => return Ok(Some(Notice::Turn(name.clone()))),
-            Some(row) => match row.unheld(self.tx) {
-                Some(remaining) => Notice::Next(name.clone(), remaining),
-                None => return Ok(None),
+            None => topic.first_hint(),
+            Some(row) if row.is_offered_to(&client) => {
+                return Ok(Some((topic.first_hint(), None)));
+            }
+            Some(row) => match (row.state, row.remaining()) {
+                (HeldState::Kept | HeldState::Offered, Some(remaining)) => {
+                    Notice::Next(name.clone(), remaining)
+                }
+                _ => return Ok(None),
             },
         };
-        let is_first = self.tx.queue(name).first_live()?.as_deref() == Some(client);
-        Ok(is_first.then_some(notice))
+        let is_first = self.queue(name).first_live()?.as_ref() == Some(&client);
+        Ok(is_first.then_some((notice, None)))
     }
 }

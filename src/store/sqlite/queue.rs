@@ -6,14 +6,14 @@
 //!
 //! A client of another boot counts as dead, and its offer as void. That can cost the order, and nothing else.
 //!
-//! In the file the table is called `line`.
+//! In the file the table is called `line`. A client is kept as its id.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use super::database::Tx;
 use super::failure::Failure;
-use super::row::{Fresh, RowState, stored};
-use crate::holder::ClientId;
+use super::row::{OFFERED, stored};
+use crate::clock::Instant;
 use crate::name::Name;
 use crate::store::Queued;
 
@@ -21,11 +21,6 @@ use crate::store::Queued;
 pub(super) struct Queue<'a> {
     tx: &'a Tx<'a>,
     name: &'a Name,
-}
-
-/// A client as the file keeps it.
-pub(super) fn stored_client(client: ClientId) -> String {
-    client.to_string()
 }
 
 impl<'a> Tx<'a> {
@@ -39,67 +34,55 @@ impl Queue<'_> {
     /// The first live client. The dead ones before it are passed over; a later grant removes them.
     pub(super) fn first_live(&self) -> Result<Option<String>, Failure> {
         // The plus signs keep the planner on the order of the places, of which it reads one row if no client is dead.
-        let mut first = self.tx.db.prepare_cached(
+        self.tx.find(
             "SELECT client
             FROM line
             WHERE name = ?1 AND +boot = ?2 AND +alive_until_ns > ?3
             ORDER BY place
             LIMIT 1",
-        )?;
-        let facts = params![self.name.as_str(), self.tx.boot.id(), stored(self.tx.now)];
-        Ok(first.query_row(facts, |row| row.get(0)).optional()?)
+            params![self.name.as_str(), self.tx.boot.id(), stored(self.tx.now)],
+        )
     }
 
     /// Lets a client of the queue count as live. Returns how many live ones are before it; `None` if it is not in the
     /// queue.
     pub(super) fn stay(&self, client: &str) -> Result<Option<usize>, Failure> {
-        let mut stay = self.tx.db.prepare_cached(
+        let alive_until = stored(self.tx.now.after(Queued::PATIENCE));
+        let place = self.tx.find(
             "UPDATE line
             SET boot = ?3, alive_until_ns = ?4
             WHERE name = ?1 AND client = ?2
             RETURNING place",
+            params![self.name.as_str(), client, self.tx.boot.id(), alive_until],
         )?;
-        let facts = params![
-            self.name.as_str(),
-            client,
-            self.tx.boot.id(),
-            stored(self.tx.now.after(Queued::PATIENCE)),
-        ];
-        let place = stay.query_row(facts, |row| row.get(0)).optional()?;
         place.map(|place| self.before(place)).transpose()
     }
 
-    /// Puts a client that is not in the queue at its end. Returns as [`stay`](Self::stay).
+    /// Puts a client that is not in the queue at its end. Returns how many live ones are before it.
     pub(super) fn join(&self, client: &str) -> Result<usize, Failure> {
-        let mut join = self.tx.db.prepare_cached(
+        let alive_until = stored(self.tx.now.after(Queued::PATIENCE));
+        self.tx.run(
             "INSERT INTO line (name, place, client, boot, alive_until_ns)
-            VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM line WHERE name = ?1), ?2, ?3, ?4)
-            RETURNING place",
+            VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM line WHERE name = ?1), ?2, ?3, ?4)",
+            params![self.name.as_str(), client, self.tx.boot.id(), alive_until],
         )?;
-        let facts = params![
-            self.name.as_str(),
-            client,
-            self.tx.boot.id(),
-            stored(self.tx.now.after(Queued::PATIENCE)),
-        ];
-        self.before(join.query_row(facts, |row| row.get(0))?)
+        Ok(self.waiting()? - 1)
     }
 
     /// Returns how many live clients are before this place.
     fn before(&self, place: i64) -> Result<usize, Failure> {
-        let mut count = self.tx.db.prepare_cached(
+        let before: Option<i64> = self.tx.find(
             "SELECT count(*)
             FROM line
             WHERE name = ?1 AND place < ?2 AND +boot = ?3 AND +alive_until_ns > ?4",
+            params![
+                self.name.as_str(),
+                place,
+                self.tx.boot.id(),
+                stored(self.tx.now)
+            ],
         )?;
-        let facts = params![
-            self.name.as_str(),
-            place,
-            self.tx.boot.id(),
-            stored(self.tx.now),
-        ];
-        let before: i64 = count.query_row(facts, |row| row.get(0))?;
-        Ok(usize::try_from(before).unwrap_or_default())
+        Ok(usize::try_from(before.unwrap_or_default()).unwrap_or_default())
     }
 
     /// Returns how many live clients wait.
@@ -109,26 +92,29 @@ impl Queue<'_> {
 
     /// Removes a client from the queue.
     pub(super) fn leave(&self, client: &str) -> Result<(), Failure> {
-        let mut leave = self.tx.db.prepare_cached(
+        self.tx.run(
             "DELETE FROM line
             WHERE name = ?1 AND client = ?2",
-        )?;
-        leave.execute([self.name.as_str(), client])?;
-        Ok(())
+            [self.name.as_str(), client],
+        )
     }
 
     /// Keeps the name, which is free or just freed, for this client's claim.
     pub(super) fn offer(&self, client: &str) -> Result<(), Failure> {
         self.leave(client)?;
-        let fresh = Fresh {
-            name: self.name,
-            holder: client,
-            token: 0,
-            info: "{}",
-            since_us: 0,
-            standing: RowState::Offered,
-            ttl: Queued::OFFER,
-        };
-        self.tx.put(&fresh)
+        self.tx.run(
+            "INSERT OR REPLACE INTO lease (
+                name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
+            )
+            VALUES (?1, ?2, 0, '{}', 0, ?3, ?4, ?5, ?6, 0)",
+            params![
+                self.name.as_str(),
+                client,
+                OFFERED,
+                self.tx.boot.id(),
+                stored(self.tx.now.after(Queued::OFFER)),
+                stored(Instant::ZERO.after(Queued::OFFER)),
+            ],
+        )
     }
 }

@@ -11,64 +11,45 @@ use rusqlite::{OptionalExtension, params};
 use super::boot::Boot;
 use super::database::Tx;
 use super::failure::Failure;
-use crate::clock::Instant;
+use super::mint::as_stored;
+use crate::clock::{self, Instant};
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::store::{Held, HeldState};
+use crate::store::{Claim, Held, HeldState};
 use crate::token::Token;
 
-/// The columns in the order in which [`Row::from_record`] reads them.
-macro_rules! select {
-    ($clauses:literal) => {
-        concat!(
-            "SELECT name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, ",
-            "renewals, watcher, watched_until_ns, watched_renewals ",
-            "FROM lease ",
-            $clauses
-        )
-    };
-}
+/// How a row takes its name, as the file keeps it.
+pub(super) const LEASED: i64 = 0;
+/// Renewal is refused as evicted.
+pub(super) const EVICTED: i64 = 1;
+/// Held by no client, and not free until it has run out.
+pub(super) const KEPT: i64 = 2;
+/// No lease: kept for the client in the holder's column.
+pub(super) const OFFERED: i64 = 3;
 
 /// A lease in the file.
 #[derive(Debug)]
 pub(super) struct Row {
+    pub(super) name: String,
     pub(super) holder: String,
-    pub(super) standing: RowState,
+    pub(super) state: HeldState,
     pub(super) boot: String,
-    name: String,
+    pub(super) ends_at: Instant,
+    pub(super) ttl: Duration,
+    /// Whether it counts, to the transaction that has read it.
+    pub(super) validity: Validity,
     token: i64,
     info: String,
     since_us: i64,
-    pub(super) ends_at: Instant,
-    ttl: Duration,
     renewals: i64,
-    watch: Option<Watch>,
-}
-
-/// Another boot's wait for a sign of life.
-#[derive(Debug)]
-struct Watch {
-    by: String,
-    until: Instant,
-    renewals: i64,
-}
-
-/// The way in which a row that counts takes its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RowState {
-    /// Exits: Evicted (by an operator), Kept (released with `keep_for`), gone (released, run out).
-    Live = 0,
-    /// Renewal is refused as evicted. Exits: gone (released, run out).
-    Evicted = 1,
-    /// Held by no client, and not free until it has run out. Exits: gone (run out).
-    Kept = 2,
-    /// No lease: kept for the client in the holder's column. Exits: Live (its claim), Offered (to the next: it left the
-    /// queue, or an operator evicted it), gone (run out, or no client is next).
-    Offered = 3,
+    /// Another boot, which waits until then for a sign of life, with the renewals that it saw.
+    watcher: Option<String>,
+    watched_until: Instant,
+    watched_renewals: i64,
 }
 
 /// Says whether a row still counts.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Validity {
     /// It has run out, or was watched for long enough.
     Void,
@@ -81,192 +62,146 @@ pub(super) enum Validity {
 }
 
 impl Row {
-    /// Returns whether it counts at this moment, as this boot sees it.
-    fn judge(&self, boot: &Boot, now: Instant) -> Validity {
-        if self.boot == boot.id() {
-            return taken_until(self.ends_at, now);
-        }
-        if self.standing == RowState::Offered {
-            // No lease is at stake, so there is nothing to watch.
-            return Validity::Void;
-        }
-        match &self.watch {
-            Some(watch) if watch.by != boot.id() => Validity::Unwatched,
-            Some(watch) if watch.renewals != self.renewals => Validity::Shared,
-            Some(watch) => taken_until(watch.until, now),
-            None => Validity::Unwatched,
-        }
-    }
-
-    /// Returns whether it keeps the name for this client.
-    pub(super) fn is_offered_to(&self, client: &str) -> bool {
-        self.standing == RowState::Offered && self.holder == client
-    }
-
-    /// Returns how long the name still cannot be granted although no client holds it: kept after its release, or for a
-    /// client.
-    pub(super) fn unheld(&self, tx: &Tx<'_>) -> Option<Duration> {
-        match (self.standing, tx.judge(self)) {
-            (RowState::Kept | RowState::Offered, Validity::Taken(remaining)) => Some(remaining),
-            _ => None,
-        }
-    }
-
-    /// Returns whether it is the grant to this holder that has this token.
-    pub(super) fn is_granted_to(&self, holder: Holder, token: Token) -> bool {
-        u64::try_from(self.token) == Ok(token.get()) && self.holder == holder.to_string()
-    }
-
-    /// Its token.
-    pub(super) fn token(&self) -> Result<Token, Failure> {
-        let token = u64::try_from(self.token).ok();
-        token
-            .and_then(|token| Token::new(token).ok())
-            .ok_or(Failure::Damaged("a token is out of range"))
-    }
-
-    /// Returns how long it was to run when its holder wrote it last.
-    pub(super) fn ttl(&self) -> Duration {
-        self.ttl
-    }
-
-    /// Returns the facts that other clients see; `remaining` as judged. What cannot be read is left out.
-    pub(super) fn held(&self, name: Name, remaining: Option<Duration>) -> Held {
-        let state = match self.standing {
-            RowState::Live => HeldState::Leased,
-            RowState::Evicted => HeldState::Evicted,
-            RowState::Kept => HeldState::Kept,
-            RowState::Offered => HeldState::Offered,
-        };
-        if state == HeldState::Offered {
-            return Held {
-                remaining,
-                state,
-                ..Held::new(name)
-            };
-        }
-        let since = u64::try_from(self.since_us).ok();
-        Held {
-            name,
-            by: self.holder.parse().ok(),
-            token: self.token().ok(),
-            info: serde_json::from_str(&self.info).unwrap_or_default(),
-            since: since
-                .and_then(|us| SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(us))),
-            remaining,
-            ahead: None,
-            state,
-            waiting: None,
-        }
-    }
-
-    /// Its name.
-    pub(super) fn name(&self) -> Result<Name, Failure> {
-        Name::new(&self.name).map_err(|_| Failure::Damaged("a name breaks the rules of names"))
-    }
-
-    fn from_record(record: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
-        let watch = match record.get(10)? {
-            None => None,
-            Some(by) => Some(Watch {
-                by,
-                until: moment(record.get(11)?),
-                renewals: record.get(12)?,
-            }),
-        };
-        Ok(Self {
+    /// Reads a row with the columns of the schema, in their order.
+    fn read(record: &rusqlite::Row<'_>, tx: &Tx<'_>) -> rusqlite::Result<Self> {
+        let mut row = Self {
             name: record.get(0)?,
             holder: record.get(1)?,
             token: record.get(2)?,
             info: record.get(3)?,
             since_us: record.get(4)?,
-            standing: RowState::read(record.get(5)?),
+            // A number that this schema does not know: taken, and no holder can renew it.
+            state: match record.get(5)? {
+                LEASED => HeldState::Leased,
+                KEPT => HeldState::Kept,
+                OFFERED => HeldState::Offered,
+                _ => HeldState::Evicted,
+            },
             boot: record.get(6)?,
             ends_at: moment(record.get(7)?),
             ttl: Duration::from_nanos(moment(record.get(8)?).as_nanos()),
             renewals: record.get(9)?,
-            watch,
+            watcher: record.get(10)?,
+            watched_until: moment(record.get::<_, Option<_>>(11)?.unwrap_or_default()),
+            watched_renewals: record.get::<_, Option<_>>(12)?.unwrap_or_default(),
+            validity: Validity::Void,
+        };
+        row.validity = row.judge(tx.boot, tx.now);
+        Ok(row)
+    }
+
+    /// Returns whether it counts at this moment, as this boot sees it.
+    fn judge(&self, boot: &Boot, now: Instant) -> Validity {
+        if self.boot == boot.id() {
+            return taken_until(self.ends_at, now);
+        }
+        if self.state == HeldState::Offered {
+            // No lease is at stake, so there is nothing to watch.
+            return Validity::Void;
+        }
+        if self.watcher.as_deref() != Some(boot.id()) {
+            return Validity::Unwatched;
+        }
+        if self.watched_renewals != self.renewals {
+            return Validity::Shared;
+        }
+        taken_until(self.watched_until, now)
+    }
+
+    /// Returns how much longer it counts unless it is renewed, if that is known.
+    pub(super) fn remaining(&self) -> Option<Duration> {
+        match self.validity {
+            Validity::Taken(remaining) => Some(remaining),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it keeps the name for this client.
+    pub(super) fn is_offered_to(&self, client: &str) -> bool {
+        self.state == HeldState::Offered && self.holder == client
+    }
+
+    /// Returns whether it is the grant to this holder that has this token.
+    pub(super) fn is_granted_to(&self, holder: Holder, token: Token) -> bool {
+        self.token == as_stored(token) && self.holder == holder.to_string()
+    }
+
+    /// Its token.
+    pub(super) fn token(&self) -> Result<Token, Failure> {
+        let token = Token::new(self.token.cast_unsigned());
+        token.map_err(|_| Failure::damaged("a token is out of range"))
+    }
+
+    /// Returns the facts that other clients see. What cannot be read is left out; an offer has no holder.
+    pub(super) fn held(&self) -> Result<Held, Failure> {
+        let name = Name::new(&self.name);
+        let name = name.map_err(|_| Failure::damaged("a name breaks the rules of names"))?;
+        let since = u64::try_from(self.since_us).ok().filter(|since| *since > 0);
+        let since = since.map(Duration::from_micros);
+        Ok(Held {
+            by: self.holder.parse().ok(),
+            token: self.token().ok(),
+            info: serde_json::from_str(&self.info).unwrap_or_default(),
+            since: since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)),
+            remaining: self.remaining(),
+            state: self.state,
+            ..Held::new(name)
         })
     }
 }
 
-impl RowState {
-    /// A number that this schema does not know counts as evicted: taken, and no holder can renew it.
-    fn read(number: i64) -> Self {
-        match number {
-            0 => Self::Live,
-            2 => Self::Kept,
-            3 => Self::Offered,
-            _ => Self::Evicted,
-        }
-    }
-}
-
-/// A row as it is first written.
-pub(super) struct Fresh<'a> {
-    pub(super) name: &'a Name,
-    /// The holder; in an offer, the client that it is for.
-    pub(super) holder: &'a str,
-    pub(super) token: i64,
-    pub(super) info: &'a str,
-    pub(super) since_us: i64,
-    pub(super) standing: RowState,
-    pub(super) ttl: Duration,
-}
-
 impl Tx<'_> {
-    /// The row of this name, whether it counts or not.
-    pub(super) fn row(&self, name: &Name) -> Result<Option<Row>, Failure> {
-        let mut statement = self.db.prepare_cached(select!("WHERE name = ?1"))?;
-        let found = statement.query_row([name.as_str()], Row::from_record);
-        Ok(found.optional()?)
-    }
-
     /// The row of this name if it still counts.
-    pub(super) fn counting_row(&self, name: &Name) -> Result<Option<Row>, Failure> {
-        let row = self.row(name)?;
-        Ok(row.filter(|row| self.judge(row) != Validity::Void))
+    pub(super) fn row(&self, name: &Name) -> Result<Option<Row>, Failure> {
+        let mut find = self.db.prepare_cached(
+            "SELECT *
+            FROM lease
+            WHERE name = ?1",
+        )?;
+        let found = find.query_row([name.as_str()], |record| Row::read(record, self));
+        let found = found.optional()?;
+        Ok(found.filter(|row| row.validity != Validity::Void))
     }
 
-    /// The rows of all names with this prefix, in the order of their bytes.
+    /// The rows that count of all names with this prefix, in the order of their bytes.
     pub(super) fn rows_with_prefix(&self, prefix: &str) -> Result<Vec<Row>, Failure> {
-        let mut statement = self
-            .db
-            .prepare_cached(select!("WHERE name >= ?1 ORDER BY name"))?;
-        let rows = statement.query_map([prefix], Row::from_record)?;
+        let mut find = self.db.prepare_cached(
+            "SELECT *
+            FROM lease
+            WHERE name >= ?1
+            ORDER BY name",
+        )?;
+        let rows = find.query_map([prefix], |record| Row::read(record, self))?;
         // No LIKE or GLOB: names may contain their wildcards, and LIKE takes `a` for `A`.
-        let has_prefix = |row: &rusqlite::Result<Row>| match row {
-            Ok(row) => row.name.starts_with(prefix),
-            Err(_) => true,
+        let has_prefix = |row: &rusqlite::Result<Row>| {
+            let row = row.as_ref().ok();
+            row.is_none_or(|row| row.name.starts_with(prefix))
         };
-        Ok(rows.take_while(has_prefix).collect::<Result<_, _>>()?)
+        let mut rows: Vec<_> = rows.take_while(has_prefix).collect::<Result<_, _>>()?;
+        rows.retain(|row| row.validity != Validity::Void);
+        Ok(rows)
     }
 
-    /// Returns whether a row counts now, as this boot sees it.
-    pub(super) fn judge(&self, row: &Row) -> Validity {
-        row.judge(self.boot, self.now)
-    }
-
-    /// Begins a term in place of whatever row the name had, and without its watch.
-    pub(super) fn put(&self, fresh: &Fresh<'_>) -> Result<(), Failure> {
-        let mut insert = self.db.prepare_cached(
+    /// Begins a lease in place of whatever row the name had, and without its watch.
+    pub(super) fn put(&self, claim: &Claim, token: Token) -> Result<(), Failure> {
+        let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
+        self.run(
             "INSERT OR REPLACE INTO lease (
                 name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
             )
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)",
-        )?;
-        insert.execute(params![
-            fresh.name.as_str(),
-            fresh.holder,
-            fresh.token,
-            fresh.info,
-            fresh.since_us,
-            fresh.standing as i64,
-            self.boot.id(),
-            stored(self.now.after(fresh.ttl)),
-            stored(Instant::ZERO.after(fresh.ttl)),
-        ])?;
-        Ok(())
+            params![
+                claim.name.as_str(),
+                claim.holder.to_string(),
+                as_stored(token),
+                info,
+                clock::wall_clock_us().cast_signed(),
+                LEASED,
+                self.boot.id(),
+                stored(self.now.after(claim.ttl)),
+                stored(Instant::ZERO.after(claim.ttl)),
+            ],
+        )
     }
 
     /// The holder's sign of life: a full term from now, by this boot's clock. A watch by another boot stays, and sees
@@ -275,40 +210,35 @@ impl Tx<'_> {
         &self,
         name: &Name,
         ttl: Duration,
-        standing: RowState,
+        standing: i64,
     ) -> Result<(), Failure> {
-        let mut update = self.db.prepare_cached(
+        self.run(
             "UPDATE lease
             SET standing = ?2, boot = ?3, ends_at_ns = ?4, ttl_ns = ?5, renewals = renewals + 1
             WHERE name = ?1",
-        )?;
-        update.execute(params![
-            name.as_str(),
-            standing as i64,
-            self.boot.id(),
-            stored(self.now.after(ttl)),
-            stored(Instant::ZERO.after(ttl)),
-        ])?;
-        Ok(())
+            params![
+                name.as_str(),
+                standing,
+                self.boot.id(),
+                stored(self.now.after(ttl)),
+                stored(Instant::ZERO.after(ttl)),
+            ],
+        )
     }
 
     /// Marks a lease as evicted. It is no sign of life of the holder, so a watch runs on.
     pub(super) fn mark_evicted(&self, name: &Name) -> Result<(), Failure> {
-        let mut update = self.db.prepare_cached(
+        self.run(
             "UPDATE lease
             SET standing = ?2
             WHERE name = ?1",
-        )?;
-        update.execute(params![name.as_str(), RowState::Evicted as i64])?;
-        Ok(())
+            params![name.as_str(), EVICTED],
+        )
     }
 
     /// Frees the name.
     pub(super) fn delete(&self, name: &Name) -> Result<(), Failure> {
-        self.db
-            .prepare_cached("DELETE FROM lease WHERE name = ?1")?
-            .execute([name.as_str()])?;
-        Ok(())
+        self.run("DELETE FROM lease WHERE name = ?1", [name.as_str()])
     }
 }
 
@@ -346,16 +276,15 @@ mod tests {
             token: 1,
             info: String::new(),
             since_us: 0,
-            standing: RowState::Live,
+            state: HeldState::Leased,
             boot: boot.into(),
             ends_at: at(10),
             ttl: TTL,
             renewals: 7,
-            watch: watch.map(|(by, until, renewals)| Watch {
-                by: by.into(),
-                until: at(until),
-                renewals,
-            }),
+            watcher: watch.map(|(by, ..)| by.into()),
+            watched_until: at(watch.map_or(0, |(_, until, _)| until)),
+            watched_renewals: watch.map_or(0, |(.., renewals)| renewals),
+            validity: Validity::Void,
         }
     }
 

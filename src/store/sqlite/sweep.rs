@@ -6,7 +6,7 @@ use rusqlite::params;
 
 use super::database::{Database, Tx};
 use super::failure::Failure;
-use super::row::{RowState, stored};
+use super::row::{OFFERED, stored};
 use super::thread::Caller;
 use crate::name::Name;
 
@@ -36,8 +36,8 @@ impl Tx<'_> {
                 EXISTS (SELECT 1 FROM line WHERE boot = ?1 AND alive_until_ns <= ?2)",
         )?;
         let facts = params![self.boot.id(), stored(self.now)];
-        let found: [bool; 3] =
-            look.query_row(facts, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?;
+        let found = look.query_row(facts, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]));
+        let found: [bool; 3] = found?;
         let removals = [
             (RUN_OUT, SWEPT),
             (WATCHED_OUT, SWEPT),
@@ -45,8 +45,7 @@ impl Tx<'_> {
         ];
         for ((removal, limit), is_due) in removals.into_iter().zip(found) {
             if is_due {
-                let mut remove = self.db.prepare_cached(removal)?;
-                remove.execute(params![self.boot.id(), stored(self.now), limit])?;
+                self.run(removal, params![self.boot.id(), stored(self.now), limit])?;
             }
         }
         Ok(())
@@ -54,70 +53,49 @@ impl Tx<'_> {
 
     /// Begins to watch this row of another boot, or begins anew.
     pub(super) fn watch(&self, name: &Name) -> Result<(), Failure> {
-        let mut update = self.db.prepare_cached(
-            "UPDATE lease
-            SET watcher = ?2,
-                watched_until_ns = ?3 + min(ttl_ns, 9223372036854775807 - ?3),
-                watched_renewals = renewals
-            WHERE name = ?1",
-        )?;
-        update.execute(params![name.as_str(), self.boot.id(), stored(self.now)])?;
-        Ok(())
+        let facts = params![self.boot.id(), stored(self.now), name.as_str()];
+        self.run(&format!("{WATCH} WHERE name = ?3"), facts)
     }
 
-    /// Returns whether a lease of another boot is not watched by this boot.
-    fn is_unwatched(&self) -> Result<bool, Failure> {
-        let mut unwatched = self.db.prepare(
-            "SELECT 1
-            FROM lease
-            WHERE (boot < ?1 OR boot > ?1) AND watcher IS NOT ?1
-            LIMIT 1",
-        )?;
-        Ok(unwatched.exists([self.boot.id()])?)
-    }
-
+    /// Begins to watch some rows of other boots that this boot does not watch.
     fn watch_some(&self) -> Result<(), Failure> {
-        let sql = "UPDATE lease
-            SET watcher = ?1,
-                watched_until_ns = ?2 + min(ttl_ns, 9223372036854775807 - ?2),
-                watched_renewals = renewals
-            WHERE name IN (
-                SELECT name
-                FROM lease
-                WHERE (boot < ?1 OR boot > ?1) AND watcher IS NOT ?1
-                LIMIT ?3
-            )";
+        let some = format!("{WATCH} WHERE name IN ({UNWATCHED} LIMIT ?3)");
         let facts = params![self.boot.id(), stored(self.now), WATCHED];
-        self.db.execute(sql, facts)?;
-        Ok(())
+        self.run(&some, facts)
+    }
+
+    /// Returns whether this selects a row for this boot.
+    fn has(&self, sql: &str) -> Result<bool, Failure> {
+        Ok(self.db.prepare(sql)?.exists([self.boot.id()])?)
     }
 
     /// Returns how many leases other boots have written.
     pub(super) fn count_foreign(&self) -> Result<i64, Failure> {
-        let sql = "SELECT count(*)
+        let count = self.find(
+            "SELECT count(*)
             FROM lease
-            WHERE (boot < ?1 OR boot > ?1) AND standing <> ?2";
-        let facts = params![self.boot.id(), RowState::Offered as i64];
-        Ok(self.db.query_row(sql, facts, |row| row.get(0))?)
-    }
-
-    fn has_foreign_clients(&self) -> Result<bool, Failure> {
-        let mut foreign = self.db.prepare(
-            "SELECT 1
-            FROM line
-            WHERE boot < ?1 OR boot > ?1
-            LIMIT 1",
+            WHERE (boot < ?1 OR boot > ?1) AND standing <> ?2",
+            params![self.boot.id(), OFFERED],
         )?;
-        Ok(foreign.exists([self.boot.id()])?)
-    }
-
-    fn remove_foreign_clients(&self) -> Result<(), Failure> {
-        let sql = "DELETE FROM line
-            WHERE boot < ?1 OR boot > ?1";
-        self.db.execute(sql, [self.boot.id()])?;
-        Ok(())
+        Ok(count.unwrap_or_default())
     }
 }
+
+const WATCH: &str = "
+    UPDATE lease
+    SET watcher = ?1,
+        watched_until_ns = ?2 + min(ttl_ns, 9223372036854775807 - ?2),
+        watched_renewals = renewals";
+
+const UNWATCHED: &str = "
+    SELECT name
+    FROM lease
+    WHERE (boot < ?1 OR boot > ?1) AND watcher IS NOT ?1";
+
+const FOREIGN_CLIENTS: &str = "
+    SELECT client
+    FROM line
+    WHERE boot < ?1 OR boot > ?1";
 
 const RUN_OUT: &str = "
     DELETE FROM lease
@@ -147,19 +125,19 @@ const DEAD_IN_QUEUE: &str = "
         LIMIT ?3
     )";
 
-/// Removes the clients that queued under other boots. They count as dead.
-pub(super) fn sweep_foreign_queues(file: &mut Database, caller: Caller<'_>) -> Result<(), Failure> {
-    if file.read(caller, |tx| tx.has_foreign_clients())? {
-        file.write_though_full(caller, |tx| tx.remove_foreign_clients())?;
-    }
-    Ok(())
-}
-
-/// Begins to watch every row of another boot that this boot does not watch yet.
-pub(super) fn watch_all(file: &mut Database, caller: Caller<'_>) -> Result<(), Failure> {
+/// Begins to watch every row of another boot that this boot does not watch yet, and removes the clients that queued
+/// under other boots: they count as dead. A process that opens the file waits for no writer if there are none.
+pub(super) fn take_over(file: &mut Database, caller: Caller<'_>) -> Result<(), Failure> {
     // The next process that opens the file or asks for the name does the rest.
-    while caller.waits() && file.read(caller, |tx| tx.is_unwatched())? {
+    while caller.waits() && file.read(caller, |tx| tx.has(UNWATCHED))? {
         file.write(caller, |tx| tx.watch_some())?;
+    }
+    if file.read(caller, |tx| tx.has(FOREIGN_CLIENTS))? {
+        file.write_though_full(caller, |tx| {
+            let remove = "DELETE FROM line
+                WHERE boot < ?1 OR boot > ?1";
+            tx.run(remove, [tx.boot.id()])
+        })?;
     }
     Ok(())
 }
