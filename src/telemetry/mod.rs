@@ -26,7 +26,6 @@ mod table;
 mod words;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::time::Duration;
 
 use metrics::histogram;
@@ -233,11 +232,6 @@ pub(crate) fn two_holders(name: &str, first: &str, second: &str) {
 /// A fence refused a write.
 pub(crate) fn write_refused(group: Option<&str>, name: &str, token: u64, reason: &'static str) {
     tracing::warn!(name, token, group, reason, "a fence refused a write");
-}
-
-/// The file of a gate grows on; what it keeps is safe.
-pub(crate) fn gate_not_shortened(path: &Path, error: &std::io::Error) {
-    tracing::warn!(?path, %error, "the file of a gate could not be shortened");
 }
 
 /// A group was named that is one too many.

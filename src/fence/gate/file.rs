@@ -7,9 +7,11 @@
 //!
 //! A last line without its end was being written when the power failed; it was never acknowledged, and is removed. Any
 //! other broken line is damage, and the file is refused: if a row were forgotten, a stale holder could write.
+//!
+//! The file is read and written anew, without outdated lines, when it is opened, when many of its lines are outdated,
+//! and after a failed write, because what is on the disk then is not known. A raise waits for that.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -22,29 +24,24 @@ use super::Journal;
 use crate::error::{Error, ErrorKind};
 use crate::fence::Pass;
 use crate::future::BoxFuture;
-use crate::telemetry;
 
 const HEAD: &str = "leasehold gate 1\n";
 
-/// The number of outdated lines, beyond one for each row, after which the file is rewritten: so it is rewritten rarely,
-/// and never holds much more than its rows.
+/// The number of outdated lines, beyond one for each row, after which the file is written anew: so that happens rarely,
+/// and the file never holds much more than its rows.
 const OVERTAKEN: usize = 1_024;
 
 /// A file in which a gate keeps its rows.
-#[derive(Clone)]
-pub struct File {
-    path: PathBuf,
-    state: Arc<Mutex<State>>,
-}
+#[derive(Debug, Clone)]
+pub struct File(Arc<Mutex<State>>);
 
+#[derive(Debug)]
 struct State {
     path: PathBuf,
-    file: fs::File,
-    rows: HashMap<String, Pass>,
-    lines: usize,
-    rewrite_at: usize,
-    /// After a failed write the contents of the disk are unknown; only reading the file again shows them.
-    has_failed: bool,
+    /// The file to which the next row is appended. Without it, one is written anew first.
+    file: Option<fs::File>,
+    /// The number of lines that the file takes before it is written anew.
+    left: usize,
     /// Locked while the gate is open. It is next to the file, because the file itself is replaced.
     lock: fs::File,
 }
@@ -74,155 +71,104 @@ impl File {
     /// Dropping the future leaves nothing behind.
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
-        let opened = path.clone();
-        let state = blocking(move || State::open(opened)).await?;
-        Ok(Self {
-            path,
-            state: Arc::new(Mutex::new(state)),
-        })
+        let state = blocking(|| State::open(path)).await?;
+        Ok(Self(Arc::new(Mutex::new(state))))
     }
 }
 
 impl Journal for File {
     fn load(&self) -> BoxFuture<'_, Result<Vec<(String, Pass)>, Error>> {
-        let state = self.state.lock();
-        let rows = state.rows.clone().into_iter().collect();
-        Box::pin(async { Ok(rows) })
+        let state = self.0.clone();
+        Box::pin(blocking(move || {
+            let rows = read(&state.lock().path)?;
+            Ok(rows.into_iter().collect())
+        }))
     }
 
     fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> BoxFuture<'a, Result<(), Error>> {
-        let (state, resource, pass) = (self.state.clone(), resource.to_owned(), pass.clone());
-        Box::pin(blocking(move || {
-            let mut state = state.lock();
-            state.keep(resource, pass)
-        }))
-    }
-}
-
-impl fmt::Debug for File {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.path, f)
+        let (state, resource, pass) = (self.0.clone(), resource.to_owned(), pass.clone());
+        Box::pin(blocking(move || state.lock().keep(resource, pass)))
     }
 }
 
 impl State {
     fn open(path: PathBuf) -> Result<Self, Error> {
         let lock = lock(&path)?;
-        let unavailable = |error| failed("open", &path, error);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(&path)
-            .map_err(unavailable)?;
-        let text = fs::read(&path).map_err(unavailable)?;
-        let (rows, lines, end) = read(&path, &text)?;
-        // An unfinished line is removed, and a new file gets its first line.
-        file.set_len(end as u64).map_err(unavailable)?;
-        if end == 0 {
-            file.write_all(HEAD.as_bytes()).map_err(unavailable)?;
-        }
-        file.sync_all().map_err(unavailable)?;
-        sync_folder(&path).map_err(unavailable)?;
+        let made = OpenOptions::new().append(true).create(true).open(&path);
+        made.map_err(|error| failed("open", &path, error))?;
         let mut state = Self {
-            file,
-            lines,
-            rewrite_at: 0,
-            has_failed: false,
-            lock,
-            rows,
             path,
+            file: None,
+            left: 0,
+            lock,
         };
-        state.plan_rewrite();
+        state.file = Some(state.renewed(sync_folder)?);
         Ok(state)
     }
 
     fn keep(&mut self, resource: String, pass: Pass) -> Result<(), Error> {
-        if self.has_failed {
-            let text = format!(
-                "raise failed: the gate's file failed before, open it again path={:?}",
-                self.path
-            );
-            return Err(Error::new(ErrorKind::Unavailable, text));
-        }
-        let record = Record { resource, pass };
-        self.append(&record).map_err(|error| {
-            self.has_failed = true;
-            failed("raise", &self.path, error)
-        })?;
-        self.rows.insert(record.resource, record.pass);
-        if self.lines >= self.rewrite_at {
-            self.rewrite().unwrap_or_else(|error| {
-                // The raise itself is safe in the longer file.
-                telemetry::gate_not_shortened(&self.path, &error);
-            });
-            self.plan_rewrite();
-        }
-        Ok(())
-    }
-
-    fn append(&mut self, record: &Record) -> io::Result<()> {
-        self.file.write_all(&written(record))?;
-        self.file.sync_data()?;
-        self.lines += 1;
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => self.renewed(sync_folder)?,
+        };
+        let line = written(resource, pass);
+        let kept = file.write_all(&line).and_then(|()| file.sync_data());
+        kept.map_err(|error| failed("raise", &self.path, error))?;
+        self.left -= 1;
+        self.file = (self.left > 0).then_some(file);
         Ok(())
     }
 
     /// Writes the rows, and nothing else, to a new file that replaces the old one.
-    fn rewrite(&mut self) -> io::Result<()> {
-        let new = beside(&self.path, "new");
+    fn renewed(
+        &mut self,
+        sync_folder: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<fs::File, Error> {
+        let rows = read(&self.path)?;
+        self.left = rows.len() + OVERTAKEN;
         let mut text = HEAD.as_bytes().to_vec();
-        for (resource, pass) in &self.rows {
-            let (resource, pass) = (resource.clone(), pass.clone());
-            text.extend(written(&Record { resource, pass }));
+        for (resource, pass) in rows {
+            text.extend(written(resource, pass));
         }
-        fs::write(&new, text)?;
-        let file = OpenOptions::new().append(true).open(&new)?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        let synced = sync_folder(&self.path);
-        self.go_on_in(file, synced)
-    }
-
-    /// Uses the new file, which has the name. Both files have every row. Where the folder was not synced, either may
-    /// have the name after a loss of power, so neither can keep another row.
-    fn go_on_in(&mut self, file: fs::File, synced: io::Result<()>) -> io::Result<()> {
-        self.file = file;
-        self.lines = self.rows.len();
-        self.has_failed = synced.is_err();
-        synced
-    }
-
-    fn plan_rewrite(&mut self) {
-        self.rewrite_at = self.lines.max(self.rows.len() * 2) + OVERTAKEN;
+        let replace = || -> io::Result<fs::File> {
+            let new = beside(&self.path, "new");
+            fs::write(&new, text)?;
+            let file = OpenOptions::new().append(true).open(&new)?;
+            file.sync_all()?;
+            fs::rename(&new, &self.path)?;
+            // Otherwise either file may have the name after a loss of power, so neither could keep another row.
+            sync_folder(&self.path)?;
+            Ok(file)
+        };
+        replace().map_err(|error| failed("write", &self.path, error))
     }
 }
 
-/// Returns the rows, how many lines they take, and where the last finished line ends.
-fn read(path: &Path, text: &[u8]) -> Result<(HashMap<String, Pass>, usize, usize), Error> {
+/// Returns the rows in the file.
+fn read(path: &Path) -> Result<HashMap<String, Pass>, Error> {
+    let text = fs::read(path).map_err(|error| failed("read", path, error))?;
     let end = text.iter().rposition(|byte| *byte == b'\n');
     let end = end.map_or(0, |last| last + 1);
     let mut lines = text[..end].split_inclusive(|byte| *byte == b'\n');
     let is_ours = match lines.next() {
         Some(head) => head == HEAD.as_bytes(),
         // The head itself is unfinished.
-        None => HEAD.as_bytes().starts_with(text),
+        None => HEAD.as_bytes().starts_with(&text),
     };
     if !is_ours {
         return Err(damaged(path, 1, "this is another program's file"));
     }
-    let records = lines.zip(2..).map(|(line, number)| {
-        serde_json::from_slice(line).map_err(|error| damaged(path, number, error))
+    let rows = lines.zip(2..).map(|(line, number)| {
+        let record = serde_json::from_slice(line);
+        let Record { resource, pass } = record.map_err(|error| damaged(path, number, error))?;
+        Ok((resource, pass))
     });
-    let records = records.collect::<Result<Vec<Record>, _>>()?;
-    let count = records.len();
-    let rows = records.into_iter();
-    let rows = rows.map(|record| (record.resource, record.pass));
-    Ok((rows.collect(), count, end))
+    rows.collect()
 }
 
-fn written(record: &Record) -> Vec<u8> {
-    let mut text = serde_json::to_vec(record).expect("text and numbers become JSON");
+fn written(resource: String, pass: Pass) -> Vec<u8> {
+    let record = Record { resource, pass };
+    let mut text = serde_json::to_vec(&record).expect("text and numbers become JSON");
     text.push(b'\n');
     text
 }
@@ -298,11 +244,31 @@ mod tests {
         let holder = Holder::new(ClientId::from_u128(7), 1);
         let pass = Pass::new(name, holder, Token::MAX);
         state.keep("a".into(), pass.clone()).expect("kept");
-        let file = state.file.try_clone().expect("a copy");
-        let unsynced = Err(io::ErrorKind::StorageFull.into());
-        state.go_on_in(file, unsynced).expect_err("reported");
-        let error = state.keep("b".into(), pass).expect_err("not durable");
+        let unsynced = state.renewed(|_| Err(io::ErrorKind::StorageFull.into()));
+        let error = unsynced.expect_err("not durable");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert!(error.to_string().contains("open it again"), "{error}");
+        let rows = read(&state.path).expect("both files have every row");
+        assert_eq!(rows.get("a"), Some(&pass));
+    }
+
+    /// As after a full disk: what a failed write left is read again.
+    #[test]
+    fn a_raise_after_a_failed_write_is_kept_in_a_new_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut state = State::open(folder.path().join("fences")).expect("opened");
+        let name = Name::new("nightly").expect("valid");
+        let holder = Holder::new(ClientId::from_u128(7), 1);
+        let pass = Pass::new(name, holder, Token::MAX);
+        state.keep("a".into(), pass.clone()).expect("kept");
+        let read_only = fs::File::open(&state.path).expect("it is there");
+        state.file = Some(read_only);
+        let error = state.keep("b".into(), pass.clone()).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let mut torn = OpenOptions::new().append(true).open(&state.path);
+        let torn = torn.as_mut().expect("it is there");
+        torn.write_all(b"{\"resource\":\"b").expect("written");
+        state.keep("c".into(), pass.clone()).expect("kept");
+        let rows = read(&state.path).expect("whole");
+        assert_eq!((rows.len(), rows.contains_key("b")), (2, false));
     }
 }
