@@ -120,14 +120,8 @@ impl Fence {
     ) -> Result<T, Error> {
         let replies = self.step(connection, bearer, Some(commands)).await?;
         from_redis_value(Value::Array(replies)).map_err(|error| {
-            Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "the write was done, but its replies have other types resource={:?}",
-                    self.resource
-                ),
-            )
-            .with_source(error)
+            let text = "the write was done, but its replies have other types";
+            Error::invalid(format!("{text} resource={:?}", self.resource)).with_source(error)
         })
     }
 
@@ -142,22 +136,17 @@ impl Fence {
         &self,
         connection: &mut (impl ConnectionLike + Send),
     ) -> Result<Option<Pass>, Error> {
-        let (token, holder, name): (Option<String>, Option<String>, Option<String>) = cmd("HMGET")
+        let row = cmd("HMGET")
             .arg(&self.key)
             .arg(&["token", "holder", "name"])
             .query_async(connection)
-            .await
-            .map_err(|error| self.failed("read", error))?;
-        match (token, holder, name) {
-            (None, None, None) => Ok(None),
-            (token, holder, name) => self
-                .pass(
-                    &token.unwrap_or_default(),
-                    &holder.unwrap_or_default(),
-                    name.unwrap_or_default(),
-                )
-                .map(Some),
+            .await;
+        let row: [Option<String>; 3] = row.map_err(|error| self.failed("read", error))?;
+        if row.iter().all(Option::is_none) {
+            return Ok(None);
         }
+        let [token, holder, name] = row.map(Option::unwrap_or_default);
+        self.pass(&token, &holder, name).map(Some)
     }
 
     async fn step(
@@ -167,30 +156,23 @@ impl Fence {
         commands: Option<&Pipeline>,
     ) -> Result<Vec<Value>, Error> {
         let shown = Shown::of(bearer)?;
-        let step = self.step_with(connection, &shown, commands);
-        shown.checked(FenceKind::Redis, step).await
-    }
-
-    async fn step_with(
-        &self,
-        connection: &mut (impl ConnectionLike + Send),
-        shown: &Shown<'_>,
-        commands: Option<&Pipeline>,
-    ) -> Result<Vec<Value>, Error> {
         let pass = &shown.pass;
         let mut invocation = self.script.key(&self.key);
         invocation
             .arg(pass.token.get())
             .arg(pass.holder.to_string())
             .arg(pass.name.as_str());
-        for command in commands.into_iter().flat_map(Pipeline::cmd_iter) {
-            self.append(&mut invocation, command)?;
-        }
-        let replies: Vec<Value> = invocation
-            .invoke_async(connection)
-            .await
-            .map_err(|error| self.failed("write", error))?;
-        self.outcome(shown, replies)
+        let step = async {
+            for command in commands.into_iter().flat_map(Pipeline::cmd_iter) {
+                self.append(&mut invocation, command)?;
+            }
+            let replies = invocation.invoke_async(connection).await;
+            self.outcome(
+                &shown,
+                replies.map_err(|error| self.failed("write", error))?,
+            )
+        };
+        shown.checked(FenceKind::Redis, step).await
     }
 
     fn append(&self, invocation: &mut ScriptInvocation<'_>, command: &Cmd) -> Result<(), Error> {
@@ -247,14 +229,10 @@ impl Fence {
     }
 
     fn damaged(&self, what: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
-        Error::new(
-            ErrorKind::Misconfigured,
-            format!(
-                "write failed: the fence's key is damaged resource={:?} key={:?}",
-                self.resource, self.key
-            ),
-        )
-        .with_source(what)
+        let (resource, key) = (&self.resource, &self.key);
+        let text =
+            format!("write failed: the fence's key is damaged resource={resource:?} key={key:?}");
+        Error::new(ErrorKind::Misconfigured, text).with_source(what)
     }
 
     fn command_failed(&self, index: u64, message: String) -> Error {
@@ -263,14 +241,10 @@ impl Fence {
         let dashed = words.clone().find_map(|word| word.strip_prefix('-'));
         let code = dashed.or_else(|| words.next());
         let kind = kind_of(code.unwrap_or_default(), &message).unwrap_or(ErrorKind::Invalid);
-        Error::new(
-            kind,
-            format!(
-                "write failed: the server refused a command, those before it were carried out resource={:?} command={index}",
-                self.resource
-            ),
-        )
-        .with_source(message)
+        let why = "the server refused a command, those before it were carried out";
+        let resource = &self.resource;
+        let text = format!("write failed: {why} resource={resource:?} command={index}");
+        Error::new(kind, text).with_source(message)
     }
 
     fn failed(&self, action: &str, error: RedisError) -> Error {
@@ -281,11 +255,8 @@ impl Fence {
             None if error.kind() == RedisKind::AuthenticationFailed => ErrorKind::Denied,
             None => ErrorKind::Unavailable,
         };
-        Error::new(
-            kind,
-            format!("{action} failed resource={:?}", self.resource),
-        )
-        .with_source(error)
+        let text = format!("{action} failed resource={:?}", self.resource);
+        Error::new(kind, text).with_source(error)
     }
 }
 

@@ -49,14 +49,6 @@ impl Refusal {
         }
     }
 
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Stale { .. } => "stale",
-            Self::Conflict { .. } => "conflict",
-            Self::Missing => "missing",
-        }
-    }
-
     pub(super) const fn outcome(&self) -> CheckOutcome {
         match self {
             Self::Stale { .. } => CheckOutcome::Stale,
@@ -148,7 +140,7 @@ pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refus
 pub(super) fn refuse(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
     bearer.refused(&refusal);
     let (name, token) = (shown.name.as_str(), shown.token.get());
-    telemetry::write_refused(bearer.group(), name, token, refusal.reason());
+    telemetry::write_refused(bearer.group(), name, token, refusal.outcome().as_str());
     Error::new(
         ErrorKind::Stale,
         format!(

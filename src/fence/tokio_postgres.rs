@@ -161,16 +161,6 @@ impl Fence {
         transaction: &Transaction<'_>,
         shown: &Shown<'_>,
     ) -> Result<(), Error> {
-        let raise = self.raise_pass(&prologue, transaction, shown);
-        shown.checked(FenceKind::TokioPostgres, raise).await
-    }
-
-    async fn raise_pass(
-        &self,
-        prologue: &str,
-        transaction: &Transaction<'_>,
-        shown: &Shown<'_>,
-    ) -> Result<(), Error> {
         let pass = &shown.pass;
         let (token, holder) = (pass.token.get().cast_signed(), pass.holder.to_string());
         let name = pass.name.as_str();
@@ -180,19 +170,21 @@ impl Fence {
             (&holder, Type::TEXT),
             (&name, Type::TEXT),
         ];
-        // Both statements are sent before either is answered: one round trip.
-        let (ready, raised) = tokio::join!(
-            biased;
-            transaction.batch_execute(prologue),
-            transaction.execute_typed(RAISE, &arguments),
-        );
-        ready.map_err(|error| self.failed("raise", error))?;
-        let raised = raised.map_err(|error| self.failed("raise", error))?;
-        if raised == 1 {
-            return Ok(());
-        }
-        let row = self.read(transaction).await?;
-        Err(row::refusal(&self.0.resource, shown, row))
+        let raise = async {
+            // Both statements are sent before either is answered: one round trip.
+            let (ready, raised) = tokio::join!(
+                biased;
+                transaction.batch_execute(&prologue),
+                transaction.execute_typed(RAISE, &arguments),
+            );
+            let raised = ready.and(raised);
+            if raised.map_err(|error| self.failed("raise", error))? == 1 {
+                return Ok(());
+            }
+            let row = self.read(transaction).await?;
+            Err(row::refusal(&self.0.resource, shown, row))
+        };
+        shown.checked(FenceKind::TokioPostgres, raise).await
     }
 
     async fn read(&self, client: &impl GenericClient) -> Result<Option<row::Columns>, Error> {

@@ -66,7 +66,7 @@ pub struct FenceLayer {
 }
 
 /// A service behind a gate.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Fenced<S> {
     service: S,
     fence: FenceLayer,
@@ -143,14 +143,5 @@ impl fmt::Debug for FenceLayer {
         f.debug_struct("FenceLayer")
             .field("gate", &self.gate)
             .finish_non_exhaustive()
-    }
-}
-
-impl<S: fmt::Debug> fmt::Debug for Fenced<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fenced")
-            .field("service", &self.service)
-            .field("fence", &self.fence)
-            .finish()
     }
 }

@@ -10,40 +10,31 @@ use crate::error::Error;
 use crate::fence::{Pass, Refusal};
 
 pub(super) async fn the_fence_survives_a_restart(bench: &Bench) {
-    let resource = bench.resource("a");
-    let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
+    let (resource, older, successor) = bench.succession("a");
     bench.written(&resource, &older, "older").await;
     bench.raised(&resource, &successor).await;
     bench.guard.restart().await;
-    let stale = Refusal::Stale {
-        stored: successor.token,
-    };
-    bench.refused(&resource, &older, &stale).await;
+    bench.refused(&resource, &older, &successor).await;
     bench.written(&resource, &successor, "successor").await;
 }
 
 /// However early a write is cut off, its value is never there without its raise.
 pub(super) async fn a_write_cut_short_keeps_its_raise(bench: &Bench) {
     for polls in 1..=12 {
-        let resource = bench.resource(polls);
-        let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
+        let (resource, older, successor) = bench.succession(polls);
         bench.written(&resource, &older, "older").await;
         let write = bench.guard.write(&resource, Some(&successor), "successor");
         let _unheard = cut(polls, write).await;
         bench.guard.restart().await;
         if bench.guard.read(&resource).await.as_deref() == Some("successor") {
-            let stale = Refusal::Stale {
-                stored: successor.token,
-            };
-            bench.refused(&resource, &older, &stale).await;
+            bench.refused(&resource, &older, &successor).await;
         }
     }
 }
 
 pub(super) async fn an_unknown_answer_is_resolved_by_reading_back(bench: &Bench) {
     for polls in 1..=12 {
-        let resource = bench.resource(polls);
-        let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
+        let (resource, older, successor) = bench.succession(polls);
         bench.raised(&resource, &older).await;
         let write = bench.guard.write(&resource, Some(&older), "unknown");
         let _unheard = cut(polls, write).await;
@@ -56,11 +47,8 @@ pub(super) async fn an_unknown_answer_is_resolved_by_reading_back(bench: &Bench)
         );
         for _ in 0..5 {
             tokio::task::yield_now().await;
-            assert_eq!(
-                bench.guard.read(&resource).await,
-                settled,
-                "after the raise"
-            );
+            let later = bench.guard.read(&resource).await;
+            assert_eq!(later, settled, "after the raise");
         }
         // If the reply to the successor's own write is lost, it repeats the write.
         let write = bench.guard.write(&resource, Some(&successor), "mine");
@@ -73,8 +61,7 @@ pub(super) async fn an_unknown_answer_is_resolved_by_reading_back(bench: &Bench)
 /// read and its own write.
 pub(super) async fn a_raise_beside_a_slow_write_loses_nothing(bench: &Bench) {
     for polls in 1..=12 {
-        let resource = bench.resource(polls);
-        let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
+        let (resource, older, successor) = bench.succession(polls);
         bench.written(&resource, &older, "begin").await;
         let mut write = bench.guard.write(&resource, Some(&older), "older");
         let early = cut(polls, &mut write).await;
@@ -89,20 +76,15 @@ pub(super) async fn a_raise_beside_a_slow_write_loses_nothing(bench: &Bench) {
             }
         };
         let (base, answer) = tokio::join!(biased; read, rest);
-        let expected = if answer.is_ok() { "older" } else { "begin" };
-        assert_eq!(
-            base.as_deref(),
-            Some(expected),
-            "the write answered {answer:?}"
-        );
+        let expected = Some(if answer.is_ok() { "older" } else { "begin" });
+        assert_eq!(base.as_deref(), expected, "the write answered {answer:?}");
         assert_eq!(bench.guard.read(&resource).await, base);
     }
 }
 
 pub(super) async fn a_raise_beside_many_writers_loses_nothing(bench: &Bench) {
     for round in 0..20 {
-        let resource = bench.resource(round);
-        let (older, successor) = (bench.pass(1, 1), bench.pass(2, 2));
+        let (resource, older, successor) = bench.succession(round);
         bench.written(&resource, &older, "begin").await;
         let writers: Vec<_> = (0..4)
             .map(|writer| {
@@ -119,17 +101,11 @@ pub(super) async fn a_raise_beside_many_writers_loses_nothing(bench: &Bench) {
         for writer in writers {
             let error = writer.await.expect("no panic");
             let stored = successor.token;
-            assert_eq!(
-                Refusal::of(&error),
-                Some(&Refusal::Stale { stored }),
-                "{error:#}"
-            );
+            let stale = Some(&Refusal::Stale { stored });
+            assert_eq!(Refusal::of(&error), stale, "{error:#}");
         }
-        assert_eq!(
-            bench.guard.read(&resource).await,
-            base,
-            "an older write landed after the successor's raise and read"
-        );
+        let why = "an older write landed after the successor's raise and read";
+        assert_eq!(bench.guard.read(&resource).await, base, "{why}");
     }
 }
 
@@ -152,18 +128,13 @@ pub(super) async fn contended_raises_end_at_the_highest(bench: &Bench) {
     let resource = bench.resource("a");
     let mut raises = tokio::task::JoinSet::new();
     for token in 1..=16 {
-        let (guard, resource, pass) = (
-            bench.guard.clone(),
-            resource.clone(),
-            bench.pass(token, token),
-        );
+        let (guard, resource) = (bench.guard.clone(), resource.clone());
+        let pass = bench.pass(token, token);
         raises.spawn(async move {
             let answer = guard.raise(&resource, Some(&pass)).await;
             if let Err(error) = &answer {
-                assert!(
-                    matches!(Refusal::of(error), Some(Refusal::Stale { stored }) if *stored > pass.token),
-                    "{error:#}"
-                );
+                let floor = Refusal::of(error).and_then(|refusal| refusal.floor(&pass.name));
+                assert!(floor > Some(pass.token), "{error:#}");
             }
             answer.is_ok()
         });

@@ -58,15 +58,8 @@ macro_rules! checks {
 }
 
 const CHECKS: &[(&str, Check)] = checks![
-    one_by_one::the_first_write_is_accepted_and_its_pass_kept,
-    one_by_one::a_holder_writes_many_times,
-    one_by_one::a_successor_writes,
-    one_by_one::a_raise_bars_the_older_before_any_write,
-    one_by_one::two_leases_of_one_process_have_passes_of_their_own,
-    one_by_one::an_equal_token_of_another_holder_is_a_conflict,
-    one_by_one::another_lease_name_is_a_conflict,
-    one_by_one::a_missing_pass_is_refused_and_changes_nothing,
     one_by_one::every_pair_of_steps_is_judged_by_the_rule,
+    one_by_one::a_missing_pass_is_refused_and_changes_nothing,
     one_by_one::long_histories_are_judged_by_the_rule,
     one_by_one::odd_resources_are_kept_apart,
     at_once::the_fence_survives_a_restart,
@@ -156,30 +149,25 @@ impl Bench {
         assert_eq!(self.guard.row(resource).await.as_ref(), Some(pass));
     }
 
-    /// Asserts that both steps under this pass are refused with this refusal, and change neither the register nor the
-    /// row.
-    async fn refused(&self, resource: &str, pass: &Pass, refusal: &Refusal) {
+    /// Asserts that both steps under this pass are refused as stale, because of the other one, and change neither the
+    /// register nor the row.
+    async fn refused(&self, resource: &str, pass: &Pass, newer: &Pass) {
         let before = self.seen(resource).await;
+        let stored = newer.token;
         for step in [Step::Raise, Step::Write] {
-            let error = match self.take(step, resource, pass, "refused").await {
-                Ok(()) => panic!("{step:?} of {pass:?} was accepted"),
-                Err(error) => error,
-            };
+            let answer = self.take(step, resource, pass, "refused").await;
+            let error = answer.expect_err("a stale pass is refused");
             assert_eq!(error.kind(), ErrorKind::Stale, "{error:#}");
-            assert_eq!(Refusal::of(&error), Some(refusal), "{error:#}");
-            assert_eq!(
-                self.seen(resource).await,
-                before,
-                "after a refused {step:?}"
-            );
+            let refusal = Refusal::of(&error);
+            assert_eq!(refusal, Some(&Refusal::Stale { stored }), "{error:#}");
+            let seen = self.seen(resource).await;
+            assert_eq!(seen, before, "after a refused {step:?}");
         }
     }
 
     async fn seen(&self, resource: &str) -> (Option<String>, Option<Pass>) {
-        (
-            self.guard.read(resource).await,
-            self.guard.row(resource).await,
-        )
+        let register = self.guard.read(resource).await;
+        (register, self.guard.row(resource).await)
     }
 
     /// Takes the steps one by one; each answer, the register and the row must be those of the rule.
@@ -189,36 +177,40 @@ impl Bench {
             let value = index.to_string();
             let answer = self.take(*step, resource, pass, &value).await;
             let expected = judge(row.as_ref(), pass);
-            let seen = match &answer {
-                Ok(()) => None,
-                Err(error) => Some(
-                    Refusal::of(error)
-                        .unwrap_or_else(|| panic!("step {index} of {steps:?} failed: {error:#}")),
-                ),
-            };
-            assert_eq!(seen, expected.as_ref().err(), "step {index} of {steps:?}");
+            let refusal = answer.as_ref().err().map(|error| {
+                Refusal::of(error)
+                    .unwrap_or_else(|| panic!("step {index} of {steps:?} failed: {error:#}"))
+            });
+            let expected_refusal = expected.as_ref().err();
+            assert_eq!(refusal, expected_refusal, "step {index} of {steps:?}");
             if expected == Ok(Admission::Raise) {
                 row = Some((*pass).clone());
             }
             if expected.is_ok() && *step == Step::Write {
                 register = Some(value);
             }
+            let seen = self.seen(resource).await;
             let expected = (register.clone(), row.clone());
-            assert_eq!(
-                self.seen(resource).await,
-                expected,
-                "after {index} of {steps:?}"
-            );
+            assert_eq!(seen, expected, "after {index} of {steps:?}");
         }
+    }
+
+    /// Returns a resource with a holder and its successor.
+    fn succession(&self, rest: impl fmt::Display) -> (String, Pass, Pass) {
+        (self.resource(rest), self.pass(1, 1), self.pass(2, 2))
     }
 
     /// Returns passes in every relation that the rule distinguishes.
     fn relations(&self) -> Vec<Pass> {
+        let mut of_the_same_process = self.pass(2, 2);
+        of_the_same_process.holder = Holder::new(of_the_same_process.holder.client(), 9);
         vec![
             self.pass(1, 1),
             self.pass(2, 2),
             self.pass(3, 2),
-            self.pass(2, 3),
+            of_the_same_process,
+            // Not the next number: tokens rise, but are not dense.
+            self.pass(2, 500),
             self.pass_for("another lease", 4, 2),
         ]
     }

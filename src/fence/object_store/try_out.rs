@@ -1,7 +1,7 @@
 //! The check of a store that claims to have conditional puts.
 
 use ::object_store::path::Path;
-use ::object_store::{ObjectStore, ObjectStoreExt, PutMode, PutResult};
+use ::object_store::{ObjectStore, ObjectStoreExt, PutMode};
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use uuid::Uuid;
@@ -68,7 +68,12 @@ async fn race(store: &dyn ObjectStore, path: &Path) -> Result<PutMode, Error> {
                 Err(error) => return Err(failed("try out", path, error)),
             }
         }
-        let (racer, answer) = only(winners)?;
+        let [(racer, answer)] = <[_; 1]>::try_from(winners).map_err(|winners| {
+            let won = winners.len();
+            unfit(&format!(
+                "of {RACERS} puts at once on one version {won} were carried out, expected 1"
+            ))
+        })?;
         let text = format!("{round} {racer}");
         for seen in reads {
             // An old version with new bytes does no harm: a put on it is refused.
@@ -105,18 +110,6 @@ async fn read(
         Ok(read) => Ok(Some(read)),
         Err(::object_store::Error::NotFound { .. }) => Ok(None),
         Err(error) => Err(failed("try out", path, error)),
-    }
-}
-
-fn only(mut winners: Vec<(usize, PutResult)>) -> Result<(usize, PutResult), Error> {
-    match (winners.pop(), winners.len()) {
-        (Some(winner), 0) => Ok(winner),
-        (last, others) => {
-            let won = others + usize::from(last.is_some());
-            Err(unfit(&format!(
-                "of {RACERS} puts at once on one version {won} were carried out, expected 1"
-            )))
-        }
     }
 }
 

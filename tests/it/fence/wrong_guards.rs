@@ -13,26 +13,18 @@ async fn a_fence_in_memory_without_a_mistake_keeps_the_contract() {
 
 #[tokio::test]
 async fn each_mistake_is_found_by_its_check() {
+    let rule = "every_pair_of_steps_is_judged_by_the_rule";
     for (bug, check) in [
-        (GuardBug::OnlyGreater, "a_holder_writes_many_times"),
-        (GuardBug::OnlyEqual, "a_successor_writes"),
-        (
-            GuardBug::HolderIgnored,
-            "an_equal_token_of_another_holder_is_a_conflict",
-        ),
-        (GuardBug::NameIgnored, "another_lease_name_is_a_conflict"),
-        (
-            GuardBug::RaisedByTheFirstWrite,
-            "a_raise_bars_the_older_before_any_write",
-        ),
+        (GuardBug::OnlyGreater, rule),
+        (GuardBug::OnlyEqual, rule),
+        (GuardBug::HolderIgnored, rule),
+        (GuardBug::NameIgnored, rule),
+        (GuardBug::RaisedByTheFirstWrite, rule),
         (
             GuardBug::TwoSteps,
             "a_raise_beside_a_slow_write_loses_nothing",
         ),
-        (
-            GuardBug::TokenPerProcess,
-            "two_leases_of_one_process_have_passes_of_their_own",
-        ),
+        (GuardBug::TokenPerProcess, rule),
         (
             GuardBug::MissingWavedThrough,
             "a_missing_pass_is_refused_and_changes_nothing",
