@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::{LIMIT, SHORT};
 use crate::holder::ClientId;
 use crate::store::{
-    Answer, Ask, Claim, Eviction, Grant, Held, HeldState, Holder, Info, Name, Outcome, Release,
-    Renewal, Store, Token,
+    Answer, Ask, Claim, Eviction, Grant, Held, HeldState, Holder, Info, Name, Outcome, Purpose,
+    Release, Renewal, Store, Token,
 };
 
 /// The number of times that a check is begun which a busy machine can spoil.
@@ -140,6 +140,17 @@ impl Bench {
     pub(super) async fn inspect(&self, name: &Name) -> Option<Held> {
         let held = self.store.inspect(name, LIMIT).await;
         held.expect("the store answers a look")
+    }
+
+    pub(super) async fn list(&self, prefix: &Name) -> Vec<Held> {
+        let listed = self.store.list(prefix.as_str(), LIMIT).await;
+        listed.expect("the store answers a list")
+    }
+
+    /// Returns the store on another connection of the same client.
+    pub(super) async fn another(&self) -> Arc<dyn Store> {
+        let other = self.store.on_own_connection(Purpose::Watchdog).await;
+        other.expect("a connection")
     }
 
     /// Returns how the name is taken.

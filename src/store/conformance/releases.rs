@@ -3,9 +3,18 @@
 use std::time::Duration;
 
 use super::bench::Bench;
-use super::{Eviction, HeldState, LONG, MAX_KEEP, Release, SHORT};
+use super::{Check, Eviction, HeldState, LONG, MAX_KEEP, Release, SHORT};
 
-pub(super) async fn a_release_frees_once(bench: &Bench) {
+pub(super) const CHECKS: &[(&str, Check)] = checks![
+    a_release_frees_once,
+    a_release_of_another_holder_frees_nothing,
+    a_release_says_that_another_holder_came_and_went,
+    a_release_after_an_eviction_says_so,
+    a_kept_release_stays_taken_for_its_time,
+    a_name_that_is_to_stay_taken_for_ever_is_released,
+];
+
+async fn a_release_frees_once(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     assert_eq!(bench.release(&claim).await, Release::NotHeld);
     bench.granted(&claim).await;
@@ -14,14 +23,14 @@ pub(super) async fn a_release_frees_once(bench: &Bench) {
     assert_eq!(bench.inspect(&claim.name).await, None);
 }
 
-pub(super) async fn a_release_of_another_holder_frees_nothing(bench: &Bench) {
+async fn a_release_of_another_holder_frees_nothing(bench: &Bench) {
     let (first, second) = (bench.claim("a", LONG), bench.claim("a", LONG));
     bench.granted(&first).await;
     assert_eq!(bench.release(&second).await, Release::NotHeld);
     bench.held(&second).await;
 }
 
-pub(super) async fn a_late_release_leaves_the_next_holder_alone(bench: &Bench) {
+async fn a_release_says_that_another_holder_came_and_went(bench: &Bench) {
     let (first, second) = (bench.claim("a", SHORT), bench.claim("a", LONG));
     bench.granted(&first).await;
     bench.pass(SHORT * 2).await;
@@ -29,25 +38,18 @@ pub(super) async fn a_late_release_leaves_the_next_holder_alone(bench: &Bench) {
     assert_eq!(bench.release(&first).await, Release::NotHeld);
     let held = bench.inspect(&second.name).await.expect("still taken");
     assert_eq!(held.by, Some(second.holder));
-}
-
-pub(super) async fn a_release_says_that_another_holder_came_and_went(bench: &Bench) {
-    let (first, second) = (bench.claim("a", SHORT), bench.claim("a", LONG));
-    bench.granted(&first).await;
-    bench.pass(SHORT * 2).await;
-    bench.granted(&second).await;
     assert_eq!(bench.release(&second).await, Release::Released);
     assert_eq!(bench.release(&first).await, Release::NotHeld);
 }
 
-pub(super) async fn a_release_after_an_eviction_says_so(bench: &Bench) {
+async fn a_release_after_an_eviction_says_so(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     bench.granted(&claim).await;
     assert!(bench.evict(&claim.name, Eviction::Now).await);
     assert_eq!(bench.release(&claim).await, Release::NotHeld);
 }
 
-pub(super) async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
+async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     bench.granted(&claim).await;
     let kept = bench.release_keeping(&claim, SHORT * 2).await;
@@ -62,7 +64,7 @@ pub(super) async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
     bench.granted(&bench.claim("a", LONG)).await;
 }
 
-pub(super) async fn a_name_that_is_to_stay_taken_for_ever_is_released(bench: &Bench) {
+async fn a_name_that_is_to_stay_taken_for_ever_is_released(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     bench.granted(&claim).await;
     let kept = bench.release_keeping(&claim, Duration::MAX).await;

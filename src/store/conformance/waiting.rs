@@ -2,9 +2,7 @@
 //! behave as if it had them.
 
 use super::{Asking, Bench, Check, LIMIT, LONG, SHORT};
-use crate::store::{
-    Claim, Eviction, Facts, HeldState, Holder, Notice, Notices, Queued, Release, Topic,
-};
+use crate::store::{Eviction, Facts, HeldState, Holder, Notice, Notices, Queued, Release, Topic};
 
 /// The checks for a store with these facts.
 pub(super) fn checks(facts: Facts) -> Vec<(&'static str, Check)> {
@@ -119,14 +117,9 @@ fn in_queue(bench: &Bench, more: u32) -> Asking {
 /// Another claim of the same client.
 fn again(claim: &Asking) -> Asking {
     let holder = Holder::draw(claim.holder.client()).expect("random bits");
-    let claim = claim.clone();
-    Asking {
-        claim: Claim {
-            holder,
-            ..claim.claim
-        },
-        ..claim
-    }
+    let mut claim = claim.clone();
+    claim.claim.holder = holder;
+    claim
 }
 
 /// A holder of the name and this number of clients in the queue for it.
@@ -179,9 +172,7 @@ async fn a_look_tells_how_many_clients_wait(bench: &Bench) {
     let name = &first.name;
     let waiting = async || {
         let looked = bench.inspect(name).await.expect("it is taken").waiting;
-        let listed = bench.store.list(name.as_str(), LIMIT).await;
-        let listed = listed.expect("answered").remove(0).waiting;
-        assert_eq!(looked, listed);
+        assert_eq!(bench.list(name).await[0].waiting, looked);
         looked
     };
     assert_eq!(waiting().await, Some(2));
@@ -195,20 +186,13 @@ async fn an_offer_is_shown_and_can_be_evicted(bench: &Bench) {
     let (first, [next]) = queue(bench).await;
     assert_eq!(bench.release(&first).await, Release::Released);
     let name = &first.name;
-    let shown = bench.store.inspect(name, LIMIT).await.expect("answered");
-    let shown = shown.expect("the name is taken");
+    let shown = bench.inspect(name).await.expect("the name is taken");
     assert_eq!((shown.by, shown.token), (None, None), "by no holder");
     assert_eq!(shown.state, HeldState::Offered);
     let told = bench.held(&bench.claim("a", LONG)).await;
     assert_eq!(told.state, HeldState::Offered);
     assert!(shown.remaining.is_some_and(|left| left <= Queued::OFFER));
-    let listed = bench.store.list(name.as_str(), LIMIT).await;
-    assert!(
-        listed
-            .expect("answered")
-            .iter()
-            .any(|held| held.name == *name)
-    );
+    assert!(bench.list(name).await.iter().any(|held| held.name == *name));
     let is_marked = bench.evict(name, Eviction::Marked).await;
     assert!(!is_marked, "there is no holder to mark");
     assert!(bench.evict(name, Eviction::Now).await);
