@@ -15,6 +15,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, TransactionBehavior};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use super::boot::Boot;
 use super::failure::Failure;
@@ -68,13 +69,11 @@ pub(super) struct Tx<'a> {
 
 impl<'a> Tx<'a> {
     /// Returns the transaction that begins now.
-    pub(super) fn begin(db: &'a Connection, boot: &'a Boot) -> Self {
+    fn begin(db: &'a Connection, boot: &'a Boot) -> Self {
         let now = boot.now();
         Self { db, boot, now }
     }
-}
 
-impl Tx<'_> {
     /// Runs a statement.
     pub(super) fn run(&self, sql: &str, facts: impl Params) -> Result<(), Failure> {
         self.db.prepare_cached(sql)?.execute(facts)?;
@@ -243,19 +242,16 @@ pub(super) fn create_folder(path: &Path) -> Result<(), Failure> {
 
 /// Puts an empty file at this path, for this user only. A process that comes second finds the file of the first.
 fn create(path: &Path) -> Result<(), Failure> {
-    let failed = |source| Failure::io("create the file", source);
     let (fresh, file) = create_beside(path)?;
     // Closed before it becomes the file of leases, of which no descriptor may be closed.
     drop(file);
-    match renameat_with(CWD, &fresh, CWD, path, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            let _ = fs::remove_file(&fresh);
-            match error {
-                rustix::io::Errno::EXIST => Ok(()),
-                error => Err(failed(error.into())),
-            }
-        }
+    let named = renameat_with(CWD, &fresh, CWD, path, RenameFlags::NOREPLACE);
+    if named.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    match named {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(Failure::io("create the file", error.into())),
     }
 }
 
@@ -268,10 +264,8 @@ fn create_beside(path: &Path) -> Result<(OsString, fs::File), Failure> {
         .create_new(true)
         .mode(0o600)
         .open(&fresh);
-    match opened {
-        Ok(file) => Ok((fresh, file)),
-        Err(error) => Err(Failure::io("create the file", error)),
-    }
+    let file = opened.map_err(|source| Failure::io("create the file", source))?;
+    Ok((fresh, file))
 }
 
 fn connect(path: &Path) -> Result<Connection, Failure> {
