@@ -102,18 +102,15 @@ pub fn pass_from_headers(headers: &HeaderMap) -> Result<Option<Pass>, Error> {
 pub fn response_for<B: From<String>>(error: &Error) -> Response<B> {
     let problem = Problem::of(error);
     let body = serde_json::to_string(&problem).expect("text and numbers become JSON");
-    let mut response = Response::new(B::from(body));
-    *response.status_mut() = StatusCode::from_u16(problem.status).expect("one of ours");
-    let headers = response.headers_mut();
-    headers.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("application/problem+json"),
-    );
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let mut response = Response::builder()
+        .status(problem.status)
+        .header(CONTENT_TYPE, "application/problem+json")
+        .header(CACHE_CONTROL, "no-store");
     if problem.status == StatusCode::SERVICE_UNAVAILABLE.as_u16() {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        response = response.header(RETRY_AFTER, "1");
     }
-    response
+    let response = response.body(B::from(body));
+    response.expect("a status and headers of ours")
 }
 
 /// Checks a response on the client's side: a refusal by a fence becomes the error that the fence itself returned, and

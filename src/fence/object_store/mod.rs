@@ -65,15 +65,6 @@ struct Recollection {
 /// Returns the next content, from the current one.
 type Next<'a> = dyn FnMut(&Bytes) -> Bytes + Send + 'a;
 
-/// The outcome of a conditional put.
-enum Put {
-    Done(UpdateVersion),
-    /// The object has another version, or is there already.
-    Refused,
-    /// The answer was lost, or does not say.
-    Unknown(Error),
-}
-
 impl Fence {
     /// Makes the fence of the object at this path, which need not be there.
     ///
@@ -208,17 +199,18 @@ impl Fence {
         object: Object,
         unknown: &mut Option<Error>,
     ) -> Result<Object, Error> {
-        match self.put(replaced, &object).await? {
-            Put::Done(version) => {
+        match self.put(replaced, &object).await {
+            Ok(Some(version)) => {
                 self.prove(replaced, &object).await?;
                 Ok(Object { version, ..object })
             }
-            Put::Refused => self.seen_after(&object, None).await,
-            Put::Unknown(error) => {
+            Ok(None) => self.seen_after(&object, None).await,
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
                 let seen = self.seen_after(&object, Some(&error)).await;
                 *unknown = Some(error);
                 seen
             }
+            Err(error) => Err(error),
         }
     }
 
@@ -254,20 +246,22 @@ impl Fence {
         if self.is_proven() {
             return Ok(());
         }
-        match self.put(replaced, written).await? {
-            Put::Refused => {
-                self.memory.lock().is_proven = replaced.is_some();
-                Ok(())
-            }
-            Put::Done(_) => Err(self.misconfigured(
+        if self.put(replaced, written).await?.is_some() {
+            return Err(self.misconfigured(
                 "the store does not compare versions: a put with an outdated one was carried out",
-            )),
-            Put::Unknown(error) => Err(error),
+            ));
         }
+        self.memory.lock().is_proven = replaced.is_some();
+        Ok(())
     }
 
-    /// Writes the object if it still is the one that is to be replaced, or still is absent.
-    async fn put(&self, replaced: Option<&Object>, object: &Object) -> Result<Put, Error> {
+    /// Writes the object if it still is the one that is to be replaced, or still is absent; otherwise returns `None`.
+    /// After `Unavailable` the outcome is unknown: the answer was lost, or does not say.
+    async fn put(
+        &self,
+        replaced: Option<&Object>,
+        object: &Object,
+    ) -> Result<Option<UpdateVersion>, Error> {
         let mode = match replaced {
             Some(replaced) => PutMode::Update(replaced.version.clone()),
             None => PutMode::Create,
@@ -276,12 +270,9 @@ impl Fence {
             .store
             .put_opts(&self.path, object.payload(), mode.into());
         match self.timed(answer).await.map(PutResult::into) {
-            Ok(version) => self.version(version).map(Put::Done),
-            Err(error) if is_refusal(&error) => Ok(Put::Refused),
-            Err(error) => match self.failed("write", error) {
-                error if error.kind() == ErrorKind::Unavailable => Ok(Put::Unknown(error)),
-                error => Err(error),
-            },
+            Ok(version) => self.version(version).map(Some),
+            Err(error) if is_refusal(&error) => Ok(None),
+            Err(error) => Err(self.failed("write", error)),
         }
     }
 
