@@ -210,9 +210,7 @@ const SHARED_NAMES: &[&str] = &[
     "Purpose",
     "Queue",
     "Row",
-    "RowState",
     "Subscription",
-    "Topics",
     // Each fence, and the words for what lies behind a handle.
     "Error",
     "Fence",

@@ -81,7 +81,7 @@ impl Memory {
 }
 
 impl State {
-    /// Returns who has the name, unless that time is over.
+    /// Returns the row of this name if it has not expired.
     fn row(&mut self, name: &Name, now: Instant) -> Option<&mut Row> {
         if self.rows.get(name).is_some_and(|row| row.ends_at <= now) {
             self.rows.remove(name);
