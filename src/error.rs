@@ -47,6 +47,23 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// The words of all kinds, in their order.
+    pub(crate) const WORDS: [&'static str; 8] = [
+        "invalid",
+        "unavailable",
+        "timed_out",
+        "denied",
+        "misconfigured",
+        "lost",
+        "stale",
+        "closed",
+    ];
+
+    /// Returns the word for metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
+
     /// Returns whether the same call may succeed later.
     pub(crate) const fn is_transient(self) -> bool {
         matches!(self, Self::Unavailable | Self::TimedOut)

@@ -44,8 +44,8 @@ struct Kept {
 /// The floor of one name, kept for as long as a lease or a request of this name lives.
 #[derive(Debug)]
 pub(crate) struct Floor {
-    floors: Arc<Floors>,
-    name: Name,
+    pub(crate) floors: Arc<Floors>,
+    pub(crate) name: Name,
 }
 
 impl Floors {
@@ -58,24 +58,10 @@ impl Floors {
 
     /// Returns the floor of this name, which is remembered at least until the returned value is dropped.
     pub(crate) fn keep(self: &Arc<Self>, name: Name) -> Floor {
-        self.add_keeper(&name);
+        self.known().change(&name, |kept| kept.keepers += 1);
         Floor {
             floors: self.clone(),
             name,
-        }
-    }
-
-    /// Remembers the floor of this name until as many keepers were removed as were added.
-    pub(crate) fn add_keeper(&self, name: &Name) {
-        self.known().change(name, |kept| kept.keepers += 1);
-    }
-
-    /// Takes back one [`add_keeper`](Self::add_keeper).
-    pub(crate) fn remove_keeper(&self, name: &Name) {
-        // In a forked child the lock may be held by a thread that is not there.
-        if !self.home.is_forked() {
-            let leave = |kept: &mut Kept| kept.keepers = kept.keepers.saturating_sub(1);
-            self.known().change(name, leave);
         }
     }
 
@@ -102,9 +88,19 @@ impl Floor {
     }
 }
 
+impl Clone for Floor {
+    fn clone(&self) -> Self {
+        self.floors.keep(self.name.clone())
+    }
+}
+
 impl Drop for Floor {
     fn drop(&mut self) {
-        self.floors.remove_keeper(&self.name);
+        // In a forked child the lock may be held by a thread that is not there.
+        if !self.floors.home.is_forked() {
+            let leave = |kept: &mut Kept| kept.keepers = kept.keepers.saturating_sub(1);
+            self.floors.known().change(&self.name, leave);
+        }
     }
 }
 

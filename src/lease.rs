@@ -12,12 +12,12 @@ use crate::fence::{Bearer, Pass, Refusal};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
-use crate::telemetry::{self, HoldEnd, LeaseLabel};
+use crate::telemetry::{HoldEnd, LeaseLabel};
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
-use crate::watchdog::schedule::Leaving;
+use crate::watchdog::LeaseView;
 pub use crate::watchdog::schedule::ReleaseOutcome;
-use crate::watchdog::{Enrollment, LeaseView};
+use crate::watchdog::schedule::{LeaseId, Leaving};
 
 /// The guard of a held lease, which is renewed until the guard is released or dropped.
 ///
@@ -45,7 +45,9 @@ use crate::watchdog::{Enrollment, LeaseView};
 /// [`check`](Self::check) fails with `Lost` and nothing else.
 #[must_use = "a lease that is dropped is released at once"]
 pub struct Lease {
-    pub(crate) enrollment: Enrollment,
+    pub(crate) view: LeaseView,
+    /// Its place in the schedule; `None` once its enrollment has ended.
+    pub(crate) id: Option<LeaseId>,
     pub(crate) holder: Holder,
     pub(crate) timing: Timing,
     pub(crate) held_since: Instant,
@@ -80,13 +82,13 @@ pub enum LeaseState {
 impl Lease {
     /// Returns the name of this lease.
     pub const fn name(&self) -> &Name {
-        self.view().name()
+        self.view.name()
     }
 
     /// Returns the fencing token, for logs and display. Give storage the [`pass`](Self::pass): the number alone
     /// says neither for which name it was granted nor to which holder.
     pub fn token(&self) -> Token {
-        token_of(self.view())
+        self.view.signal().token_of_grant()
     }
 
     /// Returns the identity of the claim that was granted.
@@ -101,20 +103,16 @@ impl Lease {
 
     /// Returns the clock by which the lease is measured.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        self.view().clock()
+        self.view.clock()
     }
 
     /// Returns a handle of this lease, for tasks that work under it.
     pub fn handle(&self) -> LeaseHandle {
         LeaseHandle {
-            view: self.view().clone(),
+            view: self.view.clone(),
             holder: self.holder,
             shown: self.shown.clone(),
         }
-    }
-
-    const fn view(&self) -> &LeaseView {
-        self.enrollment.view()
     }
 
     /// Checks that the lease is held now. The check is exact and does no I/O, so it is cheap enough for each step of
@@ -125,7 +123,7 @@ impl Lease {
     /// # Errors
     /// `Lost`, with the reason.
     pub fn check(&self) -> Result<(), Error> {
-        check(self.view())
+        check(&self.view)
     }
 
     /// Returns the pass to give to storage with each write: token, holder and name. Fails unless the lease is held.
@@ -135,13 +133,13 @@ impl Lease {
     /// # Errors
     /// `Lost`, with the reason. `Closed` in a forked child: the lease is the parent's, who may have released it.
     pub fn pass(&self) -> Result<Pass, Error> {
-        pass(self.view(), self.holder, self.shown.as_deref())
+        pass(&self.view, self.holder, self.shown.as_deref())
     }
 
     /// Returns the state of the lease now.
     pub fn state(&self) -> LeaseState {
         let now = self.clock().now();
-        match self.view().signal().check(now) {
+        match self.view.signal().check(now) {
             Err(reason) => LeaseState::Lost(reason),
             Ok(deadline) if now >= self.timing.term_until(deadline).at_risk_at() => {
                 LeaseState::AtRisk
@@ -153,14 +151,14 @@ impl Lease {
     /// Returns the time left until the deadline if no further renewal succeeds; zero once the lease is lost.
     pub fn remaining(&self) -> Duration {
         let now = self.clock().now();
-        let deadline = self.view().signal().check(now);
+        let deadline = self.view.signal().check(now);
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
     /// Returns the term that the last confirmed request began, on the lease's [`clock`](Self::clock). Returns `None`
     /// once the lease is lost.
     pub fn term(&self) -> Option<Term> {
-        let deadline = self.view().signal().deadline().ok()?;
+        let deadline = self.view.signal().deadline().ok()?;
         Some(self.timing.term_until(deadline))
     }
 
@@ -171,14 +169,14 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn renewed_past(&self, deadline: Instant) -> Option<Term> {
-        let deadline = self.view().signal().moved_past(deadline).await.ok()?;
+        let deadline = self.view.signal().moved_past(deadline).await.ok()?;
         Some(self.timing.term_until(deadline))
     }
 
     /// Returns a token that is cancelled when the lease is lost. Cancelling this token yourself has no effect on the
     /// lease or on other tokens.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.view().signal().new_token()
+        self.view.signal().new_token()
     }
 
     /// Waits until the lease is lost.
@@ -186,8 +184,8 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn lost(&self) -> LossReason {
-        self.view().signal().token().cancelled().await;
-        let reason = self.view().signal().deadline();
+        self.view.signal().token().cancelled().await;
+        let reason = self.view.signal().deadline();
         reason.expect_err("a loss is written before it is told")
     }
 
@@ -195,7 +193,7 @@ impl Lease {
     /// Has no effect on a lease without that limit.
     pub fn progress(&self) {
         let now = self.clock().now();
-        self.view().signal().note_progress(now);
+        self.view.signal().note_progress(now);
     }
 
     /// Releases the lease and waits for the store's answer, for at most the time limit of a request.
@@ -214,25 +212,26 @@ impl Lease {
 
     /// Also returns whether the lease had one grant only.
     async fn end(mut self) -> (ReleaseOutcome, bool) {
-        if self.is_forked() {
+        let id = self.id.take().filter(|_| !self.view.is_forked());
+        let Some(id) = id else {
             return (ReleaseOutcome::Unknown, false);
-        }
+        };
         // Withdrawn first: no renewal may follow the release.
-        let (leaving, was_held) = self.enrollment.withdraw(self.keep_for());
+        let (leaving, was_held) = self.view.withdraw(id, self.keep_for());
         let held_for = self.clock().now().since(self.held_since);
         let end = if was_held {
             HoldEnd::Released
         } else {
             HoldEnd::Lost
         };
-        let group = self.view().reporter().group();
-        telemetry::left(group, &self.label(), end, held_for);
+        let (sink, label) = (self.view.sink(), self.label());
+        sink.left(&label, end, held_for);
         let is_of_one_grant = leaving.as_ref().is_some_and(Leaving::is_of_one_grant);
         let outcome = match leaving {
             None => ReleaseOutcome::AlreadyLost,
-            Some(leaving) => self.enrollment.release(leaving).await,
+            Some(leaving) => self.view.release(leaving).await,
         };
-        (self.view().reporter()).released(&self.label(), outcome.as_str());
+        sink.released(&label, outcome.as_str());
         (outcome, is_of_one_grant)
     }
 
@@ -252,11 +251,10 @@ impl Lease {
 
     /// The name and the token under which logs report this lease.
     fn label(&self) -> LeaseLabel {
-        LeaseLabel::new(self.name().clone(), Some(self.token()))
-    }
-
-    fn is_forked(&self) -> bool {
-        self.view().is_forked()
+        LeaseLabel {
+            name: self.name().clone(),
+            token: self.token(),
+        }
     }
 }
 
@@ -268,7 +266,7 @@ impl LeaseHandle {
 
     /// Returns the fencing token of the lease, for logs and display, as [`Lease::token`] does.
     pub fn token(&self) -> Token {
-        token_of(&self.view)
+        self.view.signal().token_of_grant()
     }
 
     /// Checks that the lease is held now, as [`Lease::check`] does.
@@ -297,17 +295,12 @@ impl LeaseHandle {
     }
 }
 
-fn token_of(view: &LeaseView) -> Token {
-    let token = view.signal().token_of_grant();
-    token.expect("a lease was granted")
-}
-
 fn check(view: &LeaseView) -> Result<(), Error> {
     view.signal()
         .check(view.clock().now())
         .map(drop)
         .map_err(|reason| {
-            let (name, token) = (view.name(), token_of(view));
+            let (name, token) = (view.name(), view.signal().token_of_grant());
             let what = format!("lease lost: {reason} name={name} token={token}");
             Error::new(ErrorKind::Lost, what)
         })
@@ -323,7 +316,7 @@ fn pass(view: &LeaseView, holder: Holder, shown: Option<&Pass>) -> Result<Pass, 
     check(view)?;
     Ok(match shown {
         Some(shown) => shown.clone(),
-        None => Pass::new(name.clone(), holder, token_of(view)),
+        None => Pass::new(name.clone(), holder, view.signal().token_of_grant()),
     })
 }
 
@@ -341,11 +334,11 @@ impl Bearer for Lease {
     }
 
     fn refused(&self, refusal: &Refusal) {
-        refused(self.view(), self.shown.as_deref(), refusal);
+        refused(&self.view, self.shown.as_deref(), refusal);
     }
 
     fn group(&self) -> Option<&str> {
-        Some(self.view().reporter().group().as_str())
+        self.view.sink().group()
     }
 }
 
@@ -359,16 +352,18 @@ impl Bearer for LeaseHandle {
     }
 
     fn group(&self) -> Option<&str> {
-        Some(self.view.reporter().group().as_str())
+        self.view.sink().group()
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.enrollment.has_ended() && !self.is_forked() {
-            let was_held = self.enrollment.leave(self.keep_for());
+        if let Some(id) = self.id.take()
+            && !self.view.is_forked()
+        {
+            let was_held = self.view.leave(id, self.keep_for());
             let held_for = self.clock().now().since(self.held_since);
-            (self.view().reporter()).dropped(self.label(), was_held, held_for);
+            self.view.sink().dropped(self.label(), was_held, held_for);
         }
     }
 }

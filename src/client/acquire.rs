@@ -10,18 +10,17 @@ use super::request::Looks;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floor;
-use crate::group::Group;
 use crate::holder::Holder;
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::store::{Ask, Claim, Held, Info, Queued};
-use crate::telemetry::{self, AcquireTimer, Trigger};
+use crate::store::{Claim, Held, Info, Queued};
+use crate::telemetry::{self, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Found, Look, OutagePolicy, Place, WaitOrder};
+use crate::waiting::{Found, OutagePolicy, WaitOrder};
 use crate::watchdog::Pending;
 use crate::watchdog::claiming::{Patience, USELESS_GRANTS, Verdict};
-use crate::watchdog::schedule::Limits;
+use crate::watchdog::schedule::{LeaseId, Limits};
 
 /// The least time for an answer, even if the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
@@ -36,6 +35,7 @@ pub enum Attempt {
 }
 
 /// A request whose values are checked.
+#[derive(Clone)]
 pub(super) struct Acquiring {
     pub(super) client: Arc<Inner>,
     pub(super) name: Name,
@@ -52,19 +52,6 @@ pub(super) struct Acquiring {
 }
 
 impl Acquiring {
-    /// The group in which the lease is counted.
-    pub(super) fn group(&self) -> Group {
-        self.client.group
-    }
-
-    pub(super) fn name(&self) -> &str {
-        self.name.as_str()
-    }
-
-    pub(super) fn clock(&self) -> &dyn Clock {
-        &*self.clock
-    }
-
     pub(super) fn request_limit(&self) -> Duration {
         term::request_limit(self.timing.ttl())
     }
@@ -89,41 +76,96 @@ impl Acquiring {
         }
     }
 
-    pub(super) async fn try_once(&self, timer: &AcquireTimer<'_>) -> Result<Attempt, Error> {
-        let patience = Patience::Grants(USELESS_GRANTS);
-        let asked = (timer, Trigger::First);
-        self.attempt(&mut None, patience, None, Instant::FAR_FUTURE, asked)
+    pub(super) async fn try_once(&self) -> Result<Attempt, Error> {
+        let (patience, far) = (Patience::Grants(USELESS_GRANTS), Instant::FAR_FUTURE);
+        self.attempt(&mut None, Trigger::First, patience, None, far)
             .await
     }
 
-    /// Asks until the answer is of use, or the patience is at its end.
+    /// Asks until the answer is of use, or the patience is at its end. A grant takes the enrollment over.
     async fn attempt(
         &self,
-        pending: &mut Option<Pending>,
+        slot: &mut Option<Pending>,
+        mut trigger: Trigger,
         patience: Patience,
         queued: Option<Queued>,
         ends_at: Instant,
-        (timer, mut trigger): (&AcquireTimer<'_>, Trigger),
     ) -> Result<Attempt, Error> {
         loop {
-            timer.attempted(std::mem::replace(&mut trigger, Trigger::Retry));
-            let asked = self.ask(pending, patience, queued, ends_at);
-            if let Some(attempt) = asked.await? {
-                return Ok(attempt);
+            self.client.sink.attempted(trigger);
+            trigger = Trigger::Retry;
+            if slot.is_none() {
+                *slot = Some(self.request(patience, ends_at).await?);
+            }
+            let pending = slot.as_mut().expect("it was begun above");
+            match self.ask(pending, queued, ends_at).await? {
+                Verdict::Granted {
+                    id,
+                    claim,
+                    token,
+                    held_since,
+                } => {
+                    // Made before any code of the user's runs, which may panic.
+                    let lease = self.hold(pending, id, claim.holder, held_since);
+                    self.known.raise(token);
+                    self.client.sink.granted(&self.name, token);
+                    return Ok(Attempt::Acquired(lease));
+                }
+                Verdict::Taken(held) => return Ok(Attempt::Held(held)),
+                Verdict::Failed(error) => return Err(error),
+                Verdict::Again(leaving) => pending.give_back(leaving).await,
+                Verdict::TooLate(leaving) => {
+                    pending.give_back(leaving).await;
+                    return Err(self.too_late());
+                }
+                Verdict::TokenFell { token, seen } => return Err(self.token_fell(token, seen)),
             }
         }
     }
 
+    /// Makes the guard, which takes the enrollment over.
+    fn hold(
+        &self,
+        pending: &mut Pending,
+        id: LeaseId,
+        holder: Holder,
+        held_since: Instant,
+    ) -> Lease {
+        Lease {
+            view: pending.granted(self.known.clone()),
+            id: Some(id),
+            holder,
+            timing: self.timing,
+            held_since,
+            keep_until: Instant::ZERO,
+            shown: None,
+        }
+    }
+
+    /// Sends one attempt. If no claim is enrolled, enrolls one first. An attempt without an answer leaves its claim in
+    /// doubt.
+    async fn ask(
+        &self,
+        pending: &mut Pending,
+        queued: Option<Queued>,
+        ends_at: Instant,
+    ) -> Result<Verdict, Error> {
+        let left = ends_at.since(self.clock.now());
+        let limit = self.request_limit().min(left.max(LEAST_LIMIT));
+        if pending.has_no_claim() {
+            let holder = Holder::draw(self.client.id)?;
+            let (name, ttl, info) = (self.name.clone(), self.timing.ttl(), self.info.clone());
+            let claim = Claim::new(name, holder, ttl, info);
+            pending.enroll(claim, (self.timing, self.limits), &self.known)?;
+        }
+        Ok(pending.ask(queued, limit, &self.known).await)
+    }
+
     /// Asks whenever it is this waiter's turn, until the lease is granted or `ends_at` has come. The last look is at
     /// that moment.
-    pub(super) async fn wait(
-        &self,
-        ends_at: Option<Instant>,
-        timer: &AcquireTimer<'_>,
-    ) -> Result<Lease, Error> {
+    pub(super) async fn wait(&self, ends_at: Instant) -> Result<Lease, Error> {
         let never = std::future::pending::<Infallible>();
-        let ends_at = ends_at.unwrap_or(Instant::FAR_FUTURE);
-        let Ok(lease) = self.wait_or(ends_at, timer, never).await?;
+        let Ok(lease) = self.wait_or(ends_at, never).await?;
         Ok(lease)
     }
 
@@ -132,40 +174,41 @@ impl Acquiring {
     pub(super) async fn wait_or<T>(
         &self,
         ends_at: Instant,
-        timer: &AcquireTimer<'_>,
         other: impl Future<Output = T>,
     ) -> Result<Result<Lease, T>, Error> {
         self.client.check_open()?;
         let mut other = pin!(other);
         let place = self.client.hub.join(&self.name, self.order, self.outage);
-        let (mut pending, mut trigger) = (None, Some(Trigger::First));
+        let (mut pending, mut first) = (None, Some(Trigger::First));
         loop {
             let mut look = tokio::select! {
                 biased;
                 other = &mut other => return Ok(Err(other)),
-                look = self.turn(&place, pending.as_ref(), ends_at) => look?,
+                look = place.turn(ends_at) => look?,
             };
             let now = self.clock.now();
-            let asked = (timer, trigger.unwrap_or(look.trigger()));
+            let trigger = first.take().unwrap_or(look.trigger());
             let (patience, queued) = (Patience::Until(ends_at), look.queue_position());
-            let asked = self.attempt(&mut pending, patience, queued, ends_at, asked);
+            let asked = self.attempt(&mut pending, trigger, patience, queued, ends_at);
             let found = match asked.await {
                 Ok(Attempt::Acquired(lease)) => {
                     look.granted(self.timing.ttl());
                     return Ok(Ok(lease));
                 }
                 Ok(Attempt::Held(held)) => {
-                    timer.waits(held.remaining);
+                    self.client.sink.waits(&self.name, held.remaining);
                     Found::Held(Arc::from(held))
                 }
-                Err(error) if error.is_transient() => Found::Failed(error),
+                Err(error) if error.is_transient() => {
+                    first = Some(Trigger::Retry);
+                    Found::Failed(error)
+                }
                 Err(error) => return Err(error),
             };
             self.report(&found);
             look.found(found.clone());
-            trigger = matches!(found, Found::Failed(_)).then_some(Trigger::Retry);
-            if now >= ends_at || (trigger.is_some() && self.outage == OutagePolicy::Fail) {
-                return Err(self.timed_out(found));
+            if now >= ends_at || (first.is_some() && self.outage == OutagePolicy::Fail) {
+                return Err(found.into_error(&self.name));
             }
         }
     }
@@ -179,116 +222,8 @@ impl Acquiring {
         }
     }
 
-    /// Waits for the turn to look, at most until the limit has run out: then a last look is made.
-    async fn turn<'a>(
-        &self,
-        place: &'a Place,
-        pending: Option<&Pending>,
-        ends_at: Instant,
-    ) -> Result<Look<'a>, Error> {
-        let shut_down_meanwhile = async {
-            match pending {
-                Some(pending) => pending.shut_down().await,
-                None => std::future::pending().await,
-            }
-        };
-        let limit = async {
-            match ends_at {
-                Instant::FAR_FUTURE => std::future::pending().await,
-                ends_at => self.clock.nap_until(ends_at).await,
-            }
-        };
-        tokio::select! {
-            biased;
-            () = shut_down_meanwhile => Err(Error::shut_down()),
-            look = place.turn() => look,
-            () = limit => Look::last(place).map_err(|found| self.timed_out(found)),
-        }
-    }
-
-    /// The error of a wait whose limit ran out, from what its last look found.
-    pub(super) fn timed_out(&self, found: Found) -> Error {
-        match found {
-            Found::Failed(error) => error,
-            Found::Held(held) => {
-                let error = self.failed_in_time("the limit ran out");
-                error.with_source(Held::clone(&held))
-            }
-        }
-    }
-
     pub(super) fn too_late(&self) -> Error {
         self.failed_in_time("every grant came too late")
-    }
-
-    /// Sends one attempt. If no claim is enrolled, enrolls one first. An attempt without an answer leaves its claim in
-    /// doubt. Returns `None` if the grant is of no use, so that the caller asks again.
-    async fn ask(
-        &self,
-        slot: &mut Option<Pending>,
-        patience: Patience,
-        queued: Option<Queued>,
-        ends_at: Instant,
-    ) -> Result<Option<Attempt>, Error> {
-        if slot.is_none() {
-            *slot = Some(self.request(patience, ends_at).await?);
-        }
-        let left = ends_at.since(self.clock.now());
-        let limit = self.request_limit().min(left.max(LEAST_LIMIT));
-        let pending = slot.as_mut().expect("it was begun above");
-        if pending.claim().is_none() {
-            let holder = Holder::draw(self.client.id)?;
-            let (name, ttl, info) = (self.name.clone(), self.timing.ttl(), self.info.clone());
-            let claim = Claim::new(name, holder, ttl, info);
-            let shard = self.client.store.shard(&self.name);
-            pending.enroll((claim, shard), (self.timing, self.limits), self.known.get())?;
-        }
-        let asked = pending.send(self.known.get());
-        let claim = pending.claim().expect("it was enrolled above");
-        let ask = Ask::default().with_floor(asked.floor).with_queued(queued);
-        let answer = self.client.store.acquire(claim, ask, limit).await;
-        let verdict = pending.answered(asked, answer, self.known.get());
-        self.follow(verdict, pending).await
-    }
-
-    /// Does what the verdict on an attempt asks for. A grant takes the enrollment over.
-    async fn follow(
-        &self,
-        verdict: Verdict,
-        pending: &mut Pending,
-    ) -> Result<Option<Attempt>, Error> {
-        match verdict {
-            Verdict::Granted {
-                id,
-                claim,
-                token,
-                held_since,
-            } => {
-                let enrollment = pending.granted(id, claim.name);
-                self.known.raise(token);
-                telemetry::granted(self.group(), self.name(), token.get());
-                Ok(Some(Attempt::Acquired(Lease {
-                    enrollment,
-                    holder: claim.holder,
-                    timing: self.timing,
-                    held_since,
-                    keep_until: Instant::ZERO,
-                    shown: None,
-                })))
-            }
-            Verdict::Taken(held) => Ok(Some(Attempt::Held(held))),
-            Verdict::Failed(error) => Err(error),
-            Verdict::Again(leaving) => {
-                pending.give_back(leaving).await;
-                Ok(None)
-            }
-            Verdict::TooLate(leaving) => {
-                pending.give_back(leaving).await;
-                Err(self.too_late())
-            }
-            Verdict::TokenFell { token, seen } => Err(self.token_fell(token, seen)),
-            Verdict::Closed => Err(Error::shut_down()),
-        }
     }
 
     pub(super) fn no_answer(&self) -> Error {

@@ -107,7 +107,7 @@ impl Owner {
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<LeaseSet, Error> {
-        self.take_all(in_order(names)?, None).await
+        self.take_all(in_order(names)?, Instant::FAR_FUTURE).await
     }
 
     /// Acquires all of these names or none, as [`acquire_all`](Self::acquire_all) does, within `limit` for all of
@@ -124,14 +124,10 @@ impl Owner {
         limit: Duration,
     ) -> Result<LeaseSet, Error> {
         let ends_at = self.after(limit);
-        self.take_all(in_order(names)?, Some(ends_at)).await
+        self.take_all(in_order(names)?, ends_at).await
     }
 
-    async fn take_all(
-        &self,
-        names: Vec<Name>,
-        ends_at: Option<Instant>,
-    ) -> Result<LeaseSet, Error> {
+    async fn take_all(&self, names: Vec<Name>, ends_at: Instant) -> Result<LeaseSet, Error> {
         self.check_order(&names)?;
         let mut taken = Vec::with_capacity(names.len());
         for name in names {

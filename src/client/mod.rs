@@ -40,7 +40,7 @@ use crate::home::Home;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::store::{Bounded, Info, Store};
-use crate::telemetry;
+use crate::telemetry::{self, Sink};
 use crate::term::Timing;
 use crate::token::Token;
 use crate::waiting::Hub;
@@ -83,7 +83,7 @@ pub(crate) struct Inner {
     pub(crate) home: Home,
     timing: Timing,
     info: Arc<Info>,
-    group: Group,
+    sink: &'static Sink,
     floors: Arc<Floors>,
     is_closed: AtomicBool,
 }
@@ -105,7 +105,8 @@ impl Client {
     }
 
     fn new(store: Arc<dyn Store>, timing: Timing, info: Info, group: Group) -> Self {
-        telemetry::describe(group);
+        let sink = Sink::of_group(group);
+        telemetry::describe(sink);
         let store: Arc<dyn Store> = Arc::new(Bounded::new(store));
         let id = ClientId::draw();
         let home = Home::here();
@@ -120,7 +121,7 @@ impl Client {
                 home,
                 timing,
                 info: Arc::new(info),
-                group,
+                sink,
                 floors: Arc::new(floors),
                 is_closed: AtomicBool::new(false),
             }),
@@ -363,7 +364,11 @@ impl Inner {
     /// If the future is dropped, the start continues for the other callers and for the next.
     async fn watchdog(&self) -> Result<Arc<Watchdog>, Error> {
         self.check_open()?;
-        let watchdog = shielded(self.starting()).await?;
+        let starting = self.starting();
+        let watchdog = match starting.peek() {
+            Some(started) => started.clone()?,
+            None => shielded(starting).await?,
+        };
         // A shutdown that came meanwhile found no watchdog to shut down.
         self.check_open()?;
         Ok(watchdog)
@@ -378,8 +383,7 @@ impl Inner {
         {
             return starting.clone();
         }
-        let (store, floors) = (self.store.clone(), self.floors.clone());
-        let started = Watchdog::start(store, floors, self.group, self.home.clone());
+        let started = Watchdog::start(self.store.clone(), self.sink, self.home.clone());
         let starting = started.map(|started| started.map(Arc::new)).boxed();
         current.insert(starting.shared()).clone()
     }

@@ -40,13 +40,7 @@ use crate::term::Instant;
 #[derive(Debug, Clone)]
 pub struct Owner {
     client: Client,
-    desk: Arc<Desk>,
-}
-
-/// The leases of an owner, by name.
-#[derive(Debug, Default)]
-struct Desk {
-    names: Mutex<BTreeMap<Name, OwnedName>>,
+    names: Arc<Mutex<BTreeMap<Name, OwnedName>>>,
 }
 
 /// One name of one owner: kept while it is held or a task of the owner asks for it.
@@ -69,7 +63,7 @@ impl Owner {
     pub(super) fn new(client: Client) -> Self {
         Self {
             client,
-            desk: Arc::default(),
+            names: Arc::default(),
         }
     }
 
@@ -82,7 +76,7 @@ impl Owner {
     /// # Cancel safety
     /// The same as for [`Client::acquire`].
     pub async fn acquire(&self, name: impl AsRef<str>) -> Result<Share, Error> {
-        self.take(Name::new(name)?, None).await
+        self.take(Name::new(name)?, Instant::FAR_FUTURE).await
     }
 
     /// Acquires the lease. Returns at once if this owner holds it; otherwise waits for at most `limit`.
@@ -97,16 +91,24 @@ impl Owner {
         name: impl AsRef<str>,
         limit: Duration,
     ) -> Result<Share, Error> {
-        self.take(Name::new(name)?, Some(self.after(limit))).await
+        self.take(Name::new(name)?, self.after(limit)).await
     }
 
     pub(super) fn after(&self, limit: Duration) -> Instant {
         self.client.store().clock().now().after(limit)
     }
 
+    /// The leases of this owner, by name.
+    fn names(&self) -> MutexGuard<'_, BTreeMap<Name, OwnedName>> {
+        let mut names = self.names.lock();
+        // An owner has few names, and this is the only place where it notices that leases have ended.
+        names.retain(|_, owned| owned.is_held() || Arc::strong_count(&owned.turn) > 1);
+        names
+    }
+
     /// The names that this owner holds, in byte order.
     pub(super) fn held(&self) -> Vec<Name> {
-        let names = self.desk.names();
+        let names = self.names();
         let held = names.iter().filter(|(_, owned)| owned.is_held());
         held.map(|(name, _)| name.clone()).collect()
     }
@@ -116,29 +118,26 @@ impl Owner {
         reason = "held only before tasks of the same owner that ask for the same name: they must not send a claim of their \
                   own, and the docs of `acquire` say that they wait"
     )]
-    pub(super) async fn take(&self, name: Name, ends_at: Option<Instant>) -> Result<Share, Error> {
+    pub(super) async fn take(&self, name: Name, ends_at: Instant) -> Result<Share, Error> {
         let clock = self.client.store().clock();
-        let turn = self.desk.turn(&name);
-        let _turn = match ends_at {
-            None => turn.lock().await,
-            Some(ends_at) => tokio::select! {
-                biased;
-                turn = turn.lock() => turn,
-                () = clock.nap_until(ends_at) => return Err(out_of_time(&name)),
-            },
+        let turn = (self.names().entry(name.clone()).or_default()).turn.clone();
+        let _turn = tokio::select! {
+            biased;
+            turn = turn.lock() => turn,
+            () = clock.nap_until(ends_at) => return Err(out_of_time(&name)),
         };
-        if let Some(lease) = self.desk.lease(&name) {
+        let held = (self.names().get(&name)).and_then(|owned| owned.lease.upgrade());
+        if let Some(lease) = held {
             // A lost lease blocks a new one until its last share is dropped.
             lease.check()?;
             return Ok(Share { lease });
         }
         let request = self.client.request(name.as_str());
-        let lease = match ends_at {
-            None => request.acquire().await?,
-            Some(ends_at) => request.acquire_within(ends_at.since(clock.now())).await?,
-        };
-        let lease = Arc::new(lease);
-        self.desk.note(&name, &lease);
+        let limit = ends_at.since(clock.now());
+        let lease = Arc::new(request.acquire_within(limit).await?);
+        if let Some(owned) = self.names().get_mut(&name) {
+            owned.lease = Arc::downgrade(&lease);
+        }
         Ok(Share { lease })
     }
 }
@@ -159,30 +158,6 @@ impl Deref for Share {
 
     fn deref(&self) -> &Lease {
         &self.lease
-    }
-}
-
-impl Desk {
-    fn names(&self) -> MutexGuard<'_, BTreeMap<Name, OwnedName>> {
-        let mut names = self.names.lock();
-        // An owner has few names, and this is the only place where it notices that leases have ended.
-        names.retain(|_, owned| owned.is_held() || Arc::strong_count(&owned.turn) > 1);
-        names
-    }
-
-    fn turn(&self, name: &Name) -> Arc<tokio::sync::Mutex<()>> {
-        let mut names = self.names();
-        names.entry(name.clone()).or_default().turn.clone()
-    }
-
-    fn lease(&self, name: &Name) -> Option<Arc<Lease>> {
-        self.names().get(name)?.lease.upgrade()
-    }
-
-    fn note(&self, name: &Name, lease: &Arc<Lease>) {
-        if let Some(owned) = self.names().get_mut(name) {
-            owned.lease = Arc::downgrade(lease);
-        }
     }
 }
 

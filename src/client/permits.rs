@@ -1,4 +1,4 @@
-//! Permits of a pool, and names that are shared or held alone: sends the requests that [`Taking`] asks for.
+//! Permits of a pool, and names that are shared or held alone: sends the requests that [`taking::take`] asks for.
 //!
 //! The tasks of a client that wait for one pool queue at its door as one client. The one that has the door also takes
 //! free permits for the others, and hands them over.
@@ -13,14 +13,13 @@ use parking_lot::Mutex;
 
 use super::acquire::{Acquiring, Attempt};
 use super::pools::WaitingTaker;
-use super::taking::{Access, TakeAnswer, TakeStep, Taking};
+use super::taking::{self, Access, DoorAnswer, Pool};
 use crate::error::Error;
 use crate::fence::Pass;
 use crate::future::BoxFuture;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::store::Held;
-use crate::telemetry::AcquireTimer;
 use crate::term::Instant;
 use crate::waiting::{Found, OutagePolicy, WaitOrder};
 use crate::watchdog::schedule::Limits;
@@ -33,7 +32,6 @@ pub(super) struct Taker<'a> {
     /// The request for the name of the pool.
     request: &'a Acquiring,
     access: Access,
-    timer: &'a AcquireTimer<'a>,
     /// When its wait ends; `None` if it does not wait.
     ends_at: Option<Instant>,
     door: Option<Lease>,
@@ -47,31 +45,15 @@ pub(super) struct Taker<'a> {
 type LastHeld = Arc<Mutex<Option<Arc<Held>>>>;
 
 impl<'a> Taker<'a> {
-    pub(super) fn new(
-        request: &'a Acquiring,
-        access: Access,
-        timer: &'a AcquireTimer<'a>,
-        ends_at: Option<Instant>,
-    ) -> Self {
+    pub(super) fn new(request: &'a Acquiring, access: Access, ends_at: Option<Instant>) -> Self {
         Self {
             request,
             access,
-            timer,
             ends_at,
             door: None,
             permit: None,
             looks: FuturesUnordered::new(),
             held: LastHeld::default(),
-        }
-    }
-
-    /// Waits for what is wanted, and takes it.
-    pub(super) async fn wait(self) -> Result<Lease, Error> {
-        let request = self.request;
-        match self.take().await? {
-            Attempt::Acquired(lease) => Ok(lease),
-            // One that waits is never refused.
-            Attempt::Held(held) => Err(request.timed_out(Found::Held(Arc::from(held)))),
         }
     }
 
@@ -100,54 +82,59 @@ impl<'a> Taker<'a> {
     }
 
     async fn take_once(&mut self) -> Result<Attempt, Error> {
-        let is_door_taken = self.request.client.pools.is_door_taken(&self.request.name);
-        let permits = 1..=self.access.permits();
-        let guesses = fastrand::choose_multiple(permits, self.access.guesses().into());
-        let waits = self.ends_at.is_some();
-        let (mut taking, mut step) = Taking::begin(self.access, waits, is_door_taken, guesses);
-        loop {
-            let answer = match step {
-                TakeStep::LookAtDoor => self.look_at_door().await?,
-                TakeStep::Claim(permit) => self.claim(permit).await?,
-                TakeStep::Survey => self.survey().await?,
-                TakeStep::GiveBack => self.give_back().await,
-                TakeStep::TakeDoor => match self.take_door().await? {
-                    Some(answer) => answer,
-                    None => return self.taken(),
-                },
-                TakeStep::AwaitFree => self.await_free().await?,
-                TakeStep::LeaveDoor => self.leave_door(taking.others()).await,
-                TakeStep::Done => return self.taken(),
-                TakeStep::Refused => return self.refused(),
-            };
-            step = taking.hear(answer);
+        let (access, waits) = (self.access, self.ends_at.is_some());
+        let guesses = fastrand::choose_multiple(1..=access.permits(), access.guesses().into());
+        if taking::take(self, access, waits, guesses).await? {
+            let taken = self.permit.take().or_else(|| self.door.take());
+            return Ok(Attempt::Acquired(taken.expect("it was granted")));
         }
-    }
-
-    fn taken(&mut self) -> Result<Attempt, Error> {
-        let taken = self.permit.take().or_else(|| self.door.take());
-        Ok(Attempt::Acquired(taken.expect("it was granted")))
-    }
-
-    fn refused(&mut self) -> Result<Attempt, Error> {
         match self.held.lock().take() {
             Some(held) => Ok(Attempt::Held(Box::new(Held::clone(&held)))),
             None => Err(self.request.too_late()),
         }
     }
 
-    async fn look_at_door(&mut self) -> Result<TakeAnswer, Error> {
-        let held = self.request.inspect(&self.request.name).await?;
-        let is_free = held.is_none();
-        let pools = &self.request.client.pools;
-        pools.note_door(&self.request.name, is_free);
-        if let Some(held) = held {
-            *self.held.lock() = Some(Arc::new(held));
+    /// Decides whether these free permits count: not if the door was lost meanwhile. A store that forgot its leases
+    /// shows all permits free, and has forgotten the door with them.
+    async fn seen(&mut self, free: Vec<u16>) -> Result<Option<Vec<u16>>, Error> {
+        let is_lost = match &self.door {
+            None => false,
+            Some(door) if door.check().is_err() => true,
+            Some(door) if self.access == Access::Exclusive => {
+                let held = self.request.inspect(door.name()).await?;
+                held.is_none_or(|held| held.token != Some(door.token()))
+            }
+            Some(_) => false,
+        };
+        if is_lost {
+            self.door = None;
+            return Ok(None);
         }
-        Ok(TakeAnswer::Door {
-            is_free,
-            is_permit_held: self.is_permit_held(),
-        })
+        Ok(Some(free))
+    }
+
+    /// Begins to look at a permit until it is free.
+    fn watch(&self, permit: u16) -> Result<(), Error> {
+        let name = permit_name(&self.request.name, permit)?;
+        let (request, held) = (self.request.of(name), self.held.clone());
+        self.looks.push(Box::pin(async move {
+            request.until_free(&held).await?;
+            Ok(permit)
+        }));
+        Ok(())
+    }
+
+    fn timed_out(&self) -> Error {
+        match self.held.lock().take() {
+            Some(held) => Found::Held(held).into_error(&self.request.name),
+            None => self.request.no_answer(),
+        }
+    }
+}
+
+impl Pool for Taker<'_> {
+    fn is_door_taken(&self) -> bool {
+        self.request.client.pools.is_door_taken(&self.request.name)
     }
 
     fn is_permit_held(&self) -> bool {
@@ -155,25 +142,72 @@ impl<'a> Taker<'a> {
         permit.is_some_and(|permit| permit.check().is_ok())
     }
 
-    async fn claim(&mut self, permit: u16) -> Result<TakeAnswer, Error> {
+    async fn is_door_free(&mut self) -> Result<bool, Error> {
+        let held = self.request.inspect(&self.request.name).await?;
+        let is_free = held.is_none();
+        let pools = &self.request.client.pools;
+        pools.note_door(&self.request.name, is_free);
+        if let Some(held) = held {
+            *self.held.lock() = Some(Arc::new(held));
+        }
+        Ok(is_free)
+    }
+
+    async fn claim(&mut self, permit: u16) -> Result<bool, Error> {
         let request = self.request.for_permit(permit)?;
-        match request.try_once(self.timer).await? {
+        match request.try_once().await? {
             Attempt::Acquired(lease) => {
                 self.permit = Some(lease);
-                Ok(TakeAnswer::Granted)
+                Ok(true)
             }
             Attempt::Held(held) => {
                 *self.held.lock() = Some(Arc::from(held));
                 if self.door.is_some() {
                     self.watch(permit)?;
                 }
-                Ok(TakeAnswer::Taken)
+                Ok(false)
             }
         }
     }
 
-    /// Looks at all permits at once. Those that are free come in random order.
-    async fn survey(&mut self) -> Result<TakeAnswer, Error> {
+    async fn give_back(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            permit.release().await;
+        }
+    }
+
+    async fn take_door(&mut self) -> Result<DoorAnswer, Error> {
+        self.looks.clear();
+        let door = self.request.for_door(self.access);
+        let Some(ends_at) = self.ends_at else {
+            return Ok(match door.try_once().await? {
+                Attempt::Acquired(lease) => {
+                    self.door = Some(lease);
+                    DoorAnswer::Granted
+                }
+                Attempt::Held(held) => {
+                    *self.held.lock() = Some(Arc::from(held));
+                    DoorAnswer::Taken
+                }
+            });
+        };
+        let request = self.request.of(self.request.name.clone());
+        let pools = &self.request.client.pools;
+        let place = pools.join(self.access, request);
+        match door.wait_or(ends_at, place.gift()).await? {
+            Err(permit) => {
+                self.permit = Some(permit);
+                Ok(DoorAnswer::Given)
+            }
+            Ok(lease) => {
+                self.door = Some(lease);
+                Ok(DoorAnswer::Granted)
+            }
+        }
+    }
+
+    /// Those that are free come in random order.
+    async fn survey(&mut self) -> Result<Option<Vec<u16>>, Error> {
         let looks = (1..=self.access.permits()).map(async |permit| {
             let name = permit_name(&self.request.name, permit)?;
             let held = self.request.inspect(&name).await?;
@@ -190,65 +224,7 @@ impl<'a> Taker<'a> {
         self.seen(free).await
     }
 
-    /// Decides whether these free permits count: not if the door was lost meanwhile. A store that forgot its leases
-    /// shows all permits free, and has forgotten the door with them.
-    async fn seen(&mut self, free: Vec<u16>) -> Result<TakeAnswer, Error> {
-        let is_lost = match &self.door {
-            None => false,
-            Some(door) if door.check().is_err() => true,
-            Some(door) if self.access == Access::Exclusive => {
-                let held = self.request.inspect(door.name()).await?;
-                held.is_none_or(|held| held.token != Some(door.token()))
-            }
-            Some(_) => false,
-        };
-        if is_lost {
-            self.door = None;
-            return Ok(TakeAnswer::DoorLost);
-        }
-        Ok(TakeAnswer::Free(free))
-    }
-
-    async fn give_back(&mut self) -> TakeAnswer {
-        if let Some(permit) = self.permit.take() {
-            permit.release().await;
-        }
-        TakeAnswer::GaveBack
-    }
-
-    /// Takes the door. Returns `None` if another task of this client had it and handed a permit over.
-    async fn take_door(&mut self) -> Result<Option<TakeAnswer>, Error> {
-        self.looks.clear();
-        let door = self.request.for_door(self.access);
-        let Some(ends_at) = self.ends_at else {
-            return Ok(Some(match door.try_once(self.timer).await? {
-                Attempt::Acquired(lease) => {
-                    self.door = Some(lease);
-                    TakeAnswer::DoorGranted
-                }
-                Attempt::Held(held) => {
-                    *self.held.lock() = Some(Arc::from(held));
-                    TakeAnswer::DoorTaken
-                }
-            }));
-        };
-        let request = self.request.of(self.request.name.clone());
-        let pools = &self.request.client.pools;
-        let place = pools.join(self.access, request);
-        match door.wait_or(ends_at, self.timer, place.gift()).await? {
-            Err(permit) => {
-                self.permit = Some(permit);
-                Ok(None)
-            }
-            Ok(lease) => {
-                self.door = Some(lease);
-                Ok(Some(TakeAnswer::DoorGranted))
-            }
-        }
-    }
-
-    /// Waits until permits are free that were not reported since the door was granted.
-    async fn await_free(&mut self) -> Result<TakeAnswer, Error> {
+    async fn await_free(&mut self) -> Result<Option<Vec<u16>>, Error> {
         if self.looks.is_empty() {
             (1..=self.access.permits()).try_for_each(|permit| self.watch(permit))?;
         }
@@ -267,29 +243,10 @@ impl<'a> Taker<'a> {
         self.seen(free).await
     }
 
-    /// Begins to look at a permit until it is free.
-    fn watch(&self, permit: u16) -> Result<(), Error> {
-        let name = permit_name(&self.request.name, permit)?;
-        let (request, held) = (self.request.of(name), self.held.clone());
-        self.looks.push(Box::pin(async move {
-            request.until_free(&held).await?;
-            Ok(permit)
-        }));
-        Ok(())
-    }
-
-    fn timed_out(&self) -> Error {
-        match self.held.lock().take() {
-            Some(held) => self.request.timed_out(Found::Held(held)),
-            None => self.request.no_answer(),
-        }
-    }
-
-    /// Releases the door, after it took some of these permits for other tasks of this client. One answer decides for
-    /// all.
-    async fn leave_door(&mut self, others: &[u16]) -> TakeAnswer {
+    /// Takes some of these permits for other tasks of this client before. One answer decides for all.
+    async fn leave_door(&mut self, others: &[u16]) -> bool {
         let gifts = match self.permit {
-            Some(_) => take_for_others(self.request, self.access, others, self.timer).await,
+            Some(_) => take_for_others(self.request, self.access, others).await,
             None => Vec::new(),
         };
         self.looks.clear();
@@ -314,10 +271,7 @@ impl<'a> Taker<'a> {
                 false => self.request.client.pools.put_back(waiting),
             }
         }
-        TakeAnswer::DoorLeft {
-            was_held,
-            is_permit_held: self.is_permit_held(),
-        }
+        was_held
     }
 }
 
@@ -327,11 +281,7 @@ impl Acquiring {
         Self {
             known: self.client.floors.keep(name.clone()),
             name,
-            client: self.client.clone(),
-            info: self.info.clone(),
-            looks: self.looks.clone(),
-            clock: self.clock.clone(),
-            ..*self
+            ..self.clone()
         }
     }
 
@@ -364,7 +314,7 @@ impl Acquiring {
             .hub
             .join(&self.name, WaitOrder::Any, self.outage);
         loop {
-            let look = place.turn().await?;
+            let look = place.turn(Instant::FAR_FUTURE).await?;
             let found = match self.inspect(&self.name).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(held)) => Found::Held(Arc::new(held)),
@@ -387,7 +337,6 @@ async fn take_for_others(
     request: &Acquiring,
     access: Access,
     free: &[u16],
-    timer: &AcquireTimer<'_>,
 ) -> Vec<(WaitingTaker, Lease)> {
     let pools = &request.client.pools;
     let waiting = pools.waiting(access, &request.name, free.len());
@@ -396,7 +345,7 @@ async fn take_for_others(
         .zip(free)
         .map(async |(waiting, permit)| {
             let attempt = match waiting.request.for_permit(*permit) {
-                Ok(request) => request.try_once(timer).await,
+                Ok(request) => request.try_once().await,
                 Err(error) => Err(error),
             };
             (waiting, attempt)

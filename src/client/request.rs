@@ -17,7 +17,7 @@ use crate::lease::Lease;
 use crate::name::Name;
 use crate::store::{Facts, Held, Info, MAX_KEEP};
 use crate::telemetry::{AcquireOutcome, AcquireTimer};
-use crate::term::{Instant, Timing};
+use crate::term::Timing;
 use crate::token::Token;
 use crate::waiting::{OutagePolicy, WaitOrder};
 use crate::watchdog::schedule::Limits;
@@ -189,22 +189,7 @@ impl LeaseRequest {
     /// # Cancel safety
     /// If the future is dropped, a lease that the store may have granted is released in the background.
     pub async fn try_acquire(self) -> Result<Attempt, Error> {
-        let (access, least) = (self.access, self.hold_at_least);
-        let acquiring = self.check()?;
-        let timer = AcquireTimer::begin_try(acquiring.group(), acquiring.name(), acquiring.clock());
-        let mut attempt = match access {
-            None => acquiring.try_once(&timer).await,
-            Some(access) => Box::pin(Taker::new(&acquiring, access, &timer, None).take()).await,
-        };
-        if let Ok(Attempt::Acquired(lease)) = &mut attempt {
-            lease.keep_for_at_least(least);
-        }
-        timer.ended(match &attempt {
-            Ok(Attempt::Acquired(_)) => AcquireOutcome::Acquired,
-            Ok(Attempt::Held(_)) => AcquireOutcome::Held,
-            Err(error) => outcome_of(error),
-        });
-        attempt
+        self.send(None).await
     }
 
     /// Acquires the lease. Waits for as long as another holder has the name.
@@ -220,7 +205,8 @@ impl LeaseRequest {
     /// # Cancel safety
     /// The same as for [`try_acquire`](Self::try_acquire).
     pub async fn acquire(self) -> Result<Lease, Error> {
-        self.wait(None).await
+        // The latest moment of all is no limit.
+        self.acquire_within(Duration::MAX).await
     }
 
     /// Acquires the lease. Waits for at most `limit` while another holder has the name.
@@ -232,7 +218,10 @@ impl LeaseRequest {
     /// # Cancel safety
     /// The same as for [`try_acquire`](Self::try_acquire).
     pub async fn acquire_within(self, limit: Duration) -> Result<Lease, Error> {
-        self.wait(Some(limit)).await
+        match self.send(Some(limit)).await? {
+            Attempt::Acquired(lease) => Ok(lease),
+            Attempt::Held(_) => unreachable!("a caller that waits is not refused"),
+        }
     }
 
     /// Runs `work` while the lease is held: waits for the lease, runs the work, and releases the lease. A panic of the
@@ -286,26 +275,24 @@ impl LeaseRequest {
         })
     }
 
-    async fn wait(self, limit: Option<Duration>) -> Result<Lease, Error> {
+    /// Sends the request. With a limit it waits for so long while another holder has the name.
+    async fn send(self, limit: Option<Duration>) -> Result<Attempt, Error> {
         let (access, least) = (self.access, self.hold_at_least);
         let acquiring = self.check()?;
-        let timer =
-            AcquireTimer::begin_wait(acquiring.group(), acquiring.name(), acquiring.clock());
-        let ends_at = limit.map(|limit| timer.began_at().after(limit));
-        let mut lease = match access {
-            None => acquiring.wait(ends_at, &timer).await,
-            Some(access) => {
-                let ends_at = ends_at.unwrap_or(Instant::FAR_FUTURE);
-                let taker = Taker::new(&acquiring, access, &timer, Some(ends_at));
-                Box::pin(taker.wait()).await
+        let (sink, name) = (acquiring.client.sink, acquiring.name.as_str());
+        let timer = AcquireTimer::begin(sink, name, &*acquiring.clock, limit);
+        let mut attempt = match (access, timer.ends_at()) {
+            (None, None) => acquiring.try_once().await,
+            (None, Some(ends_at)) => acquiring.wait(ends_at).await.map(Attempt::Acquired),
+            (Some(access), ends_at) => {
+                Box::pin(Taker::new(&acquiring, access, ends_at).take()).await
             }
         };
-        if let Ok(lease) = &mut lease {
+        if let Ok(Attempt::Acquired(lease)) = &mut attempt {
             lease.keep_for_at_least(least);
         }
-        let outcome = lease.as_ref().err().map(outcome_of);
-        timer.ended(outcome.unwrap_or(AcquireOutcome::Acquired));
-        lease
+        timer.ended(outcome_of(&attempt));
+        attempt
     }
 }
 
@@ -372,8 +359,13 @@ fn check_access(access: Access, name: &Name) -> Result<(), Error> {
     permit_name(name, permits).map(drop)
 }
 
-/// The outcome under which a failed call is counted.
-fn outcome_of(error: &Error) -> AcquireOutcome {
+/// The outcome under which a call is counted.
+fn outcome_of(attempt: &Result<Attempt, Error>) -> AcquireOutcome {
+    let error = match attempt {
+        Ok(Attempt::Acquired(_)) => return AcquireOutcome::Acquired,
+        Ok(Attempt::Held(_)) => return AcquireOutcome::Held,
+        Err(error) => error,
+    };
     let is_held = error.source().is_some_and(|source| source.is::<Held>());
     match error.kind() {
         ErrorKind::TimedOut if is_held => AcquireOutcome::TimedOut,

@@ -3,96 +3,70 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use metrics::histogram;
-
-use super::counts::Counts;
+use super::sink::Sink;
 use super::table;
-use super::words::{AcquireOutcome, Trigger};
+use super::words::AcquireOutcome;
 use crate::clock::{Clock, Instant};
-use crate::group::Group;
 
-/// Counts the attempts of a call and its end. Dropped before its end, the call was cancelled.
+/// Counts the end of a call. Dropped before its end, the call was cancelled.
 #[derive(Debug)]
 pub(crate) struct AcquireTimer<'a> {
-    counts: &'static Counts,
-    group: Group,
+    sink: &'static Sink,
     name: &'a str,
     clock: &'a dyn Clock,
     began_at: Instant,
-    is_waiter: bool,
-    has_ended: bool,
+    /// When its wait ends; `None` if it does not wait for other holders.
+    ends_at: Option<Instant>,
+    outcome: AcquireOutcome,
 }
 
 impl<'a> AcquireTimer<'a> {
-    /// A call that does not wait for other holders.
-    pub(crate) fn begin_try(group: Group, name: &'a str, clock: &'a dyn Clock) -> Self {
-        Self::new(group, name, clock, false)
-    }
-
-    /// A call that waits.
-    pub(crate) fn begin_wait(group: Group, name: &'a str, clock: &'a dyn Clock) -> Self {
-        let timer = Self::new(group, name, clock, true);
-        timer.counts.waiters.fetch_add(1, Ordering::Relaxed);
-        timer
-    }
-
-    fn new(group: Group, name: &'a str, clock: &'a dyn Clock, is_waiter: bool) -> Self {
-        tracing::debug!(name, group = group.as_str(), "acquire begins");
+    /// A call that waits for other holders, if it has a limit.
+    pub(crate) fn begin(
+        sink: &'static Sink,
+        name: &'a str,
+        clock: &'a dyn Clock,
+        limit: Option<Duration>,
+    ) -> Self {
+        tracing::debug!(name, group = sink.group(), "acquire begins");
+        let began_at = clock.now();
+        sink.waiters
+            .fetch_add(limit.iter().len(), Ordering::Relaxed);
         Self {
-            counts: Counts::of_group(group),
-            group,
+            sink,
             name,
             clock,
-            began_at: clock.now(),
-            is_waiter,
-            has_ended: false,
+            began_at,
+            ends_at: limit.map(|limit| began_at.after(limit)),
+            outcome: AcquireOutcome::Cancelled,
         }
     }
 
-    /// The call asks the store.
-    pub(crate) fn attempted(&self, trigger: Trigger) {
-        self.counts
-            .add(&table::ACQUIRE_ATTEMPTS, &[trigger.as_str()], 1);
-    }
-
-    /// The store answered that another holder has the name.
-    pub(crate) fn waits(&self, remaining: Option<Duration>) {
-        let (name, group) = (self.name, self.group.as_str());
-        tracing::debug!(
-            name,
-            group,
-            ?remaining,
-            "acquire waits: another holder has the name"
-        );
-    }
-
-    pub(crate) fn began_at(&self) -> Instant {
-        self.began_at
+    /// Returns when its wait ends; `None` if it does not wait.
+    pub(crate) const fn ends_at(&self) -> Option<Instant> {
+        self.ends_at
     }
 
     /// Counts the end.
     pub(crate) fn ended(mut self, outcome: AcquireOutcome) {
-        self.end(outcome);
-    }
-
-    fn end(&mut self, outcome: AcquireOutcome) {
-        self.has_ended = true;
-        if self.is_waiter {
-            self.counts.waiters.fetch_sub(1, Ordering::Relaxed);
-        }
-        let waited = self.clock.now().since(self.began_at);
-        let (group, outcome) = (self.group.as_str(), outcome.as_str());
-        self.counts.add(&table::ACQUISITIONS, &[outcome], 1);
-        let metric = table::ACQUIRE_WAIT.name;
-        histogram!(metric, "group" => group, "outcome" => outcome).record(waited);
-        tracing::debug!(name = self.name, group, outcome, ?waited, "acquire ended");
+        self.outcome = outcome;
     }
 }
 
 impl Drop for AcquireTimer<'_> {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.end(AcquireOutcome::Cancelled);
-        }
+        let (sink, name, outcome) = (self.sink, self.name, self.outcome.as_str());
+        sink.waiters
+            .fetch_sub(self.ends_at.iter().len(), Ordering::Relaxed);
+        let waited = self.clock.now().since(self.began_at);
+        sink.add(&table::ACQUISITIONS, &[outcome], 1);
+        sink.record(&table::ACQUIRE_WAIT, &[outcome], waited);
+        tracing::debug!(
+            name,
+            group = sink.group(),
+            outcome,
+            ?waited,
+            "acquire ended"
+        );
     }
 }

@@ -1,8 +1,6 @@
 //! Counts the checks at guarded storage.
 
-use metrics::histogram;
-
-use super::counts::Counts;
+use super::sink::Sink;
 use super::table;
 use super::words::{CheckOutcome, FenceKind};
 use crate::clock::{Clock, Instant, Monotonic};
@@ -26,10 +24,8 @@ impl FenceCheck {
     /// Counts the check.
     pub(crate) fn ended(self, group: Option<&str>, name: &str, token: u64, outcome: CheckOutcome) {
         let took = Monotonic.now().since(self.began_at);
-        let fence = self.fence.as_str();
-        histogram!(table::FENCE_CHECK_DURATION.name, "fence" => fence).record(took);
-        count(self.fence, outcome);
-        let outcome = outcome.as_str();
+        count(self.fence, outcome).record(&table::FENCE_CHECK_DURATION, &[], took);
+        let (fence, outcome) = (self.fence.as_str(), outcome.as_str());
         tracing::debug!(
             name,
             token,
@@ -43,9 +39,10 @@ impl FenceCheck {
 }
 
 /// Counts a check, and sets the total in the recorder at once: a process that only guards storage has no client, and so
-/// no reporter.
-pub(crate) fn count(fence: FenceKind, outcome: CheckOutcome) {
-    let counts = Counts::of(Some(("fence", fence.as_str())));
-    counts.add(&table::FENCE_CHECKS, &[outcome.as_str()], 1);
-    counts.tell_total(&table::FENCE_CHECKS, &[outcome.as_str()]);
+/// no reporter. Returns where it was counted.
+pub(crate) fn count(fence: FenceKind, outcome: CheckOutcome) -> &'static Sink {
+    let sink = Sink::of(Some(("fence", fence.as_str())));
+    sink.add(&table::FENCE_CHECKS, &[outcome.as_str()], 1);
+    sink.tell_one(&table::FENCE_CHECKS, &[outcome.as_str()]);
+    sink
 }

@@ -3,76 +3,70 @@
 //! A series cannot be taken back from a recorder. So a name keeps its place once it was held, and shows 0 while it is
 //! not.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use metrics::gauge;
 use parking_lot::Mutex;
 
-use super::counts::Counts;
+use super::sink::Sink;
 use super::survey::unix_seconds_in;
 use super::{quietly, table};
 use crate::group::Group;
 use crate::name::Name;
 
-/// The state of a group from survey to survey.
+/// The names of one group that have series.
 #[derive(Debug, Default)]
-struct KnownNames {
+pub(super) struct Names {
     limit: usize,
-    names: Vec<Name>,
-    /// Names beyond the limit, each counted once: forgotten when there are too many of them.
-    folded: Vec<Name>,
+    /// The seconds until the deadline of each name; NaN while it is not held.
+    left: HashMap<Name, f64>,
+    /// Names beyond the limit, each counted once: of these too, at most the limit.
+    folded: HashSet<Name>,
 }
 
-static KNOWN: Mutex<BTreeMap<&'static str, KnownNames>> = Mutex::new(BTreeMap::new());
+static KNOWN: Mutex<BTreeMap<&'static str, Names>> = Mutex::new(BTreeMap::new());
 
 /// Gives each name of this group series of its own, up to the limit.
 pub(crate) fn allow_names(group: Group, limit: usize) {
     if limit > 0 {
         let mut known = KNOWN.lock();
-        let known = known.entry(group.as_str()).or_default();
-        known.limit = known.limit.max(limit);
+        let names = known.entry(group.as_str()).or_default();
+        names.limit = names.limit.max(limit);
     }
-}
-
-/// The names of one group that have series, with the seconds until the deadline of those that are held.
-#[derive(Debug)]
-pub(super) struct Names {
-    limit: usize,
-    held: HashMap<Name, f64>,
-    order: Vec<Name>,
-    /// Held now, and beyond the limit.
-    over: Vec<Name>,
 }
 
 impl Names {
-    /// Those of this group, if it asked for any.
-    pub(super) fn of(group: &str) -> Option<Self> {
-        let known = KNOWN.lock();
-        let known = known.get(group)?;
-        let unheld = known.names.iter().map(|name| (name.clone(), f64::NAN));
-        Some(Self {
-            limit: known.limit,
-            held: unheld.collect(),
-            order: known.names.clone(),
-            over: Vec::new(),
-        })
+    /// Takes those of this group, if it asked for any, for a survey: none is held until it is noted. Their gauges are
+    /// set at the end of the survey, and they are remembered again.
+    pub(super) fn take(group: &str) -> Option<Self> {
+        let mut known = KNOWN.lock();
+        let names = known.get_mut(group)?;
+        let limit = names.limit;
+        let mut names = std::mem::replace(
+            names,
+            Self {
+                limit,
+                ..Self::default()
+            },
+        );
+        names.left.values_mut().for_each(|left| *left = f64::NAN);
+        Some(names)
     }
 
     pub(super) fn note_held(&mut self, name: &Name, left: f64) {
-        if let Some(known) = self.held.get_mut(name) {
+        if let Some(known) = self.left.get_mut(name) {
             // Two clients that both believe to hold it: the later deadline is the grant that stands.
             *known = known.max(left);
-        } else if self.order.len() < self.limit {
-            self.held.insert(name.clone(), left);
-            self.order.push(name.clone());
-        } else if self.over.len() < self.limit {
-            self.over.push(name.clone());
+        } else if self.left.len() < self.limit {
+            self.left.insert(name.clone(), left);
+        } else if self.folded.len() < self.limit && self.folded.insert(name.clone()) {
+            Sink::of_process().add(&table::LABEL_OVERFLOW, &[], 1);
         }
     }
 
     /// Sets the gauges, and remembers the names.
     pub(super) fn tell(self, group: &'static str) {
-        for (name, left) in &self.held {
+        for (name, left) in &self.left {
             let name = name.as_str();
             let is_held = f64::from(u8::from(!left.is_nan()));
             let deadline = unix_seconds_in(*left);
@@ -84,16 +78,8 @@ impl Names {
             });
         }
         let mut known = KNOWN.lock();
-        let known = known.entry(group).or_default();
-        known.names = self.order;
-        for name in self.over {
-            if !known.folded.contains(&name) {
-                Counts::of_process().add(&table::LABEL_OVERFLOW, &[], 1);
-                if known.folded.len() >= known.limit {
-                    known.folded.clear();
-                }
-                known.folded.push(name);
-            }
-        }
+        let names = known.entry(group).or_default();
+        let limit = names.limit.max(self.limit);
+        *names = Self { limit, ..self };
     }
 }

@@ -7,13 +7,12 @@ use std::time::Duration;
 use metrics::gauge;
 use parking_lot::{Condvar, Mutex};
 
-use super::counts::Counts;
+use super::sink::Sink;
 use super::stores::StoreCounts;
 use super::survey::{self, Surveyed};
 use super::{quietly, table};
 use crate::clock::{Clock, Instant, Monotonic};
 use crate::error::{Error, ErrorKind};
-use crate::group::Group;
 
 /// Events that wait for the reporter. A hundred batches a second fill it in ten seconds of a blocked log, which is when
 /// dropping is right.
@@ -33,8 +32,8 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 /// A line of the log or a sample of a histogram: a call of the user's subscriber or recorder.
 type Telling = Box<dyn FnOnce() + Send>;
 
-/// Messages that wait for the thread. Locked for a push or a swap, never while code of the user's runs.
-struct Sink {
+/// What the thread is to do. Locked for a push or a swap, never while code of the user's runs.
+struct Inbox {
     events: Vec<Telling>,
     samples: Vec<Telling>,
     /// The clients of the process. The thread ends with the last of them.
@@ -43,7 +42,7 @@ struct Sink {
     runs_in: u32,
 }
 
-static SINK: Mutex<Sink> = Mutex::new(Sink {
+static INBOX: Mutex<Inbox> = Mutex::new(Inbox {
     events: Vec::new(),
     samples: Vec::new(),
     sources: Vec::new(),
@@ -55,61 +54,34 @@ static CAME: Condvar = Condvar::new();
 /// a newer one.
 static RECORDER: Mutex<usize> = Mutex::new(0);
 
-/// Counts, and hands events to the thread. Never blocks. The events are its methods in the [module](super).
-#[derive(Debug)]
-pub(crate) struct Reporter {
-    pub(super) counts: &'static Counts,
-    pub(super) group: Group,
-    /// In a forked child, drops do nothing.
-    made_in: u32,
-}
-
-impl Reporter {
-    pub(crate) fn new(group: Group) -> Self {
-        Self {
-            counts: Counts::of_group(group),
-            group,
-            made_in: std::process::id(),
-        }
-    }
-
-    /// The label under which its events are counted.
-    pub(crate) const fn group(&self) -> Group {
-        self.group
-    }
-}
-
-impl Drop for Reporter {
-    fn drop(&mut self) {
-        if self.made_in == std::process::id() {
-            CAME.notify_one();
-        }
-    }
+/// A client has ended.
+pub(crate) fn client_ended() {
+    CAME.notify_one();
 }
 
 /// Leaves an event to the thread, at once.
 pub(super) fn hand_over(event: impl FnOnce() + Send + 'static) {
-    if push(|sink| &mut sink.events, EVENTS, Box::new(event)) {
+    if push(|inbox| &mut inbox.events, EVENTS, Box::new(event)) {
         CAME.notify_one();
     }
 }
 
 /// Leaves a sample to the thread, by the next tick.
 pub(super) fn keep_sample(sample: impl FnOnce() + Send + 'static) {
-    push(|sink| &mut sink.samples, SAMPLES, Box::new(sample));
+    push(|inbox| &mut inbox.samples, SAMPLES, Box::new(sample));
 }
 
 /// Queues it if there is room. One that is too many is dropped and counted.
-fn push(queue: fn(&mut Sink) -> &mut Vec<Telling>, most: usize, telling: Telling) -> bool {
-    let mut sink = SINK.lock();
-    let queue = queue(&mut sink);
-    if queue.len() < most {
+fn push(queue: fn(&mut Inbox) -> &mut Vec<Telling>, most: usize, telling: Telling) -> bool {
+    let mut inbox = INBOX.lock();
+    let queue = queue(&mut inbox);
+    let has_room = queue.len() < most;
+    if has_room {
         queue.push(telling);
-        return true;
+    } else {
+        Sink::of_process().add(&table::EVENTS_DROPPED, &[], 1);
     }
-    drop(sink);
-    Counts::of_process().add(&table::EVENTS_DROPPED, &[], 1);
-    false
+    has_room
 }
 
 /// Reads the state of this client too, for as long as it lives, and starts the thread if it does not run.
@@ -117,8 +89,8 @@ fn push(queue: fn(&mut Sink) -> &mut Vec<Telling>, most: usize, telling: Telling
 /// # Errors
 /// `Unavailable` where the thread cannot be started.
 pub(crate) fn watch(client: Weak<dyn Surveyed>) -> Result<(), Error> {
-    let mut sink = SINK.lock();
-    if sink.runs_in != std::process::id() {
+    let mut inbox = INBOX.lock();
+    if inbox.runs_in != std::process::id() {
         let thread = std::thread::Builder::new().name("leasehold-report".into());
         thread.spawn(report).map_err(|source| {
             Error::new(
@@ -127,17 +99,18 @@ pub(crate) fn watch(client: Weak<dyn Surveyed>) -> Result<(), Error> {
             )
             .with_source(source)
         })?;
-        sink.runs_in = std::process::id();
+        inbox.runs_in = std::process::id();
         // The rest of them is the parent's.
-        sink.sources.clear();
+        inbox.sources.clear();
     }
-    sink.sources.push(client);
+    inbox.sources.push(client);
     Ok(())
 }
 
 /// The clients of the process.
 pub(super) fn sources() -> Vec<Arc<dyn Surveyed>> {
-    SINK.lock()
+    INBOX
+        .lock()
         .sources
         .iter()
         .filter_map(Weak::upgrade)
@@ -166,20 +139,20 @@ fn report() {
 
 /// Waits for events, at most until `until`. Returns what came, and whether no client is left.
 fn next_tellings(until: Instant) -> (Vec<Telling>, bool) {
-    let mut sink = SINK.lock();
-    let has_clients = |sink: &mut Sink| {
-        sink.sources.retain(|client| client.strong_count() > 0);
-        !sink.sources.is_empty()
+    let mut inbox = INBOX.lock();
+    let has_clients = |inbox: &mut Inbox| {
+        inbox.sources.retain(|client| client.strong_count() > 0);
+        !inbox.sources.is_empty()
     };
-    if sink.events.is_empty() && has_clients(&mut sink) {
-        CAME.wait_for(&mut sink, until.since(Monotonic.now()));
+    if inbox.events.is_empty() && has_clients(&mut inbox) {
+        CAME.wait_for(&mut inbox, until.since(Monotonic.now()));
     }
-    let is_last = !has_clients(&mut sink);
+    let is_last = !has_clients(&mut inbox);
     if is_last {
-        sink.runs_in = 0;
+        inbox.runs_in = 0;
     }
-    let mut tellings = std::mem::take(&mut sink.events);
-    tellings.append(&mut sink.samples);
+    let mut tellings = std::mem::take(&mut inbox.events);
+    tellings.append(&mut inbox.samples);
     (tellings, is_last)
 }
 
@@ -197,11 +170,9 @@ fn tell(known: &mut usize) {
         quietly(table::describe);
     }
     quietly(tell_build);
-    survey::tell_all();
-    StoreCounts::tell_all();
-    for counts in Counts::all() {
-        counts.tell();
-    }
+    survey::survey_all();
+    StoreCounts::survey_all();
+    Sink::all().into_iter().for_each(Sink::tell);
 }
 
 /// Reports which stores were compiled in, besides the one in memory.

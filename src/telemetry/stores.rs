@@ -4,39 +4,33 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use metrics::{gauge, histogram};
 use parking_lot::Mutex;
 
-use super::counts::Counts;
-use super::reporter;
-use super::words::{ErrorLabel, LaneUse, NoticeOutcome, Standing, StoreCall};
-use super::{quietly, table};
+use super::sink::Sink;
+use super::words::{LaneUse, NoticeOutcome, Standing, StoreCall};
+use super::{reporter, table};
 use crate::error::ErrorKind;
 
-/// The state of all stores of one kind.
+/// What is counted of all stores of one kind.
 #[derive(Debug)]
 pub(crate) struct StoreCounts {
-    kind: &'static str,
-    counts: &'static Counts,
-    /// The members as they were last looked at, if ever.
-    members: Mutex<Option<[usize; Standing::ALL.len()]>>,
+    sink: &'static Sink,
     connections: Mutex<Vec<Weak<ConnectionGauge>>>,
 }
 
-/// The states of all kinds of stores in use.
+/// Those of all kinds of stores in use.
 static STORES: Mutex<Vec<&'static StoreCounts>> = Mutex::new(Vec::new());
 
 impl StoreCounts {
     /// Those of the stores of this kind.
     pub(crate) fn of(kind: &'static str) -> &'static Self {
+        let sink = Sink::of(Some(("store", kind)));
         let mut stores = STORES.lock();
-        if let Some(known) = stores.iter().find(|store| store.kind == kind) {
+        if let Some(known) = stores.iter().find(|store| std::ptr::eq(store.sink, sink)) {
             return known;
         }
         let store: &'static Self = Box::leak(Box::new(Self {
-            kind,
-            counts: Counts::of(Some(("store", kind))),
-            members: Mutex::default(),
+            sink,
             connections: Mutex::default(),
         }));
         stores.push(store);
@@ -52,13 +46,11 @@ impl StoreCounts {
         error: Option<ErrorKind>,
         is_background: bool,
     ) {
-        let (store, call) = (self.kind, call.as_str());
-        if let Some(kind) = error.map(ErrorLabel::from) {
-            let words = [call, kind.as_str()];
-            self.counts.add(&table::STORE_ERRORS, &words, 1);
+        let (sink, call) = (self.sink, call.as_str());
+        if let Some(kind) = error {
+            sink.add(&table::STORE_ERRORS, &[call, kind.as_str()], 1);
         }
-        let name = table::STORE_REQUEST_DURATION.name;
-        let tell = move || histogram!(name, "store" => store, "op" => call).record(took);
+        let tell = move || sink.record(&table::STORE_REQUEST_DURATION, &[call], took);
         if is_background {
             reporter::keep_sample(tell);
         } else {
@@ -68,18 +60,21 @@ impl StoreCounts {
 
     /// A notice came.
     pub(crate) fn notice(&self, outcome: NoticeOutcome) {
-        self.counts.add(&table::NOTICES, &[outcome.as_str()], 1);
+        self.sink.add(&table::NOTICES, &[outcome.as_str()], 1);
     }
 
     /// The servers of the store were looked at: the number of them in each standing.
     pub(crate) fn members_seen(&self, counts: [usize; Standing::ALL.len()]) {
-        *self.members.lock() = Some(counts);
+        for (count, standing) in counts.into_iter().zip(Standing::ALL) {
+            let state = [standing.as_str()];
+            self.sink.set(&table::STORE_MEMBERS, &state, whole(count));
+        }
     }
 
     /// A connection that is not made yet. Without a purpose no metric shows it.
     pub(crate) fn connection(&'static self, purpose: Option<LaneUse>) -> Arc<ConnectionGauge> {
         let connection = Arc::new(ConnectionGauge {
-            counts: self.counts,
+            sink: self.sink,
             purpose,
             state: AtomicU8::new(UNMADE),
         });
@@ -91,43 +86,29 @@ impl StoreCounts {
         connection
     }
 
-    /// Sets the gauges of every kind of store.
-    pub(super) fn tell_all() {
+    /// Sets the gauges of the connections of every kind of store.
+    pub(super) fn survey_all() {
         let stores = STORES.lock().clone();
-        for store in stores {
-            store.tell_members();
-            store.tell_connections();
-        }
-    }
-
-    fn tell_members(&self) {
-        let members = *self.members.lock();
-        for (count, state) in members.iter().flatten().zip(Standing::ALL) {
-            let (name, state) = (table::STORE_MEMBERS.name, state.as_str());
-            quietly(|| gauge!(name, "store" => self.kind, "state" => state).set(whole(*count)));
-        }
+        stores.into_iter().for_each(Self::survey);
     }
 
     /// There is a gauge for each use of which this process has, or had, a connection: one that is down is a 0.
-    fn tell_connections(&self) {
-        let known: Vec<_> = {
-            let known = self.connections.lock();
-            known.iter().filter_map(Weak::upgrade).collect()
-        };
+    fn survey(&self) {
+        let known = self.connections.lock();
+        let known: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
         for purpose in LaneUse::ALL {
             let of_use = known.iter().filter(|one| one.purpose == Some(purpose));
-            let states: Vec<u8> = of_use
-                .map(|connection| connection.state.load(Ordering::Relaxed))
-                .filter(|state| *state != UNMADE)
-                .collect();
-            if states.is_empty() {
-                continue;
+            let states = of_use.map(|connection| connection.state.load(Ordering::Relaxed));
+            let states = states.filter(|state| *state != UNMADE);
+            let lane = [purpose.as_str()];
+            if let Some(is_up) = states
+                .map(|state| state == UP)
+                .reduce(|all, is_up| all && is_up)
+            {
+                self.sink.show(&table::STORE_RECONNECTS, &lane);
+                let is_up = f64::from(u8::from(is_up));
+                self.sink.set(&table::STORE_CONNECTED, &lane, is_up);
             }
-            let is_up = states.iter().all(|state| *state == UP);
-            let (name, lane) = (table::STORE_CONNECTED.name, purpose.as_str());
-            self.counts.show(&table::STORE_RECONNECTS, &[lane]);
-            let is_up = f64::from(u8::from(is_up));
-            quietly(|| gauge!(name, "store" => self.kind, "lane" => lane).set(is_up));
         }
     }
 }
@@ -137,13 +118,12 @@ impl StoreCounts {
     /// Stores of this kind can wait for replicas: from now on it is shown how often they did, from 0.
     pub(crate) fn has_replicas(&self) {
         (super::AckOutcome::WORDS.into_iter())
-            .for_each(|outcome| self.counts.show(&table::REPLICA_ACKS, &[outcome]));
+            .for_each(|outcome| self.sink.show(&table::REPLICA_ACKS, &[outcome]));
     }
 
     /// A write waited for replicas.
     pub(crate) fn ack(&self, outcome: super::AckOutcome) {
-        self.counts
-            .add(&table::REPLICA_ACKS, &[outcome.as_str()], 1);
+        self.sink.add(&table::REPLICA_ACKS, &[outcome.as_str()], 1);
     }
 }
 
@@ -151,24 +131,23 @@ impl StoreCounts {
 impl StoreCounts {
     /// Stores of this kind are quorums.
     pub(crate) fn has_quorums(&self) {
-        self.counts.show(&table::QUORUM_TAKEN_BACK, &[]);
-        self.counts.show(&table::QUORUM_REPAIRS, &[]);
+        self.sink.show(&table::QUORUM_TAKEN_BACK, &[]);
+        self.sink.show(&table::QUORUM_REPAIRS, &[]);
     }
 
     /// A claim to a quorum ended after this many rounds. Claims are not made on a thread that must not block.
     pub(crate) fn claimed_in(&self, rounds: usize) {
-        let name = table::QUORUM_ROUNDS.name;
-        quietly(|| histogram!(name, "store" => self.kind).record(whole(rounds)));
+        super::quietly(|| self.sink.record(&table::QUORUM_ROUNDS, &[], whole(rounds)));
     }
 
     /// A token brought no grant and is taken back.
     pub(crate) fn taken_back(&self) {
-        self.counts.add(&table::QUORUM_TAKEN_BACK, &[], 1);
+        self.sink.add(&table::QUORUM_TAKEN_BACK, &[], 1);
     }
 
     /// A lease is put back at a member that lacks it.
     pub(crate) fn repaired(&self) {
-        self.counts.add(&table::QUORUM_REPAIRS, &[], 1);
+        self.sink.add(&table::QUORUM_REPAIRS, &[], 1);
     }
 }
 
@@ -183,7 +162,7 @@ const BROKEN: u8 = 3;
 /// A connection to a server, as metrics show it. The code that drives the connection notes what becomes of it.
 #[derive(Debug)]
 pub(crate) struct ConnectionGauge {
-    counts: &'static Counts,
+    sink: &'static Sink,
     purpose: Option<LaneUse>,
     state: AtomicU8,
 }
@@ -194,7 +173,7 @@ impl ConnectionGauge {
         if self.state.swap(UP, Ordering::Relaxed) == BROKEN
             && let Some(purpose) = self.purpose
         {
-            self.counts
+            self.sink
                 .add(&table::STORE_RECONNECTS, &[purpose.as_str()], 1);
         }
     }
@@ -238,7 +217,7 @@ mod tests {
     fn a_connection_that_is_made_again_counts_as_a_reconnect_and_the_first_does_not() {
         let store = StoreCounts::of("reconnecting");
         let connection = store.connection(Some(LaneUse::Requests));
-        let reconnects = || store.counts.value(&table::STORE_RECONNECTS, &["requests"]);
+        let reconnects = || store.sink.value(&table::STORE_RECONNECTS, &["requests"]);
         connection.lost();
         connection.made();
         assert_eq!(reconnects(), 0, "the first connection, at the second try");

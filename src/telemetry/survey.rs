@@ -1,36 +1,25 @@
-//! The gauges: read from every client of the process, added up, and set. None is stepped, so a recorder that is
-//! installed late shows the truth, and clients with the same labels do not overwrite each other.
+//! The gauges of leases: read from every client of the process, added up, and set. None is stepped, so a recorder that
+//! is installed late shows the truth, and clients with the same labels do not overwrite each other.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use metrics::gauge;
-
-use super::counts::Counts;
 use super::names::Names;
 use super::reporter::sources;
+use super::sink::Sink;
 use super::stores::whole;
-use super::{quietly, table};
+use super::table;
 use crate::clock::wall_clock_us;
-use crate::group::Group;
 use crate::name::Name;
 use crate::term::{Instant, Timing};
 
 /// A source of states: the watchdog of a client.
 pub(crate) trait Surveyed: Send + Sync {
-    /// The label of its leases.
-    fn group(&self) -> Group;
+    /// Where its leases are counted.
+    fn sink(&self) -> &'static Sink;
 
     /// Adds its state. It must hold no lock for long.
     fn survey(&self, survey: &mut Survey);
-}
-
-/// Sets the gauges of a new client's group to zero, unless another client of the group has a state.
-pub(super) fn register(group: Group) {
-    if !sources().iter().any(|source| source.group() == group) {
-        Survey::default().tell(group.as_str());
-    }
 }
 
 /// The state of the clients of one group, added up.
@@ -45,8 +34,10 @@ pub struct Survey {
     /// Seconds from now until the first deadline; below zero once it has passed.
     soonest: Option<f64>,
     failures: u32,
-    backlog: usize,
-    overdue: Duration,
+    /// Renewals that are due and were not sent.
+    pub(crate) backlog: usize,
+    /// How long ago a watchdog should have woken.
+    pub(crate) overdue: Duration,
     /// The names of this group that have series of their own.
     names: Option<Names>,
 }
@@ -71,26 +62,15 @@ impl Survey {
         }
     }
 
-    /// The renewal of a lease is due and was not sent.
-    pub(crate) fn note_due(&mut self) {
-        self.backlog += 1;
-    }
-
-    /// The watchdog should have woken so long ago.
-    pub(crate) fn note_overdue(&mut self, overdue: Duration) {
-        self.overdue = self.overdue.max(overdue);
-    }
-
-    fn tell(&self, group: &'static str) {
-        let set = |name: &'static str, value: f64| {
-            quietly(|| gauge!(name, "group" => group).set(value));
-        };
-        set(table::HELD_LEASES.name, whole(self.held));
-        set(table::AT_RISK_LEASES.name, whole(self.at_risk));
+    fn set(&self, sink: &Sink) {
+        sink.set(&table::HELD_LEASES, &[], whole(self.held));
+        sink.set(&table::AT_RISK_LEASES, &[], whole(self.at_risk));
         let failures = f64::from(self.failures);
-        set(table::CONSECUTIVE_RENEWAL_FAILURES.name, failures);
+        sink.set(&table::CONSECUTIVE_RENEWAL_FAILURES, &[], failures);
         let soonest = self.soonest.map_or(f64::NAN, unix_seconds_in);
-        set(table::SOONEST_DEADLINE.name, soonest);
+        sink.set(&table::SOONEST_DEADLINE, &[], soonest);
+        let waiters = sink.waiters.load(Ordering::Relaxed);
+        sink.set(&table::WAITERS, &[], whole(waiters));
     }
 }
 
@@ -100,34 +80,29 @@ pub(super) fn unix_seconds_in(seconds: f64) -> f64 {
 }
 
 /// Reads all states and sets the gauges.
-pub(super) fn tell_all() {
-    let mut surveys: BTreeMap<&'static str, Survey> = BTreeMap::new();
-    for source in sources() {
-        let group = source.group();
-        let survey = surveys.entry(group.as_str()).or_insert_with(|| Survey {
-            names: Names::of(group.as_str()),
-            ..Survey::default()
-        });
-        source.survey(survey);
-    }
+pub(super) fn survey_all() {
+    let sources = sources();
     let (mut backlog, mut overdue) = (0, Duration::ZERO);
-    for survey in surveys.values() {
-        backlog += survey.backlog;
-        overdue = overdue.max(survey.overdue);
-    }
-    quietly(|| gauge!(table::WATCHDOG_BACKLOG.name).set(whole(backlog)));
-    quietly(|| gauge!(table::WATCHDOG_OVERDUE.name).set(overdue.as_secs_f64()));
-    for counts in Counts::all() {
-        let Some(group) = counts.group() else {
+    for sink in Sink::all() {
+        let Some(group) = sink.group() else {
             continue;
         };
-        let survey = surveys.remove(group).unwrap_or_default();
-        survey.tell(group);
-        let waiters = counts.waiters.load(Ordering::Relaxed);
-        let name = table::WAITERS.name;
-        quietly(|| gauge!(name, "group" => group).set(whole(waiters)));
-        if let Some(names) = survey.names.or_else(|| Names::of(group)) {
+        let mut survey = Survey {
+            names: Names::take(group),
+            ..Survey::default()
+        };
+        let of_group = sources
+            .iter()
+            .filter(|source| std::ptr::eq(source.sink(), sink));
+        of_group.for_each(|source| source.survey(&mut survey));
+        backlog += survey.backlog;
+        overdue = overdue.max(survey.overdue);
+        survey.set(sink);
+        if let Some(names) = survey.names {
             names.tell(group);
         }
     }
+    let process = Sink::of_process();
+    process.set(&table::WATCHDOG_BACKLOG, &[], whole(backlog));
+    process.set(&table::WATCHDOG_OVERDUE, &[], overdue.as_secs_f64());
 }

@@ -3,9 +3,10 @@
 
 use super::metric::{Metric, MetricKind, MetricLabel};
 use super::words::{
-    AckOutcome, AcquireOutcome, CheckOutcome, ErrorLabel, FenceKind, HoldEnd, LaneUse,
-    NoticeOutcome, Standing, StoreCall, Trigger,
+    AckOutcome, AcquireOutcome, CheckOutcome, FenceKind, HoldEnd, LaneUse, NoticeOutcome, Standing,
+    StoreCall, Trigger,
 };
+use crate::error::ErrorKind;
 use crate::reason::LossReason;
 
 /// From half a millisecond, which is a fast round trip, to the longest limit of a request.
@@ -131,7 +132,7 @@ library {
         "What the check of a pass costs the writer";
     STORE_REQUEST_DURATION: Histogram "leasehold_store_request_duration_seconds" [store, op = StoreCall::WORDS] in ROUND_TRIPS
         "One call to the store, from its begin to its answer or failure";
-    STORE_ERRORS: Counter "leasehold_store_errors_total" [store, op = StoreCall::WORDS, kind = ErrorLabel::WORDS]
+    STORE_ERRORS: Counter "leasehold_store_errors_total" [store, op = StoreCall::WORDS, kind = ErrorKind::WORDS]
         "Calls to the store that failed, by the kind of their error";
     STORE_CONNECTED: Gauge "leasehold_store_connected" [store, lane = LaneUse::WORDS]
         "Whether the connections of this kind to the store's server are up: 0 if one is down";

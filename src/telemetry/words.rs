@@ -1,7 +1,5 @@
 //! The closed sets of label values: each value is a variant here, so nothing can be counted under another word.
 
-use crate::error::ErrorKind;
-
 /// Defines a set of label values in the order in which they are counted.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)+ }) => {
@@ -11,12 +9,10 @@ macro_rules! words {
 
         impl $name {
             pub(crate) const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
-            pub(crate) const WORDS: [&'static str; Self::ALL.len()] = [$(Self::$value.as_str()),+];
+            pub(crate) const WORDS: [&'static str; Self::ALL.len()] = [$($word),+];
 
             pub(crate) const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$value => $word,)+
-                }
+                Self::WORDS[self as usize]
             }
         }
     };
@@ -135,34 +131,5 @@ words! {
         Stale = "stale",
         Conflict = "conflict",
         Failed = "failed",
-    }
-}
-
-words! {
-    /// An [`ErrorKind`] as a label.
-    ErrorLabel {
-        Invalid = "invalid",
-        Unavailable = "unavailable",
-        TimedOut = "timed_out",
-        Denied = "denied",
-        Misconfigured = "misconfigured",
-        Lost = "lost",
-        Stale = "stale",
-        Closed = "closed",
-    }
-}
-
-impl From<ErrorKind> for ErrorLabel {
-    fn from(kind: ErrorKind) -> Self {
-        match kind {
-            ErrorKind::Invalid => Self::Invalid,
-            ErrorKind::Unavailable => Self::Unavailable,
-            ErrorKind::TimedOut => Self::TimedOut,
-            ErrorKind::Denied => Self::Denied,
-            ErrorKind::Misconfigured => Self::Misconfigured,
-            ErrorKind::Lost => Self::Lost,
-            ErrorKind::Stale => Self::Stale,
-            ErrorKind::Closed => Self::Closed,
-        }
     }
 }

@@ -3,7 +3,7 @@
 //! A name is followed from its first look that found it held. It stays followed for a while after its last waiter left:
 //! a task that waits again and again for one name does not subscribe to it again and again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::WaitOrder;
@@ -12,6 +12,7 @@ use crate::holder::ClientId;
 use crate::store::{Notices, Topic};
 
 /// The most names that are followed although no task waits for them. A few dozen bytes each, here and on the server.
+/// When there are more, the client stops following all of them, which costs one new subscription in a thousand.
 const IDLE_NAMES: usize = 1_024;
 /// The most hints in a row for a name that no task waits for. After one more the client stops following the name.
 const UNWANTED_HINTS: u32 = 16;
@@ -22,11 +23,10 @@ pub(super) struct Following {
     /// The client whose turns are followed.
     client: ClientId,
     listening: Listening,
-    names: HashMap<QueueKey, Followed>,
-    /// Names without waiters, with the mark of their idleness; longest idle first. An entry whose mark is not that of
-    /// its name is out of date.
-    idle: VecDeque<(u64, QueueKey)>,
-    last_mark: u64,
+    /// Each with the number of hints in a row that no task wanted.
+    names: HashMap<QueueKey, u32>,
+    /// Those of them that have no waiters.
+    idle: HashSet<QueueKey>,
 }
 
 /// Says whether the store gives hints.
@@ -40,14 +40,6 @@ enum Listening {
     Live(Arc<dyn Notices>),
     /// Waiters look by time only. No exits.
     Stopped,
-}
-
-/// One name that is followed.
-#[derive(Debug, Default)]
-struct Followed {
-    /// The mark since which there are no waiters; 0 while there are some.
-    idle_since: u64,
-    unwanted_hints: u32,
 }
 
 impl QueueKey {
@@ -66,8 +58,7 @@ impl Following {
             client,
             listening: Listening::Never,
             names: HashMap::new(),
-            idle: VecDeque::new(),
-            last_mark: 0,
+            idle: HashSet::new(),
         }
     }
 
@@ -116,47 +107,41 @@ impl Following {
             && !self.names.contains_key(key)
         {
             notices.follow(&key.topic(self.client));
-            self.names.insert(key.clone(), Followed::default());
+            self.names.insert(key.clone(), 0);
         }
     }
 
     /// The name has waiters again.
     pub(super) fn set_awaited(&mut self, key: &QueueKey) {
-        if let Some(followed) = self.names.get_mut(key) {
-            followed.idle_since = 0;
-        }
+        self.idle.remove(key);
     }
 
     /// The name has no waiters any more. It stays followed until too many others are idle too.
     pub(super) fn set_idle(&mut self, key: &QueueKey) {
-        let Some(followed) = self.names.get_mut(key) else {
-            return;
-        };
-        self.last_mark += 1;
-        followed.idle_since = self.last_mark;
-        self.idle.push_back((self.last_mark, key.clone()));
-        if self.idle.len() > IDLE_NAMES
-            && let Some((mark, key)) = self.idle.pop_front()
-            && (self.names.get(&key)).is_some_and(|followed| followed.idle_since == mark)
-        {
-            self.unfollow(&key);
+        if self.names.contains_key(key) {
+            self.idle.insert(key.clone());
+        }
+        if self.idle.len() > IDLE_NAMES {
+            let idle = std::mem::take(&mut self.idle);
+            idle.iter().for_each(|key| self.unfollow(key));
         }
     }
 
     /// A hint came for a name that has waiters.
     pub(super) fn count_wanted(&mut self, key: &QueueKey) {
-        if let Some(followed) = self.names.get_mut(key) {
-            followed.unwanted_hints = 0;
+        if let Some(unwanted) = self.names.get_mut(key) {
+            *unwanted = 0;
         }
     }
 
     /// A hint came for a name without waiters. Returns whether the name was followed.
     pub(super) fn count_unwanted(&mut self, key: &QueueKey) -> bool {
-        let Some(followed) = self.names.get_mut(key) else {
+        let Some(unwanted) = self.names.get_mut(key) else {
             return false;
         };
-        followed.unwanted_hints += 1;
-        if followed.unwanted_hints > UNWANTED_HINTS {
+        *unwanted += 1;
+        if *unwanted > UNWANTED_HINTS {
+            self.idle.remove(key);
             self.unfollow(key);
         }
         true

@@ -26,8 +26,19 @@ pub(crate) struct Hub {
 
 impl Hub {
     pub(crate) fn new(store: Arc<dyn Store>, client: ClientId, home: Home) -> Self {
+        let shared = Shared {
+            registry: Mutex::new(Registry::new(client)),
+            clock: store.clock(),
+            counts: StoreCounts::of(store.facts().kind),
+            store,
+            client,
+            closing: Notify::new(),
+            leaving: Notify::new(),
+            home,
+            ended: CancellationToken::new(),
+        };
         Self {
-            shared: Arc::new(Shared::new(store, client, home)),
+            shared: Arc::new(shared),
         }
     }
 
@@ -80,20 +91,6 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(store: Arc<dyn Store>, client: ClientId, home: Home) -> Self {
-        Self {
-            registry: Mutex::new(Registry::new(client)),
-            clock: store.clock(),
-            counts: StoreCounts::of(store.facts().kind),
-            store,
-            client,
-            closing: Notify::new(),
-            leaving: Notify::new(),
-            home,
-            ended: CancellationToken::new(),
-        }
-    }
-
     pub(super) fn count_notice(&self, has_missed: bool, has_woken: bool) {
         let outcome = match (has_missed, has_woken) {
             (true, _) => NoticeOutcome::Missed,

@@ -26,7 +26,6 @@ mod wake;
 use std::time::Duration;
 
 pub(crate) use self::hub::Hub;
-pub(crate) use self::place::{Look, Place};
 pub(crate) use self::waiters::Found;
 
 /// The behaviour of a waiting request while the store cannot be reached.

@@ -12,6 +12,7 @@ use super::wake::{Sleeper, Wake};
 use crate::error::Error;
 use crate::store::Queued;
 use crate::telemetry::Trigger;
+use crate::term::Instant;
 
 /// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
@@ -44,33 +45,43 @@ impl Place {
         }
     }
 
-    /// Waits until it is the turn of this waiter to look at the store, for all waiters of the name.
+    /// Waits until it is the turn of this waiter to look at the store, for all waiters of the name; at most until
+    /// `ends_at`, when it makes a last look.
     ///
     /// # Errors
     /// The error of a look that another waiter made while this one waited, unless this one waits outages out; `Closed`
-    /// once the client was shut down.
+    /// once the client was shut down; at `ends_at` the result of the last look, if this waiter is not the first: it
+    /// need not look again then.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the place as it is. A wake that came meanwhile counts at the next call.
-    pub(crate) async fn turn(&self) -> Result<Look<'_>, Error> {
+    pub(crate) async fn turn(&self, ends_at: Instant) -> Result<Look<'_>, Error> {
+        let Shared { clock, .. } = &*self.shared;
         let mut trigger = Trigger::Notice;
         loop {
-            let now = self.shared.clock.now();
-            let step = {
-                let mut registry = self.shared.registry();
-                registry.step(&self.key, self.ticket, self.outage, now)
-            };
-            match step? {
+            let (key, now) = (&self.key, clock.now());
+            let step = (self.shared.registry()).step(key, self.ticket, self.outage, now);
+            let until = match step? {
                 Action::Look => return Ok(Look::new(self, true, trigger)),
-                Action::Wait => {
-                    self.waiter.woken().await;
-                    trigger = Trigger::Notice;
-                }
-                Action::Sleep(until) => tokio::select! {
-                    () = self.waiter.woken() => trigger = Trigger::Notice,
-                    () = self.shared.clock.nap_until(until) => trigger = Trigger::Timer,
-                },
-            }
+                Action::Sleep(_) if now >= ends_at => return self.last_look(),
+                Action::Sleep(until) => until.min(ends_at),
+            };
+            trigger = tokio::select! {
+                () = self.waiter.woken() => Trigger::Notice,
+                () = clock.nap_until(until), if until < Instant::FAR_FUTURE => Trigger::Timer,
+            };
+        }
+    }
+
+    /// Begins a look at the limit of the wait: the first waiter looks before the time that was planned, and another one
+    /// for itself, if no look was made yet.
+    fn last_look(&self) -> Result<Look<'_>, Error> {
+        let mut registry = self.shared.registry();
+        let waiters = registry.waiters(&self.key);
+        let is_first = waiters.look_now(self.ticket);
+        match waiters.last_found() {
+            Some(found) if !is_first => Err(found.clone().into_error(&self.key.name)),
+            _ => Ok(Look::new(self, is_first, Trigger::Timer)),
         }
     }
 
@@ -86,11 +97,10 @@ impl Drop for Place {
         if *self.has_left.get_mut() || self.shared.home.is_forked() {
             return;
         }
-        let (wake, has_leaving) = {
-            let mut registry = self.shared.registry();
-            let wake = registry.leave(&self.key, self.ticket);
-            (wake, registry.has_leaving())
-        };
+        let mut registry = self.shared.registry();
+        let wake = registry.leave(&self.key, self.ticket);
+        let has_leaving = registry.has_leaving();
+        drop(registry);
         wake.now();
         if has_leaving {
             Listener::start(&self.shared);
@@ -122,19 +132,6 @@ impl<'a> Look<'a> {
             trigger,
             queued: None,
             is_told: false,
-        }
-    }
-
-    /// Begins the last look of a waiter, at the limit of its wait: the first waiter looks before the time that was
-    /// planned, and another one for itself.
-    ///
-    /// # Errors
-    /// The result of the last look, if this waiter is not the first: it need not look again then.
-    pub(crate) fn last(place: &'a Place) -> Result<Self, Found> {
-        let mut registry = place.shared.registry();
-        match registry.last_look(&place.key, place.ticket) {
-            (false, Some(found)) => Err(found),
-            (is_first, _) => Ok(Self::new(place, is_first, Trigger::Timer)),
         }
     }
 
@@ -178,10 +175,8 @@ impl<'a> Look<'a> {
         self.is_told = true;
         let Place { shared, key, .. } = self.place;
         self.place.has_left.store(true, Ordering::Relaxed);
-        let now = shared.clock.now();
-        let wake = shared
-            .registry()
-            .granted(key, self.place.ticket, self.queued, ttl, now);
+        let (ticket, now) = (self.place.ticket, shared.clock.now());
+        let wake = (shared.registry()).granted(key, ticket, self.queued, ttl, now);
         // The next waiter does not look, so only a hint can tell it of the release. Without waiters there is no queue.
         if wake.has_waiter() {
             self.place.listen();
@@ -194,7 +189,7 @@ impl Drop for Look<'_> {
     fn drop(&mut self) {
         let Place { shared, key, .. } = self.place;
         if !self.is_told && self.is_in_turn && !shared.home.is_forked() {
-            shared.registry().look_again(key, self.place.ticket);
+            shared.registry().waiters(key).look_again(self.place.ticket);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! All waiters of a client by name and order: brings together who waits, which names are followed for them, and the
 //! client's positions in the store's queues.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +31,6 @@ pub(super) struct Registry {
     queues: HashMap<QueueKey, Waiters>,
     last_ticket: WaiterId,
     following: Following,
-    /// The names in whose queue the client is, or may be.
-    positions: HashSet<Name>,
     /// The names whose queue the client is to leave, and the store does not know it yet.
     leaving: Vec<Name>,
     is_closed: bool,
@@ -44,7 +42,6 @@ impl Registry {
             queues: HashMap::new(),
             last_ticket: 0,
             following: Following::new(client),
-            positions: HashSet::new(),
             leaving: Vec::new(),
             is_closed: false,
         }
@@ -60,7 +57,8 @@ impl Registry {
         ticket
     }
 
-    fn waiters(&mut self, key: &QueueKey) -> &mut Waiters {
+    /// The queue of a waiter that has a place in it.
+    pub(super) fn waiters(&mut self, key: &QueueKey) -> &mut Waiters {
         let waiters = self.queues.get_mut(key);
         waiters.expect("a queue stays while a waiter has a place in it")
     }
@@ -84,27 +82,15 @@ impl Registry {
         }
     }
 
-    /// Begins the last look of a waiter, at the limit of its wait. Returns whether it is the first waiter, and so looks
-    /// for all; and what the last look found.
-    pub(super) fn last_look(&mut self, key: &QueueKey, ticket: WaiterId) -> (bool, Option<Found>) {
-        let waiters = self.waiters(key);
-        let is_first = waiters.look_now(ticket);
-        (is_first, waiters.last_found().cloned())
-    }
-
-    /// This waiter gives up its look without an outcome.
-    pub(super) fn look_again(&mut self, key: &QueueKey, ticket: WaiterId) {
-        self.waiters(key).look_again(ticket);
-    }
-
     /// The position in the store's queue that the first waiter's claim asks for.
     pub(super) fn queue_position(&mut self, key: &QueueKey) -> Option<Queued> {
         if key.order == WaitOrder::Any {
             return None;
         }
+        let waiters = self.waiters(key);
         // From now on the client may have it, whether or not it hears the answer.
-        self.positions.insert(key.name.clone());
-        let others = self.waiters(key).len() - 1;
+        waiters.is_queued = true;
+        let others = waiters.len() - 1;
         Some(Queued::new(u32::try_from(others).unwrap_or(u32::MAX)))
     }
 
@@ -147,13 +133,12 @@ impl Registry {
             // A waiter that joined since has no position in the store's queue yet.
             Some(_) => Duration::ZERO,
         };
+        let waiters = self.waiters(key);
         // A grant without a position in the queue leaves the position that the client has for its other waiters.
-        if is_queued {
-            self.positions.insert(key.name.clone());
-        } else if queued.is_some() {
-            self.positions.remove(&key.name);
+        if queued.is_some() {
+            waiters.is_queued = is_queued;
         }
-        let wake = self.waiters(key).granted(ticket, now.after(pause));
+        let wake = waiters.granted(ticket, now.after(pause));
         self.remove_if_empty(key);
         wake
     }
@@ -177,11 +162,9 @@ impl Registry {
         if !self.waiters(key).is_empty() {
             return;
         }
-        self.queues.remove(key);
-        if key.order == WaitOrder::Fair
-            && let Some(name) = self.positions.take(&key.name)
-        {
-            self.leave_queue(name);
+        let left = self.queues.remove(key);
+        if left.is_some_and(|left| left.is_queued) {
+            self.leave_queue(key.name.clone());
         }
         self.following.set_idle(key);
     }
@@ -254,7 +237,11 @@ impl Registry {
     /// Closes the registry. Returns all waiters, to be woken: each then fails with `Closed`.
     pub(super) fn close(&mut self) -> Vec<Wake> {
         self.is_closed = true;
-        for name in std::mem::take(&mut self.positions) {
+        let queued = self.queues.iter_mut().filter_map(|(key, waiters)| {
+            let is_queued = std::mem::take(&mut waiters.is_queued);
+            is_queued.then(|| key.name.clone())
+        });
+        for name in queued.collect::<Vec<_>>() {
             self.leave_queue(name);
         }
         self.queues.values().flat_map(Waiters::waiters).collect()
@@ -325,7 +312,7 @@ mod tests {
         assert!(matches!(step(&mut registry, first), Action::Sleep(_)));
         registry.leave(&key, first).now();
         let second = registry.join(&key, waiter);
-        assert!(registry.last_look(&key, second).1.is_none());
+        assert!(registry.waiters(&key).last_found().is_none());
         assert_eq!(step(&mut registry, second), Action::Look);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::WaitOrder;
 use super::wake::{Sleeper, Wake};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::store::Held;
 use crate::term::Instant;
@@ -24,6 +24,8 @@ pub(super) struct Waiters {
     found: Option<Found>,
     /// The last waiter at the time of that look.
     found_for: WaiterId,
+    /// The client is, or may be, in the store's queue of the name.
+    pub(super) is_queued: bool,
 }
 
 /// The key of a queue: waiters that take turns with other clients do not queue with those that do not.
@@ -39,13 +41,14 @@ pub(super) type WaiterId = u64;
 /// The moment of the next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextLook {
-    /// To be made by the first waiter. Exits: Making (it begins).
-    Due,
-    /// Under way. Exits: Planned (the name is held), Due (hinted meanwhile; or given up without an outcome).
+    /// Under way. Exits: Planned (the name is held; it is due if a hint came meanwhile, or if it was given up).
     Making { is_hinted: bool },
-    /// To be made at this moment. Exits: Making (the moment has come), Due (hinted).
+    /// To be made by the first waiter at this moment; at [`DUE`], at once. Exits: Making (the moment has come).
     Planned(Instant),
 }
+
+/// The moment of a look that is due.
+const DUE: Instant = Instant::ZERO;
 
 /// The finding of the last look.
 #[derive(Debug, Clone)]
@@ -63,17 +66,29 @@ pub(super) enum Action {
     Look,
     /// Sleeps until this moment, or until it is woken.
     Sleep(Instant),
-    /// Sleeps until it is woken: others are before it.
-    Wait,
+}
+
+impl Found {
+    /// The error of a wait whose limit ran out, or that fails in an outage, by what its last look found.
+    pub(crate) fn into_error(self, name: &Name) -> Error {
+        match self {
+            Self::Failed(error) => error,
+            Self::Held(held) => {
+                let what = format!("acquire failed: the limit ran out name={name}");
+                Error::new(ErrorKind::TimedOut, what).with_source(Held::clone(&held))
+            }
+        }
+    }
 }
 
 impl Waiters {
     pub(super) fn new() -> Self {
         Self {
             waiters: BTreeMap::new(),
-            next_look: NextLook::Due,
+            next_look: NextLook::Planned(DUE),
             found: None,
             found_for: 0,
+            is_queued: false,
         }
     }
 
@@ -93,10 +108,9 @@ impl Waiters {
 
     /// Returns what this waiter does next. With `Look`, its look has begun.
     pub(super) fn step(&mut self, ticket: WaiterId, now: Instant) -> Action {
-        if !self.is_first(ticket) {
-            return Action::Wait;
-        }
         match self.next_look {
+            // Others are before it.
+            _ if !self.is_first(ticket) => Action::Sleep(Instant::FAR_FUTURE),
             NextLook::Planned(at) if now < at => Action::Sleep(at),
             _ => {
                 self.next_look = NextLook::Making { is_hinted: false };
@@ -107,17 +121,10 @@ impl Waiters {
 
     /// Takes in a hint that the name may have been freed.
     pub(super) fn hint(&mut self) -> Wake {
-        match &mut self.next_look {
-            NextLook::Due => Wake::NONE,
-            NextLook::Making { is_hinted } => {
-                *is_hinted = true;
-                Wake::NONE
-            }
-            NextLook::Planned(_) => {
-                self.next_look = NextLook::Due;
-                self.wake_first()
-            }
+        if let NextLook::Making { is_hinted } = &mut self.next_look {
+            *is_hinted = true;
         }
+        self.bring_forward(DUE)
     }
 
     /// The next look is to be made by `at`.
@@ -194,15 +201,17 @@ impl Waiters {
 
     fn give_up_look(&mut self) {
         if matches!(self.next_look, NextLook::Making { .. }) {
-            self.next_look = NextLook::Due;
+            self.next_look = NextLook::Planned(DUE);
         }
     }
 
+    /// Plans the next look, unless one is due anyway.
     fn plan(&mut self, at: Instant) {
-        self.next_look = match self.next_look {
-            NextLook::Making { is_hinted: true } | NextLook::Due => NextLook::Due,
-            NextLook::Making { is_hinted: false } | NextLook::Planned(_) => NextLook::Planned(at),
-        };
+        let is_due = matches!(
+            self.next_look,
+            NextLook::Making { is_hinted: true } | NextLook::Planned(DUE)
+        );
+        self.next_look = NextLook::Planned(if is_due { DUE } else { at });
     }
 
     fn is_first(&self, ticket: WaiterId) -> bool {
@@ -221,6 +230,9 @@ mod tests {
     fn at(seconds: u64) -> Instant {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
+
+    /// Others are before it.
+    const WAIT: Action = Action::Sleep(Instant::FAR_FUTURE);
 
     fn held() -> Found {
         let name = Name::new("a").expect("valid");
@@ -258,7 +270,7 @@ mod tests {
         queue.found(held(), at(5));
         assert!(queue.hint().wakes(&waiters[0]));
         assert!(!queue.hint().has_waiter(), "a second hint before the look");
-        assert_eq!(queue.step(1, at(0)), Action::Wait);
+        assert_eq!(queue.step(1, at(0)), WAIT);
         assert_eq!(queue.step(0, at(0)), Action::Look);
     }
 
@@ -341,7 +353,7 @@ mod tests {
         assert_eq!(queue.step(0, at(0)), Action::Look);
         queue.look_again(1);
         queue.look_again(0);
-        assert_eq!(queue.step(1, at(0)), Action::Wait);
+        assert_eq!(queue.step(1, at(0)), WAIT);
         assert_eq!(queue.step(0, at(0)), Action::Look);
         queue.found(held(), at(5));
         queue.look_again(0);

@@ -7,7 +7,7 @@
 //!    │         ├─────────────────┼─► Failed     the attempt may be open: ask again, or give up
 //!    │         └─────────────────┼─► Again      granted too late: ask again at once
 //!    └───────────────────────────┼─► Again      granted below a floor that rose: another holder asks
-//!                                └─► TooLate, TokenFell, Closed: the request has ended
+//!                                └─► TooLate, TokenFell: the request has ended
 //! ```
 //!
 //! # Invariants
@@ -84,7 +84,8 @@ pub enum Verdict {
     },
     /// Another holder has the name. The claim is still enrolled.
     Taken(Box<Held>),
-    /// The attempt failed, so the holder of the name is not known. The claim is still enrolled.
+    /// The attempt failed, so the holder of the name is not known. The claim is still enrolled, unless the client was
+    /// shut down, which ends the request.
     Failed(Error),
     /// The grant is of no use: ask again. With a release the claim has ended: send the release first, then enroll
     /// another. Without one the grant came too late, and the same holder gets the same lease for its full ttl.
@@ -98,8 +99,6 @@ pub enum Verdict {
         /// The token that was seen before.
         seen: Token,
     },
-    /// The client was shut down. The request has ended.
-    Closed,
 }
 
 impl Claiming {
@@ -230,7 +229,7 @@ impl Claiming {
                 return (Verdict::Again(None), MustWake(false));
             }
             Useless::Late => Verdict::TooLate(None),
-            Useless::Ended => Verdict::Closed,
+            Useless::Ended => Verdict::Failed(Error::shut_down()),
         };
         (verdict, self.given_up(schedule, now))
     }

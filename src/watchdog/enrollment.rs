@@ -1,18 +1,19 @@
-//! The client's entry in the schedule: a request that is under way, or a lease. Each drives the schedule with the
-//! clock, and wakes the loop where the schedule asks for it. Dropping one of them leaves nothing behind.
+//! The client's way into the schedule: a request that is under way, and the view of a lease. Each drives the schedule
+//! with the clock, and wakes the loop where the schedule asks for it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use super::claiming::{Asked, Claiming, Patience, Verdict};
+use super::claiming::{Claiming, Patience, Verdict};
 use super::schedule::{LeaseId, Leaving, Limits, ReleaseOutcome, Schedule};
 use super::signal::Signal;
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::floors::Floor;
 use crate::name::Name;
-use crate::store::{Answer, Claim, Failed};
-use crate::telemetry::Reporter;
+use crate::store::{Ask, Claim, Queued};
+use crate::telemetry::Sink;
 use crate::term::Timing;
 use crate::token::Token;
 
@@ -35,62 +36,59 @@ impl Pending {
         }
     }
 
-    /// The claim that is under way, as it is to be sent.
-    pub(crate) fn claim(&self) -> Option<&Claim> {
-        self.claiming.claim()
+    pub(crate) fn has_no_claim(&self) -> bool {
+        self.claiming.claim().is_none()
     }
 
-    /// Enrolls a claim, with the shard of its name, before it is sent.
+    /// Enrolls a claim before it is sent.
     ///
     /// # Errors
     /// `Closed` when the thread has ended or the client is shutting down.
     pub(crate) fn enroll(
         &mut self,
-        claim: (Claim, u32),
+        claim: Claim,
         bounds: (Timing, Limits),
-        seen: Option<Token>,
+        known: &Floor,
     ) -> Result<(), Error> {
-        let signal = Arc::new(Signal::new(self.shared.clock.now()));
+        let Shared { store, clock, .. } = &*self.shared;
+        let signal = Arc::new(Signal::new(clock.now()));
         self.signal = Some(signal.clone());
+        let (shard, seen) = (store.shard(&claim.name), known.get());
         let mut schedule = self.shared.schedule();
-        let is_enrolled = self
-            .claiming
-            .enroll(&mut schedule, claim, bounds, signal, seen);
+        let is_enrolled =
+            (self.claiming).enroll(&mut schedule, (claim, shard), bounds, signal, seen);
         drop(schedule);
         is_enrolled
             .then_some(())
             .ok_or_else(|| self.shared.why_closed())
     }
 
-    /// Notes that an attempt is sent now.
-    pub(crate) fn send(&mut self, seen: Option<Token>) -> Asked {
-        let now = self.shared.clock.now();
-        self.claiming.sent(&mut self.shared.schedule(), seen, now)
-    }
-
-    /// Takes in the answer to an attempt.
-    pub(crate) fn answered(
+    /// Sends an attempt of the claim, and takes in the answer.
+    pub(crate) async fn ask(
         &mut self,
-        asked: Asked,
-        answer: Result<Answer, Failed>,
-        seen: Option<Token>,
+        queued: Option<Queued>,
+        limit: Duration,
+        known: &Floor,
     ) -> Verdict {
-        let now = self.shared.clock.now();
-        let claiming = &mut self.claiming;
-        let change =
-            |schedule: &mut Schedule| claiming.answered(schedule, asked, answer, seen, now);
-        self.shared.change(change)
+        let Self {
+            shared, claiming, ..
+        } = self;
+        let now = shared.clock.now();
+        let asked = claiming.sent(&mut shared.schedule(), known.get(), now);
+        let ask = Ask::default().with_floor(asked.floor).with_queued(queued);
+        let claim = claiming.claim().expect("it was enrolled before");
+        let answer = shared.store.acquire(claim, ask, limit).await;
+        let (seen, now) = (known.get(), shared.clock.now());
+        shared.change(|schedule| claiming.answered(schedule, asked, answer, seen, now))
     }
 
-    /// The enrollment of a claim that was granted.
-    pub(crate) fn granted(&mut self, id: LeaseId, name: Name) -> Enrollment {
-        self.shared.floors.add_keeper(&name);
-        let view = LeaseView {
+    /// The view of the lease whose claim was granted.
+    pub(crate) fn granted(&mut self, floor: Floor) -> LeaseView {
+        LeaseView {
             shared: self.shared.clone(),
             signal: self.signal.take().expect("each claim has one"),
-            name,
-        };
-        Enrollment { view, id: Some(id) }
+            floor,
+        }
     }
 
     /// Releases a grant that is of no use, so that the next claim does not find the name taken by this one.
@@ -99,19 +97,11 @@ impl Pending {
             release(&self.shared, leaving).await;
         }
     }
-
-    /// Waits until the claim that is under way is ended from outside; for ever while there is none.
-    pub(crate) async fn shut_down(&self) {
-        match &self.signal {
-            Some(signal) => signal.token().cancelled().await,
-            None => std::future::pending().await,
-        }
-    }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if self.claim().is_some() && !self.shared.home.is_forked() {
+        if !self.has_no_claim() && !self.shared.home.is_forked() {
             let now = self.shared.clock.now();
             let claiming = &mut self.claiming;
             self.shared
@@ -120,85 +110,62 @@ impl Drop for Pending {
     }
 }
 
-/// One lease's place in the schedule. Dropping it releases.
-#[derive(Debug)]
-pub(crate) struct Enrollment {
-    /// The client remembers the floor of its name as long as this lives.
-    view: LeaseView,
-    /// `None` once the enrollment has ended.
-    id: Option<LeaseId>,
-}
-
 /// A view of a lease. It keeps no lease alive.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseView {
     shared: Arc<Shared>,
     signal: Arc<Signal>,
-    name: Name,
+    floor: Floor,
 }
 
-impl Enrollment {
-    /// Ends the enrollment before the caller sends its release. Returns the release, or `None` if there is nothing to
-    /// release, and whether the lease was held until then. If the caller does not report the answer in time, the loop
-    /// sends the release.
-    pub(crate) fn withdraw(&mut self, keep_for: Option<Duration>) -> (Option<Leaving>, bool) {
-        let Some(id) = self.id.take() else {
-            return (None, false);
-        };
-        let now = self.view.clock().now();
-        let begin = |schedule: &mut Schedule| Leaving::begin(schedule, id, keep_for, now);
-        let ended = self.view.shared.end(begin);
-        self.view.wake_handles();
+impl LeaseView {
+    /// Ends the enrollment of this lease before the caller sends its release. Returns the release, or `None` if there
+    /// is nothing to release, and whether the lease was held until then. If the caller does not report the answer in
+    /// time, the loop sends the release.
+    pub(crate) fn withdraw(
+        &self,
+        id: LeaseId,
+        keep_for: Option<Duration>,
+    ) -> (Option<Leaving>, bool) {
+        let now = self.clock().now();
+        let ended = (self.shared).end(|schedule| Leaving::begin(schedule, id, keep_for, now));
+        self.wake_handles();
         ended
     }
 
     /// Sends the release and takes in its answer. If the future is dropped before the answer, the loop sends the
     /// release.
     pub(crate) async fn release(&self, leaving: Leaving) -> ReleaseOutcome {
-        release(&self.view.shared, leaving).await
+        release(&self.shared, leaving).await
     }
 
-    /// Leaves the release to the loop, and has the name kept for this long. Returns whether the lease was held until
-    /// then. Never blocks, never fails.
-    pub(crate) fn leave(&mut self, keep_for: Option<Duration>) -> bool {
-        let Some(id) = self.id.take() else {
-            return false;
-        };
-        let now = self.view.clock().now();
+    /// Ends the enrollment of this lease, leaves the release to the loop, and has the name kept for this long. Returns
+    /// whether the lease was held until then. Never blocks, never fails.
+    pub(crate) fn leave(&self, id: LeaseId, keep_for: Option<Duration>) -> bool {
+        let now = self.clock().now();
         let end = |schedule: &mut Schedule| ((), Leaving::by_the_loop(schedule, id, keep_for, now));
-        let ((), was_held) = self.view.shared.end(end);
-        self.view.wake_handles();
+        let ((), was_held) = self.shared.end(end);
+        self.wake_handles();
         was_held
     }
 
-    /// Returns whether the enrollment has ended.
-    pub(crate) const fn has_ended(&self) -> bool {
-        self.id.is_none()
-    }
-
-    pub(crate) const fn view(&self) -> &LeaseView {
-        &self.view
-    }
-}
-
-impl LeaseView {
     /// Returns whether this is the child of a fork, where the loop does not run.
     pub(crate) fn is_forked(&self) -> bool {
         self.shared.home.is_forked()
     }
 
     /// Counts and logs the events of the lease.
-    pub(crate) fn reporter(&self) -> &Reporter {
-        &self.shared.reporter
+    pub(crate) fn sink(&self) -> &'static Sink {
+        self.shared.sink
     }
 
     pub(crate) const fn name(&self) -> &Name {
-        &self.name
+        &self.floor.name
     }
 
     /// Raises the client's floor of a name.
     pub(crate) fn raise_floor(&self, name: &Name, token: Token) {
-        self.shared.floors.raise(name, token);
+        self.floor.floors.raise(name, token);
     }
 
     /// Tells the holder of a loss.
@@ -208,21 +175,12 @@ impl LeaseView {
 
     /// Wakes the tasks that wait at handles of the lease, whose guard has ended.
     fn wake_handles(&self) {
-        self.shared.wake_users(&self.name, || self.signal.wake());
+        self.shared.wake_users(self.name(), || self.signal.wake());
     }
 
     /// The clock of the lease.
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.shared.clock
-    }
-}
-
-impl Drop for Enrollment {
-    fn drop(&mut self) {
-        if !self.has_ended() && !self.view.is_forked() {
-            self.leave(None);
-        }
-        self.view.shared.floors.remove_keeper(&self.view.name);
     }
 }
 

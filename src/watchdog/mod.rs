@@ -28,7 +28,6 @@ mod server_time;
     expect(unreachable_pub, reason = "the feature `internals` re-exports it")
 )]
 pub mod signal;
-mod survey;
 mod task;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,17 +39,15 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
 use self::claiming::Patience;
-pub(crate) use self::enrollment::{Enrollment, LeaseView, Pending};
-use self::schedule::{Awaited, Loss, MustWake, Schedule, Withdrawn};
+pub(crate) use self::enrollment::{LeaseView, Pending};
+use self::schedule::{Awaited, LeaseId, Loss, MustWake, Schedule, Withdrawn};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::floors::Floors;
-use crate::group::Group;
 use crate::home::Home;
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::Store;
-use crate::telemetry::{self, LeaseLabel, Reporter};
+use crate::telemetry::{self, LeaseLabel, Sink, Survey, Surveyed};
 use crate::token::Token;
 
 /// The client's handle of its watchdog. When it is dropped, the watchdog takes no more claims in; it still renews the
@@ -66,13 +63,12 @@ pub(crate) struct Shared {
     schedule: Mutex<Schedule>,
     /// For releases that their callers send; the loop has a connection of its own.
     store: Arc<dyn Store>,
-    floors: Arc<Floors>,
     clock: Arc<dyn Clock>,
     /// Wakes the loop.
     wake: Notify,
     /// Wakes the callers that wait for the end of a shutdown.
     emptied: Notify,
-    reporter: Reporter,
+    sink: &'static Sink,
     home: Home,
     is_dead: AtomicBool,
 }
@@ -87,18 +83,16 @@ impl Watchdog {
     /// The thread ends if no caller waits for it any more.
     pub(crate) async fn start(
         store: Arc<dyn Store>,
-        floors: Arc<Floors>,
-        group: Group,
+        sink: &'static Sink,
         home: Home,
     ) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             schedule: Mutex::new(Schedule::new(fastrand::u64(..))),
             clock: store.clock(),
             store,
-            floors,
             wake: Notify::new(),
             emptied: Notify::new(),
-            reporter: Reporter::new(group),
+            sink,
             home,
             is_dead: AtomicBool::new(false),
         });
@@ -150,6 +144,28 @@ impl Drop for Watchdog {
         if !self.shared.home.is_forked() {
             self.shared.schedule().retire();
             self.shared.wake.notify_one();
+        }
+    }
+}
+
+impl Surveyed for Shared {
+    fn sink(&self) -> &'static Sink {
+        self.sink
+    }
+
+    fn survey(&self, survey: &mut Survey) {
+        let mut from = Some(LeaseId::FIRST);
+        while let Some(first) = from {
+            let now = self.clock.now();
+            from = self.schedule().survey(first, now, survey);
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !self.home.is_forked() {
+            telemetry::client_ended();
         }
     }
 }
@@ -209,9 +225,12 @@ impl Shared {
         for loss in losses {
             self.wake_users(&loss.name, || loss.signal.cancel());
             if let Some(deadline) = loss.deadline {
-                let lease = LeaseLabel::new(loss.name.clone(), loss.signal.token_of_grant());
+                let lease = LeaseLabel {
+                    name: loss.name,
+                    token: loss.signal.token_of_grant(),
+                };
                 let overrun = self.clock.now().since(deadline);
-                self.reporter.lost(lease, loss.reason, overrun);
+                self.sink.lost(lease, loss.reason, overrun);
             }
         }
     }
@@ -226,14 +245,14 @@ impl Shared {
     /// Wakes the callers that wait for the end of a shutdown, if it has ended.
     fn tell_emptied_if(&self, is_done: bool) {
         if is_done && catch_unwind(AssertUnwindSafe(|| self.emptied.notify_waiters())).is_err() {
-            self.reporter.waker_panicked(None);
+            telemetry::waker_panicked(None);
         }
     }
 
     /// Wakes tasks of the user. Catches the panic of a waker, which would end the thread that renews all leases.
     fn wake_users(&self, name: &Name, wake: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(wake)).is_err() {
-            self.reporter.waker_panicked(Some(name.as_str().into()));
+            telemetry::waker_panicked(Some(name.as_str().into()));
         }
     }
 }

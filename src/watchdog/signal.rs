@@ -177,9 +177,10 @@ impl Signal {
         self.grant.fetch_or(token.get(), Ordering::Relaxed);
     }
 
-    /// The token of the grant, once there is one.
-    pub fn token_of_grant(&self) -> Option<Token> {
-        Token::new(self.grant.load(Ordering::Relaxed) & !TOLD).ok()
+    /// The token of the grant, which there must have been.
+    pub fn token_of_grant(&self) -> Token {
+        let token = Token::new(self.grant.load(Ordering::Relaxed) & !TOLD);
+        token.expect("it was granted before its token is asked for")
     }
 
     /// Returns a token that is cancelled on loss. Cancelling it cancels no other token.

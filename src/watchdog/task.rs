@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::{Purpose, Store};
-use crate::telemetry::RenewalStats;
+use crate::telemetry;
 use crate::term::Instant;
 
 /// Reports to the task that started the loop whether it has a connection.
@@ -103,7 +103,7 @@ impl Keeper {
             };
             let late = self.shared.clock.now().since(next);
             if slept && is_ahead && late > Duration::from_millis(1) {
-                self.shared.reporter.woke(late);
+                telemetry::woke(late);
             }
         }
     }
@@ -135,22 +135,11 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     let renewed = store.renew(&batch.renewals, batch.limit).await;
     let now = shared.clock.now();
     let settled = shared.schedule().settle(&batch, renewed, now);
-    let reporter = &shared.reporter;
     if let Some((jump, by)) = settled.step {
-        reporter.clock_jumped(jump.as_str(), by);
+        telemetry::clock_jumped(jump.as_str(), by);
     }
-    let stats = RenewalStats {
-        size: batch.renewals.len(),
-        took: now.since(batch.sent_at),
-        answered: settled.renewed,
-        refused: u64::try_from(settled.losses.len()).expect("a batch is short"),
-        unknown: settled.unknown,
-        least_left: settled.least_left,
-        first_error: settled.first_error,
-        renewed: settled.named,
-    };
     shared.tell(settled.losses);
-    reporter.renewed(stats);
+    shared.sink.renewed(settled.stats);
     shared.tell_renewed(settled.wakes);
 }
 

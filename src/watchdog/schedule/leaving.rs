@@ -83,16 +83,15 @@ impl Leaving {
         now: Instant,
     ) -> (Option<Self>, Withdrawn) {
         let (was_held, loss) = schedule.last_check(id, now);
-        let (leaving, must_wake) = schedule.withdraw(id, now, keep_for);
+        let (mut leaving, must_wake) = schedule.withdraw(id, now, keep_for);
+        if let Some(leaving) = &mut leaving {
+            leaving.was_held = was_held;
+        }
         let withdrawn = Withdrawn {
             was_held,
             loss,
             must_wake,
         };
-        let leaving = leaving.map(|leaving| Self {
-            was_held,
-            ..leaving
-        });
         (leaving, withdrawn)
     }
 
@@ -148,8 +147,7 @@ impl Schedule {
         if !self.end_enrollment(id, keep_for) {
             return self.must_wake(Instant::FAR_FUTURE);
         }
-        self.release_at(id, now);
-        self.must_wake(now)
+        self.release_at(id, now)
     }
 
     /// Ends an enrollment whose guard sends the release itself. Returns the release, or `None` if there is nothing to
@@ -165,8 +163,7 @@ impl Schedule {
         }
         let leaving = self.depart(id, false);
         let takes_over_at = now.after(gives_up_after(leaving.limit));
-        self.release_at(id, takes_over_at);
-        (Some(leaving), self.must_wake(takes_over_at))
+        (Some(leaving), self.release_at(id, takes_over_at))
     }
 
     /// Takes a lease out of the renewals. Returns whether something is left to release; if not, the lease is forgotten.
@@ -196,12 +193,13 @@ impl Schedule {
     }
 
     /// Has the loop release a lease that is leaving, at this moment.
-    fn release_at(&mut self, id: LeaseId, at: Instant) {
+    fn release_at(&mut self, id: LeaseId, at: Instant) -> MustWake {
         let (slot, shard) = self.with_shard(id);
         if let Phase::Leaving(leave) = &mut slot.phase {
             leave.release_at = at;
             shard.queues.arm_release(id, at);
         }
+        self.must_wake(at)
     }
 
     /// The next release to send for a lease that is leaving.
@@ -252,10 +250,7 @@ impl Schedule {
             leave.doubt.again(now, ttl)
         };
         match next {
-            Some(at) => {
-                self.release_at(ticket.id, at);
-                self.must_wake(at)
-            }
+            Some(at) => self.release_at(ticket.id, at),
             None => {
                 self.forget(ticket.id);
                 self.must_wake(Instant::FAR_FUTURE)
@@ -268,8 +263,7 @@ impl Schedule {
         if self.take_leave(ticket).is_none() {
             return MustWake(false);
         }
-        self.release_at(ticket.id, now);
-        self.must_wake(now)
+        self.release_at(ticket.id, now)
     }
 
     /// The lease that still waits for the answer to this release, and its ttl. It waits for that answer no longer.

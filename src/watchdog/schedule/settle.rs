@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::{Outcome, Renewed, ServerTime};
-use crate::telemetry::{self, LeaseLabel};
+use crate::telemetry::{self, LeaseLabel, RenewalStats};
 use crate::term::Instant;
 use crate::watchdog::server_time::{Finding, Reading};
 use crate::watchdog::signal::Signal;
@@ -23,16 +23,8 @@ pub struct Settled {
     pub losses: Vec<Loss>,
     /// Leases that were renewed, and whose renewal a task may wait for.
     pub wakes: Vec<Awaited>,
-    /// The number of renewed leases.
-    pub renewed: u64,
-    /// Those leases, if each of them is logged.
-    pub(crate) named: Vec<LeaseLabel>,
-    /// The number of renewals without an answer.
-    pub unknown: u64,
-    /// The error of the first of them.
-    pub first_error: Option<Error>,
-    /// The least share of its ttl that a renewed lease had left.
-    pub least_left: Option<f64>,
+    /// What is counted and logged of the batch.
+    pub(crate) stats: RenewalStats,
     /// The direction and the size of a step of the server's clock.
     pub step: Option<(Jump, Duration)>,
 }
@@ -69,6 +61,8 @@ impl Schedule {
     /// Takes in the reply to a batch. Leases that a short reply leaves out got no answer.
     pub fn settle(&mut self, batch: &Batch, mut reply: Renewed, now: Instant) -> Settled {
         let mut settled = Settled::default();
+        settled.stats.size = batch.tickets.len();
+        settled.stats.took = now.since(batch.sent_at);
         let sent_to = self.index_of(batch.shard);
         let in_flight = &mut self.shards[sent_to].batches_in_flight;
         *in_flight = in_flight.saturating_sub(1);
@@ -101,12 +95,13 @@ impl Schedule {
                 Outcome::Refused => settled.losses.extend(self.lose(id, LossReason::Refused)),
                 Outcome::Evicted => settled.losses.extend(self.lose(id, LossReason::Evicted)),
                 Outcome::Unknown(error) => {
-                    settled.unknown += 1;
-                    settled.first_error.get_or_insert(error);
+                    settled.stats.unknown += 1;
+                    settled.stats.first_error.get_or_insert(error);
                     self.renew_again(id, batch.sent_at, now);
                 }
             }
         }
+        settled.stats.refused = settled.losses.len();
         settled
     }
 
@@ -200,14 +195,17 @@ impl Schedule {
             return;
         }
         let left = holding.deadline.since(now).as_secs_f64() / lease.timing.ttl().as_secs_f64();
-        settled.least_left = Some(settled.least_left.map_or(left, |least| least.min(left)));
-        settled.renewed += 1;
+        let stats = &mut settled.stats;
+        stats.least_left = Some(stats.least_left.map_or(left, |least| least.min(left)));
+        stats.renewed += 1;
         if !self.failing.is_empty() {
             self.failing.remove(&id);
         }
         if telemetry::tells_each_renewal() {
-            let label = LeaseLabel::new(lease.name.clone(), lease.signal.token_of_grant());
-            settled.named.push(label);
+            stats.named.push(LeaseLabel {
+                name: lease.name.clone(),
+                token: lease.signal.token_of_grant(),
+            });
         }
         if lease.signal.has_waiters() {
             settled.wakes.push(Awaited {

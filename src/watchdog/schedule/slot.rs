@@ -18,7 +18,7 @@ pub struct LeaseId(u32);
 
 impl LeaseId {
     /// The place of the first lease of all.
-    pub(crate) const FIRST: Self = Self(0);
+    pub const FIRST: Self = Self(0);
 
     pub(super) fn new(index: usize) -> Self {
         Self(u32::try_from(index).expect("memory ends before 2^32 leases"))

@@ -182,7 +182,7 @@ fn a_renewal_that_comes_between_progress_and_the_next_turn_ends_nothing() {
     signal.note_progress(at(9_995));
     let settled = bench.settle(&batch, renewed, at(10_001));
     assert_eq!(reasons(&settled.losses), []);
-    assert_eq!(settled.renewed, 1);
+    assert_eq!(settled.stats.renewed, 1);
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_reply_to_an_older_attempt_changes_nothing() {
     bench.settle(&first, unknown, at(12_000));
     let second = bench.batch(at(12_000));
     let before = signal.deadline();
-    assert_eq!(bench.settle(&first, renewed, at(12_001)).renewed, 0);
+    assert_eq!(bench.settle(&first, renewed, at(12_001)).stats.renewed, 0);
     assert_eq!(
         bench
             .settle(&first, || Outcome::Refused, at(12_001))
@@ -265,7 +265,7 @@ fn a_reply_to_an_older_attempt_changes_nothing() {
         0
     );
     assert_eq!(signal.deadline(), before);
-    assert_eq!(bench.settle(&second, renewed, at(12_002)).renewed, 1);
+    assert_eq!(bench.settle(&second, renewed, at(12_002)).stats.renewed, 1);
     assert_eq!(signal.deadline(), Ok(bench.term(at(12_000)).deadline()));
 }
 

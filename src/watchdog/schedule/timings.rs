@@ -1,47 +1,36 @@
-//! The timings of all that is held, counted: what the longest ttl and the least margin of them are is known at once.
+//! The timings of all that is held, counted: for the longest ttl and the least margin among them.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::term::Timing;
 
-/// Counts the leases of each timing. A client has few of them, so this stays small however many leases there are.
+/// Counts the leases of each timing. A client has few timings, however many leases it has.
 #[derive(Debug, Default)]
-pub(super) struct Timings {
-    ttls: BTreeMap<Duration, usize>,
-    margins: BTreeMap<Duration, usize>,
-}
+pub(super) struct Timings(HashMap<Timing, usize>);
 
 impl Timings {
     pub(super) fn add(&mut self, timing: &Timing) {
-        *self.ttls.entry(timing.ttl()).or_default() += 1;
-        *self.margins.entry(timing.margin()).or_default() += 1;
+        *self.0.entry(*timing).or_default() += 1;
     }
 
     pub(super) fn remove(&mut self, timing: &Timing) {
-        take_one(&mut self.ttls, timing.ttl());
-        take_one(&mut self.margins, timing.margin());
+        if let Some(count) = self.0.get_mut(timing) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(timing);
+            }
+        }
     }
 
     /// Zero if nothing is held.
     pub(super) fn longest_ttl(&self) -> Duration {
-        let longest = self.ttls.last_key_value();
-        longest.map_or(Duration::ZERO, |(ttl, _)| *ttl)
+        self.0.keys().map(Timing::ttl).max().unwrap_or_default()
     }
 
     /// Zero if nothing is held.
     pub(super) fn least_margin(&self) -> Duration {
-        let least = self.margins.first_key_value();
-        least.map_or(Duration::ZERO, |(margin, _)| *margin)
-    }
-}
-
-fn take_one(counts: &mut BTreeMap<Duration, usize>, length: Duration) {
-    if let Some(count) = counts.get_mut(&length) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&length);
-        }
+        self.0.keys().map(Timing::margin).min().unwrap_or_default()
     }
 }
 

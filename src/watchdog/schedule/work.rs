@@ -181,7 +181,6 @@ impl Schedule {
         batch.tickets.push(Ticket { id, attempt });
         let (name, ttl) = (lease.name.clone(), lease.timing.ttl());
         let token = lease.signal.token_of_grant();
-        let token = token.expect("what is held was granted");
         let renewal = Renewal::new(name, lease.holder, token, ttl);
         batch.renewals.push(renewal);
     }

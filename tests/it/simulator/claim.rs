@@ -149,6 +149,10 @@ impl Process {
                 let remaining = held.remaining.unwrap_or(ttl);
                 self.plan(stage, slot, remaining.min(ttl / 2), Act::AskAgain);
             }
+            Verdict::Failed(error) if error.kind() == ErrorKind::Closed => {
+                self.claim_ended(stage, slot);
+                self.again(stage, slot);
+            }
             Verdict::Failed(_) if stage.rng.bool() => self.give_claim_up(stage, slot),
             Verdict::Failed(_) => self.plan(stage, slot, ttl / 2, Act::AskAgain),
             Verdict::Again(None) => {
@@ -164,10 +168,6 @@ impl Process {
             }
             Verdict::TokenFell { .. } => {
                 stage.ledger.fault("token fell");
-                self.claim_ended(stage, slot);
-                self.again(stage, slot);
-            }
-            Verdict::Closed => {
                 self.claim_ended(stage, slot);
                 self.again(stage, slot);
             }

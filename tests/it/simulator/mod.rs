@@ -30,6 +30,7 @@ mod runner;
 mod slot;
 mod stage;
 mod store;
+mod taking;
 mod time;
 mod world;
 

@@ -1,5 +1,5 @@
-//! Permits, shared and exclusive leases against a reference counter: many callers, each driven by the real
-//! [`Taking`], over a store of leases with a queue at the door. Seeded, in virtual milliseconds.
+//! Permits, shared and exclusive leases against a reference counter: many callers, each led by the real
+//! [`take`](super::taking), over a store of leases with a queue at the door. Seeded, in virtual milliseconds.
 //!
 //! Requests and answers are late or lost, and a claim may be carried out long after its caller gave it up. Callers
 //! pause and die at any step. What must hold at every moment:
@@ -13,7 +13,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use fastrand::Rng;
-use leasehold::internals::taking::{Access, TakeAnswer, TakeStep, Taking};
+use leasehold::internals::taking::Access;
+
+use super::taking::{TakeAnswer, TakeStep, Taking};
 
 const TTL: u64 = 1_000;
 const MARGIN: u64 = 50;
