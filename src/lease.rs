@@ -45,16 +45,13 @@ use crate::watchdog::schedule::{LeaseId, Leaving};
 /// [`check`](Self::check) fails with `Lost` and nothing else.
 #[must_use = "a lease that is dropped is released at once"]
 pub struct Lease {
-    pub(crate) view: LeaseView,
+    pub(crate) handle: LeaseHandle,
     /// Its place in the schedule; `None` once its enrollment has ended.
     pub(crate) id: Option<LeaseId>,
-    pub(crate) holder: Holder,
     pub(crate) timing: Timing,
     pub(crate) held_since: Instant,
     /// Until when the name stays taken after the guard; [`Instant::ZERO`] for no longer.
     pub(crate) keep_until: Instant,
-    /// The pass that storage is shown instead of this lease's own. Few leases have any.
-    pub(crate) shown: Option<Box<Pass>>,
 }
 
 /// A handle of a lease, for the tasks that work under it. It checks the lease, waits for its loss and shows its pass,
@@ -62,9 +59,10 @@ pub struct Lease {
 /// cheap.
 #[derive(Clone)]
 pub struct LeaseHandle {
-    view: LeaseView,
-    holder: Holder,
-    shown: Option<Box<Pass>>,
+    pub(crate) view: LeaseView,
+    pub(crate) holder: Holder,
+    /// The pass that storage is shown instead of this lease's own. Few leases have any.
+    pub(crate) shown: Option<Box<Pass>>,
 }
 
 /// The state of a lease.
@@ -82,18 +80,18 @@ pub enum LeaseState {
 impl Lease {
     /// Returns the name of this lease.
     pub const fn name(&self) -> &Name {
-        self.view.name()
+        self.handle.name()
     }
 
     /// Returns the fencing token, for logs and display. Give storage the [`pass`](Self::pass): the number alone
     /// says neither for which name it was granted nor to which holder.
     pub fn token(&self) -> Token {
-        self.view.signal().token_of_grant()
+        self.handle.token()
     }
 
     /// Returns the identity of the claim that was granted.
     pub const fn holder(&self) -> Holder {
-        self.holder
+        self.handle.holder
     }
 
     /// Returns the time for which the store keeps the lease without a renewal.
@@ -103,16 +101,12 @@ impl Lease {
 
     /// Returns the clock by which the lease is measured.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        self.view.clock()
+        self.handle.view.clock()
     }
 
     /// Returns a handle of this lease, for tasks that work under it.
     pub fn handle(&self) -> LeaseHandle {
-        LeaseHandle {
-            view: self.view.clone(),
-            holder: self.holder,
-            shown: self.shown.clone(),
-        }
+        self.handle.clone()
     }
 
     /// Checks that the lease is held now. The check is exact and does no I/O, so it is cheap enough for each step of
@@ -123,7 +117,7 @@ impl Lease {
     /// # Errors
     /// `Lost`, with the reason.
     pub fn check(&self) -> Result<(), Error> {
-        check(&self.view)
+        self.handle.check()
     }
 
     /// Returns the pass to give to storage with each write: token, holder and name. Fails unless the lease is held.
@@ -133,13 +127,13 @@ impl Lease {
     /// # Errors
     /// `Lost`, with the reason. `Closed` in a forked child: the lease is the parent's, who may have released it.
     pub fn pass(&self) -> Result<Pass, Error> {
-        pass(&self.view, self.holder, self.shown.as_deref())
+        self.handle.pass()
     }
 
     /// Returns the state of the lease now.
     pub fn state(&self) -> LeaseState {
         let now = self.clock().now();
-        match self.view.signal().check(now) {
+        match self.handle.view.signal().check(now) {
             Err(reason) => LeaseState::Lost(reason),
             Ok(deadline) if now >= self.timing.term_until(deadline).at_risk_at() => {
                 LeaseState::AtRisk
@@ -151,14 +145,14 @@ impl Lease {
     /// Returns the time left until the deadline if no further renewal succeeds; zero once the lease is lost.
     pub fn remaining(&self) -> Duration {
         let now = self.clock().now();
-        let deadline = self.view.signal().check(now);
+        let deadline = self.handle.view.signal().check(now);
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
     /// Returns the term that the last confirmed request began, on the lease's [`clock`](Self::clock). Returns `None`
     /// once the lease is lost.
     pub fn term(&self) -> Option<Term> {
-        let deadline = self.view.signal().deadline().ok()?;
+        let deadline = self.handle.view.signal().deadline().ok()?;
         Some(self.timing.term_until(deadline))
     }
 
@@ -169,14 +163,14 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn renewed_past(&self, deadline: Instant) -> Option<Term> {
-        let deadline = self.view.signal().moved_past(deadline).await.ok()?;
+        let deadline = self.handle.view.signal().moved_past(deadline).await.ok()?;
         Some(self.timing.term_until(deadline))
     }
 
     /// Returns a token that is cancelled when the lease is lost. Cancelling this token yourself has no effect on the
     /// lease or on other tokens.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.view.signal().new_token()
+        self.handle.view.signal().new_token()
     }
 
     /// Waits until the lease is lost.
@@ -184,8 +178,8 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn lost(&self) -> LossReason {
-        self.view.signal().token().cancelled().await;
-        let reason = self.view.signal().deadline();
+        self.handle.view.signal().token().cancelled().await;
+        let reason = self.handle.view.signal().deadline();
         reason.expect_err("a loss is written before it is told")
     }
 
@@ -193,7 +187,7 @@ impl Lease {
     /// Has no effect on a lease without that limit.
     pub fn progress(&self) {
         let now = self.clock().now();
-        self.view.signal().note_progress(now);
+        self.handle.view.signal().note_progress(now);
     }
 
     /// Releases the lease and waits for the store's answer, for at most the time limit of a request.
@@ -212,24 +206,24 @@ impl Lease {
 
     /// Also returns whether the lease had one grant only.
     async fn end(mut self) -> (ReleaseOutcome, bool) {
-        let id = self.id.take().filter(|_| !self.view.is_forked());
+        let id = self.id.take().filter(|_| !self.handle.view.is_forked());
         let Some(id) = id else {
             return (ReleaseOutcome::Unknown, false);
         };
         // Withdrawn first: no renewal may follow the release.
-        let (leaving, was_held) = self.view.withdraw(id, self.keep_for());
+        let (leaving, was_held) = self.handle.view.withdraw(id, self.keep_for());
         let held_for = self.clock().now().since(self.held_since);
         let end = if was_held {
             HoldEnd::Released
         } else {
             HoldEnd::Lost
         };
-        let (sink, label) = (self.view.sink(), self.label());
+        let (sink, label) = (self.handle.view.sink(), self.label());
         sink.left(&label, end, held_for);
         let is_of_one_grant = leaving.as_ref().is_some_and(Leaving::is_of_one_grant);
         let outcome = match leaving {
             None => ReleaseOutcome::AlreadyLost,
-            Some(leaving) => self.view.release(leaving).await,
+            Some(leaving) => self.handle.view.release(leaving).await,
         };
         sink.released(&label, outcome.as_str());
         (outcome, is_of_one_grant)
@@ -274,7 +268,12 @@ impl LeaseHandle {
     /// # Errors
     /// `Lost`, with the reason; with [`LossReason::Released`] once the guard is released or dropped.
     pub fn check(&self) -> Result<(), Error> {
-        check(&self.view)
+        let (signal, now) = (self.view.signal(), self.view.clock().now());
+        signal.check(now).map(drop).map_err(|reason| {
+            let (name, token) = (self.name(), self.token());
+            let what = format!("lease lost: {reason} name={name} token={token}");
+            Error::new(ErrorKind::Lost, what)
+        })
     }
 
     /// Returns the pass to give to storage, as [`Lease::pass`] does.
@@ -282,7 +281,18 @@ impl LeaseHandle {
     /// # Errors
     /// The errors of [`check`](Self::check) and [`Lease::pass`].
     pub fn pass(&self) -> Result<Pass, Error> {
-        pass(&self.view, self.holder, self.shown.as_deref())
+        let name = self.name();
+        if self.view.is_forked() {
+            let what = format!(
+                "pass refused: the lease belongs to the parent of this process name={name}"
+            );
+            return Err(Error::new(ErrorKind::Closed, what));
+        }
+        self.check()?;
+        Ok(match self.shown.as_deref() {
+            Some(shown) => shown.clone(),
+            None => Pass::new(name.clone(), self.holder, self.token()),
+        })
     }
 
     /// Waits until the lease is lost, or its guard is released or dropped.
@@ -295,50 +305,17 @@ impl LeaseHandle {
     }
 }
 
-fn check(view: &LeaseView) -> Result<(), Error> {
-    view.signal()
-        .check(view.clock().now())
-        .map(drop)
-        .map_err(|reason| {
-            let (name, token) = (view.name(), view.signal().token_of_grant());
-            let what = format!("lease lost: {reason} name={name} token={token}");
-            Error::new(ErrorKind::Lost, what)
-        })
-}
-
-fn pass(view: &LeaseView, holder: Holder, shown: Option<&Pass>) -> Result<Pass, Error> {
-    let name = view.name();
-    if view.is_forked() {
-        let what =
-            format!("pass refused: the lease belongs to the parent of this process name={name}");
-        return Err(Error::new(ErrorKind::Closed, what));
-    }
-    check(view)?;
-    Ok(match shown {
-        Some(shown) => shown.clone(),
-        None => Pass::new(name.clone(), holder, view.signal().token_of_grant()),
-    })
-}
-
-/// Raises the client's floor of the name whose pass was refused.
-fn refused(view: &LeaseView, shown: Option<&Pass>, refusal: &Refusal) {
-    let name = shown.map_or(view.name(), |shown| &shown.name);
-    if let Some(floor) = refusal.floor(name) {
-        view.raise_floor(name, floor);
-    }
-}
-
 impl Bearer for Lease {
     fn pass(&self) -> Result<Pass, Error> {
-        self.pass()
+        self.handle.pass()
     }
 
     fn refused(&self, refusal: &Refusal) {
-        refused(&self.view, self.shown.as_deref(), refusal);
+        self.handle.refused(refusal);
     }
 
     fn group(&self) -> Option<&str> {
-        self.view.sink().group()
+        self.handle.group()
     }
 }
 
@@ -347,8 +324,13 @@ impl Bearer for LeaseHandle {
         self.pass()
     }
 
+    /// Raises the client's floor of the name whose pass was refused.
     fn refused(&self, refusal: &Refusal) {
-        refused(&self.view, self.shown.as_deref(), refusal);
+        let shown = self.shown.as_deref();
+        let name = shown.map_or(self.name(), |shown| &shown.name);
+        if let Some(floor) = refusal.floor(name) {
+            self.view.raise_floor(name, floor);
+        }
     }
 
     fn group(&self) -> Option<&str> {
@@ -359,11 +341,12 @@ impl Bearer for LeaseHandle {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(id) = self.id.take()
-            && !self.view.is_forked()
+            && !self.handle.view.is_forked()
         {
-            let was_held = self.view.leave(id, self.keep_for());
+            let was_held = self.handle.view.leave(id, self.keep_for());
             let held_for = self.clock().now().since(self.held_since);
-            self.view.sink().dropped(self.label(), was_held, held_for);
+            let sink = self.handle.view.sink();
+            sink.dropped(self.label(), was_held, held_for);
         }
     }
 }

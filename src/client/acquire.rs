@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floor;
 use crate::holder::Holder;
-use crate::lease::Lease;
+use crate::lease::{Lease, LeaseHandle};
 use crate::name::Name;
 use crate::store::{Claim, Held, Info, Queued};
 use crate::telemetry::{self, Trigger};
@@ -132,13 +132,15 @@ impl Acquiring {
         held_since: Instant,
     ) -> Lease {
         Lease {
-            view: pending.granted(self.known.clone()),
+            handle: LeaseHandle {
+                view: pending.granted(self.known.clone()),
+                holder,
+                shown: None,
+            },
             id: Some(id),
-            holder,
             timing: self.timing,
             held_since,
             keep_until: Instant::ZERO,
-            shown: None,
         }
     }
 

@@ -262,10 +262,10 @@ impl Pool for Taker<'_> {
             _ => door.release_held().await,
         };
         if let Some(permit) = &mut self.permit {
-            permit.shown = shown.clone().map(Box::new);
+            permit.handle.shown = shown.clone().map(Box::new);
         }
         for (waiting, mut lease) in gifts {
-            lease.shown = shown.clone().map(Box::new);
+            lease.handle.shown = shown.clone().map(Box::new);
             match was_held && lease.check().is_ok() {
                 true => waiting.give(lease),
                 false => self.request.client.pools.put_back(waiting),

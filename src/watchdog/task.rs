@@ -61,7 +61,13 @@ async fn live(shared: &Arc<Shared>, ready: Ready) {
         }
         Ok(store) => {
             if ready.send(Ok(())).is_ok() {
-                Keeper::new(shared.clone(), store.clone()).keep().await;
+                let mut keeper = Keeper {
+                    shared: shared.clone(),
+                    store: store.clone(),
+                    batches: JoinSet::new(),
+                    releases: JoinSet::new(),
+                };
+                keeper.keep().await;
             }
             store.close().await;
         }
@@ -77,15 +83,6 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(shared: Arc<Shared>, store: Arc<dyn Store>) -> Self {
-        Self {
-            shared,
-            store,
-            batches: JoinSet::new(),
-            releases: JoinSet::new(),
-        }
-    }
-
     /// Turns until the client was dropped and nothing is left to do for it.
     async fn keep(&mut self) {
         loop {
