@@ -299,7 +299,7 @@ pub struct DoctorOptions {
     #[arg(long)]
     pub strict: bool,
 
-    /// The ttl with which latency and the time of a failover are judged
+    /// The ttl with which latency, clocks and the time of a failover are judged
     #[arg(long, default_value = "30s", env = "LEASEHOLD_TTL", hide_env = true)]
     pub ttl: Span,
 

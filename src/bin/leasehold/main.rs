@@ -43,6 +43,7 @@ mod row;
 mod run;
 mod say;
 mod seen;
+mod server_clock;
 mod shim;
 mod span;
 mod status;

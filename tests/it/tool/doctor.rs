@@ -54,12 +54,19 @@ fn a_sound_file_is_0_and_every_step_was_tried() {
     let url = format!("sqlite:{}", place.store().display());
     let diagnosis = Diagnosis::of(&url, &[]);
     assert_eq!(diagnosis.code, Some(0), "{}", diagnosis.json);
-    for id in ["store", "trial", "file-rights", "file-room"] {
+    for id in ["store", "trial", "turns", "file-rights", "file-room"] {
         diagnosis.says(id, "ok", &[]);
     }
     diagnosis.says("store", "ok", &["SQLite 3."]);
     // What depends on the machine that the tests run on is there, whatever it says.
-    for id in ["notice", "latency", "file-system", "cpu", "timers"] {
+    for id in [
+        "notice",
+        "latency",
+        "file-system",
+        "cpu",
+        "timers",
+        "clock-source",
+    ] {
         diagnosis.finding(id);
     }
 }
@@ -70,7 +77,8 @@ async fn a_sound_server_is_0_and_nothing_stays_but_what_a_released_name_leaves()
     let released = server_after_a_release().await.keys().await;
     let diagnosis = Diagnosis::of(&server.url(), &[]);
     assert_eq!(diagnosis.code, Some(0), "{}", diagnosis.json);
-    for id in ["store", "trial"] {
+    // Each is asked for by name: the fair turn, and the server's clock, its offset and its rate.
+    for id in ["store", "trial", "turns", "clock-offset", "clock-rate"] {
         diagnosis.says(id, "ok", &[]);
     }
     // The names of such keys have the number of a slot in them.
@@ -150,7 +158,7 @@ async fn a_user_without_the_channels_is_a_failure_that_names_them() {
     let diagnosis = Diagnosis::of(&url, &[]);
     assert_eq!(diagnosis.code, Some(2), "{}", diagnosis.json);
     diagnosis.says("notice", "failure", &["channels", "only check again"]);
-    diagnosis.says("trial", "ok", &[]);
+    diagnosis.says("turns", "ok", &[]);
 }
 
 #[tokio::test]
@@ -245,7 +253,7 @@ async fn the_members_of_a_quorum_are_shown_up_away_and_down() {
     let diagnosis = Diagnosis::of(&quorum.url(), &[]);
     let words = [&*port, "no answer", "one more server"];
     diagnosis.says("store", "failure", &words);
-    diagnosis.says("trial", "ok", &[]);
+    diagnosis.says("turns", "ok", &[]);
 }
 
 #[tokio::test]

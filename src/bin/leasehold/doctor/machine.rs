@@ -1,4 +1,4 @@
-//! Examines this machine: the CPU limit of this control group, and the lateness of timers.
+//! Examines this machine: the CPU limit of this control group, the lateness of timers, and the kernel's clock source.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +13,14 @@ const SLEEPS: usize = 100;
 const SLEEP: Duration = Duration::from_millis(5);
 
 const CGROUPS: &str = "/sys/fs/cgroup";
+const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
 /// Timers that end later than this are late: the watchdog arms its own 5 ms early, and the rest of the least margin, 20
 /// ms, is for the way to the holder.
 const LATE: Duration = Duration::from_millis(20);
+
+/// Clock sources that are read from a slow chip.
+const SLOW_SOURCES: [&str; 3] = ["hpet", "acpi_pm", "jiffies"];
 
 /// Says how often this control group used up its CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +31,7 @@ struct Throttling {
 }
 
 /// Examines the machine. It takes as long as the sleeps.
-pub async fn look() -> [Finding; 2] {
+pub async fn look() -> Vec<Finding> {
     let mut late = Vec::with_capacity(SLEEPS);
     for _ in 0..SLEEPS {
         // The clock and the timer that the watchdog uses.
@@ -35,7 +39,10 @@ pub async fn look() -> [Finding; 2] {
         Boottime.sleep_until(due).await;
         late.push(Boottime.now().since(due));
     }
-    [cpu(throttling()), timers(&late)]
+    let source = fs::read_to_string(CLOCK_SOURCE);
+    let source = source.iter().map(|source| clock_source(source.trim()));
+    let findings = [cpu(throttling()), timers(&late)];
+    findings.into_iter().chain(source).collect()
 }
 
 fn cpu(found: Option<Throttling>) -> Finding {
@@ -67,6 +74,16 @@ fn timers(late: &[Duration]) -> Finding {
         ),
         "a holder is told late that its lease is over",
         "Reduce the load of the machine, or raise the priority of the processes that hold leases",
+    )
+}
+
+fn clock_source(source: &str) -> Finding {
+    Finding::new(
+        "clock-source",
+        Verdict::warn_unless(!SLOW_SOURCES.contains(&source)),
+        format!("the kernel's clock source is {source}"),
+        "each check of a lease takes a microsecond or more",
+        "See the kernel's log for why tsc or the hypervisor's clock is not used",
     )
 }
 
@@ -142,11 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn late_timers_are_a_warning() {
+    fn late_timers_and_slow_sources_of_time_are_warnings() {
         let good = timers(&[ms(0), ms(19)]);
         assert_eq!(good.verdict, Verdict::Ok);
         assert!(good.what.contains(" is good"), "{good}");
         assert_eq!(timers(&[ms(0), ms(20)]).verdict, Verdict::Warning);
+        assert_eq!(clock_source("tsc").verdict, Verdict::Ok);
+        assert_eq!(clock_source("hpet").verdict, Verdict::Warning);
     }
 
     #[test]

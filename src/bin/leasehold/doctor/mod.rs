@@ -3,6 +3,7 @@
 //!
 //! Each part examines one thing and judges it, by functions that use no store and no file.
 
+mod clock;
 mod finding;
 mod link;
 mod machine;

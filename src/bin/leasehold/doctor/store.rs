@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold::clock::Timing;
 use leasehold::store::{Hazard, Member, MemberState, Store};
 
+use super::clock;
 use super::finding::{Finding, Verdict};
 use super::machine::quantile;
 use super::trial::Trial;
@@ -58,7 +59,7 @@ pub async fn examine(
     Ok(findings)
 }
 
-/// Tries the store, and judges how fast it is.
+/// Tries the store, and judges how fast it is, and its clock.
 async fn tried(
     trial: &Trial<'_>,
     timing: &Timing,
@@ -67,6 +68,8 @@ async fn tried(
     let round_trips = trial.cycles().await?;
     findings.push(latency(&round_trips, timing));
     findings.push(trial.notice().await);
+    findings.push(trial.turns().await);
+    findings.extend(clock::look(trial.store, trial.limit, timing).await?);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Tries a real store with a scratch name: acquire, renew, release, and the notice of a freed name.
+//! Tries a real store with a scratch name: acquire, renew, release, the notice of a freed name, and turns in the queue.
 //!
 //! The name begins with `leasehold-doctor/` and is released, so nothing stays but what every released name leaves. If
 //! the doctor is killed, its lease expires by itself.
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::spi::{
-    Answer, Ask, Claim, Notice, Notices, Outcome, Release, Renewal, Topic,
+    Answer, Ask, Claim, Notice, Notices, Outcome, Queued, Release, Renewal, Topic,
 };
 use leasehold::store::{HeldState, Info, Store};
 use leasehold::{ClientId, Error, Holder, Name, Token};
@@ -35,9 +35,9 @@ const BY_TIME: &str = "waiting clients only check again after up to five seconds
 
 /// The store, and the name that is tried on it.
 pub struct Trial<'a> {
-    store: &'a dyn Store,
+    pub store: &'a dyn Store,
     /// The limit of each request.
-    limit: Duration,
+    pub limit: Duration,
     /// Drawn for this run, so that two doctors do not meet. All probes use one name, because a released name may leave
     /// a mark of its last token.
     name: Name,
@@ -63,6 +63,14 @@ impl<'a> Trial<'a> {
             TTL,
             self.info.clone(),
         ))
+    }
+
+    /// Returns whether the claim is granted.
+    async fn is_granted(&self, claim: &Claim, ask: Ask) -> Result<bool, Failure> {
+        match self.store.acquire(claim, ask, self.limit).await {
+            Ok(answer) => Ok(matches!(answer, Answer::Granted(_))),
+            Err(failed) => Err(failed.error.into()),
+        }
     }
 
     /// Acquires a name that must be free. Returns the token of the grant.
@@ -160,6 +168,59 @@ impl<'a> Trial<'a> {
                 self.limit
             )),
         })
+    }
+
+    /// Makes two clients wait for a name in turn, and checks which gets it first.
+    pub async fn turns(&self) -> Finding {
+        if !self.store.facts().has_queue {
+            return Finding::ok("turns", "the store keeps no queue");
+        }
+        let (verdict, what) = match self.are_in_order().await {
+            Ok(true) => (
+                Verdict::Ok,
+                "two waiting clients had their turns in order".into(),
+            ),
+            Ok(false) => (
+                Verdict::Failure,
+                "of two waiting clients the first did not have its turn first".into(),
+            ),
+            Err(failure) => (Verdict::Failure, failure.message),
+        };
+        Finding::new(
+            "turns",
+            verdict,
+            what,
+            "clients that wait in turn may wait long, or be overtaken",
+            "Look for clients of another version or another program on these keys; if there are none, report a bug",
+        )
+    }
+
+    async fn are_in_order(&self) -> Result<bool, Failure> {
+        let claims = [self.claim()?, self.claim()?, self.claim()?];
+        let outcome = self.in_order(&claims).await;
+        for claim in &claims {
+            let (name, client) = (&claim.name, claim.holder.client());
+            let _ = self.store.leave(name, client, self.limit).await;
+            let _ = self.release(claim).await;
+        }
+        outcome
+    }
+
+    async fn in_order(&self, [holder, first, second]: &[Claim; 3]) -> Result<bool, Failure> {
+        let queued = Ask::default().with_queued(Some(Queued::new(0)));
+        self.acquire(holder).await?;
+        for waiting in [first, second] {
+            if self.is_granted(waiting, queued).await? {
+                return Err(wrong("a held name was granted to a second holder"));
+            }
+        }
+        self.release(holder).await?;
+        // The later client asks first, and has to be refused.
+        if self.is_granted(second, queued).await? || !self.is_granted(first, queued).await? {
+            return Ok(false);
+        }
+        self.release(first).await?;
+        self.is_granted(second, queued).await
     }
 }
 

@@ -3,10 +3,9 @@
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
-use leasehold::clock::{Clock, Instant, Monotonic, Timing, wall_clock};
-use leasehold::store::spi::Renewal;
+use leasehold::clock::{Clock, Instant, Monotonic, Timing};
 use leasehold::store::{Hazard, Held, HeldState, Member, MemberState, Store};
-use leasehold::{Client, ClientId, Error, Holder, Name, Token};
+use leasehold::{Client, Error};
 use metrics::gauge;
 use serde_json::json;
 use tokio::signal::unix::SignalKind;
@@ -18,6 +17,7 @@ use crate::members::{self, MemberRow};
 use crate::process;
 use crate::say;
 use crate::seen::{self, Pauses, Seen};
+use crate::server_clock;
 
 /// The shortest time between two scans, each of which reads every lease.
 const EVERY: Duration = Duration::from_secs(15);
@@ -130,28 +130,12 @@ async fn scan(store: &dyn Store, limit: Duration) -> Result<Scan, Error> {
     let leases = store.list("", LIST_LIMIT).await?;
     let mut hazards = store.hazards(limit).await?;
     hazards.retain(|hazard| hazard.concerns(Timing::DEFAULT_TTL));
-    let clock_offset = clock_offset(store, limit).await?;
+    let clock = server_clock::read(store, limit).await?;
     Ok(Scan {
         leases,
         hazards,
-        clock_offset,
+        clock_offset: clock.map(|clock| clock.offset()),
     })
-}
-
-/// Returns how far the server's clock is ahead, in seconds. Asks for a renewal of a lease that no client has: it is
-/// refused, changes nothing, and brings the server's time. `None` for a store without a clock of its own.
-async fn clock_offset(store: &dyn Store, limit: Duration) -> Result<Option<f64>, Error> {
-    let name = Name::new("leasehold-export/clock")?;
-    let holder = Holder::draw(ClientId::draw())?;
-    let renewal = Renewal::new(name, holder, Token::MAX, EVERY);
-    let began = Monotonic.now();
-    let renewed = store.renew(&[renewal], limit).await;
-    // The server read its clock in the middle of the round trip.
-    let then = wall_clock() - Monotonic.now().since(began) / 2;
-    let ours = then.duration_since(SystemTime::UNIX_EPOCH);
-    let ours = ours.unwrap_or_default().as_secs_f64();
-    let server = renewed.server_time;
-    Ok(server.map(|server| server.time.as_secs_f64() - ours))
 }
 
 /// Sets the gauge of the servers that keep out. The library has counted the servers when they were looked at.
@@ -187,6 +171,8 @@ fn set(kind: &'static str, gauge: &'static str, value: Option<f64>) {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::Name;
+
     use super::*;
 
     fn scan_of(leases: Vec<Held>) -> Scan {
