@@ -125,7 +125,7 @@ library {
     TOKENS_FALLEN: Counter "leasehold_tokens_fallen_total" []
         "Grants refused because their token was not above one seen before";
     TWO_HOLDERS: Counter "leasehold_two_holders_total" []
-        "Looks at a name that nodes in ZooKeeper give to two holders at once; `doctor` shows which names";
+        "Looks at a name that nodes in ZooKeeper give to two holders at once; the log says which name";
     FENCE_CHECKS: Counter "leasehold_fence_checks_total" [fence = FenceKind::WORDS, outcome = CheckOutcome::WORDS]
         "Passes checked at guarded storage, by outcome";
     FENCE_CHECK_DURATION: Histogram "leasehold_fence_check_duration_seconds" [fence = FenceKind::WORDS] in ROUND_TRIPS

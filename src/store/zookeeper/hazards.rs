@@ -11,9 +11,9 @@ use super::connection::sessions::KeptSession;
 use super::failure::Failure;
 use super::{Zookeeper, counts};
 use crate::clock::{Boottime, Clock, wall_clock_us};
-use crate::store::Severity::{Critical, Unknown, Warning};
+use crate::store::Severity::Warning;
 use crate::store::budget::Budget;
-use crate::store::check::{Check, Weakness, found, judge};
+use crate::store::check::{Check, found, judge};
 use crate::store::connection::HomeRuntime;
 use crate::store::{Hazard, Member, MemberState};
 
@@ -35,17 +35,6 @@ struct SetUp {
     wrote_in: Duration,
     apart: Duration,
     zxid: i64,
-    /// The failures of names that are not in order; `None` if not every name was looked at.
-    failures: Option<Vec<Failure>>,
-}
-
-impl SetUp {
-    /// Returns the first of such failures, and their number.
-    fn first(&self, is_such: fn(&Failure) -> bool) -> Option<Weakness> {
-        let mut such = self.failures.iter().flatten().filter(|it| is_such(it));
-        let first = such.next()?;
-        found(true, format!("{first} names={}", 1 + such.count()))
-    }
 }
 
 impl Zookeeper {
@@ -60,9 +49,6 @@ impl Zookeeper {
         // Not to be seen by everybody: then the URL has to tell.
         let ensemble = call.ensemble().await.unwrap_or_default();
         let listed = ensemble.lines().filter(|line| line.starts_with("server."));
-        let for_names = Budget::new(budget.left() * 3 / 4);
-        let names = async { self.call(for_names).await?.read_all("").await };
-        let names = names.await.ok();
         let our_clock = Duration::from_micros(wall_clock_us());
         let set_up = SetUp {
             servers: listed.count().max(self.shared.address.servers().len()),
@@ -71,7 +57,6 @@ impl Zookeeper {
             wrote_in,
             apart: our_clock.abs_diff(stat.stamp.since_1970()),
             zxid: stat.stamp.zxid,
-            failures: names.map(|(_, failures)| failures),
         };
         Ok(judge(CHECKS, &set_up))
     }
@@ -207,30 +192,6 @@ const CHECKS: &[Check<SetUp>] = &[
         "The leader steps down at their end, and nothing is granted during the election",
         "Restart the leader at a quiet time",
     ),
-    Check::new(
-        Critical,
-        "zookeeper-two-holders",
-        |set_up| set_up.first(|it| matches!(it, Failure::TwoHolders(..))),
-        "Both holders can believe in the lease, and no client is granted the name; lists leave it out",
-        "Find out which client made the second node, then run `leasehold evict --now` for each of these names",
-    ),
-    Check::new(
-        Warning,
-        "zookeeper-unknown-form",
-        |set_up| set_up.first(|it| matches!(it, Failure::UnknownForm(_))),
-        "No client of this version is granted the name; lists leave it out",
-        "Run the version that wrote the node, or remove it if no version did",
-    ),
-    Check::new(
-        Unknown,
-        "zookeeper-names-unread",
-        |set_up| {
-            let what = "not every name was looked at in time";
-            found(set_up.failures.is_none(), what)
-        },
-        "A name can have two holders, and this check does not see it",
-        "Run the check with a longer --connect-timeout",
-    ),
 ];
 
 #[cfg(test)]
@@ -259,7 +220,6 @@ mod tests {
             wrote_in: Duration::from_millis(5),
             apart: Duration::ZERO,
             zxid: (7 << 32) + 1,
-            failures: Some(Vec::new()),
         }
     }
 
@@ -280,10 +240,6 @@ mod tests {
             wrote_in: Duration::from_secs(1),
             apart: Duration::from_secs(9),
             zxid: (7 << 32) + 0xffff_0000,
-            failures: Some(vec![
-                Failure::TwoHolders("/h-1".into(), "/h-2".into()),
-                Failure::UnknownForm("/h2-1".into()),
-            ]),
         };
         assert_eq!(
             ids(&weak),
@@ -293,16 +249,8 @@ mod tests {
                 "zookeeper-short-session",
                 "zookeeper-slow-writes",
                 "zookeeper-clock",
-                "zookeeper-numbers-run-out",
-                "zookeeper-two-holders",
-                "zookeeper-unknown-form"
+                "zookeeper-numbers-run-out"
             ]
         );
-        let failures = None;
-        let unread = SetUp {
-            failures,
-            ..sound()
-        };
-        assert_eq!(ids(&unread)[1..], ["zookeeper-names-unread"]);
     }
 }

@@ -167,31 +167,24 @@ impl SessionCall<'_> {
         Ok(shown(reading, times))
     }
 
-    /// Returns who has the names with this prefix, and the failures of names that are not in order: these hide no other
-    /// name.
-    pub(super) async fn read_all(
-        &self,
-        prefix: &str,
-    ) -> Result<(Vec<Held>, Vec<Failure>), Failure> {
-        let names = self.names(prefix).await?;
-        let looks = names.into_iter().map(|name| async move {
+    /// Returns who has the names with this prefix. Names that are not in order are among them, without a holder.
+    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<Held>, Failure> {
+        let looks = self.names(prefix).await?.into_iter();
+        let looks = looks.map(|name| async move {
             let held = async { self.describe(&name, self.look(&name, 0).await?).await };
             match held.await {
-                Err(failure) if failure.is_of_one_name() => Ok(Err(failure)),
-                held => held.map(Ok),
+                Err(failure) if failure.is_of_one_name() => {
+                    tracing::warn!(name = name.as_str(), %failure, "a name is not in order");
+                    Ok(Some(Held::new(name)))
+                }
+                held => held,
             }
         });
         let looks = stream::iter(looks).buffer_unordered(AT_ONCE);
-        let found: Vec<_> = looks.try_collect().await?;
-        let (mut list, mut failures) = (Vec::new(), Vec::new());
-        for held in found {
-            match held {
-                Ok(held) => list.extend(held),
-                Err(failure) => failures.push(failure),
-            }
-        }
-        list.sort_by(|one: &Held, other| one.name.cmp(&other.name));
-        Ok((list, failures))
+        let found: Vec<Option<Held>> = looks.try_collect().await?;
+        let mut list: Vec<_> = found.into_iter().flatten().collect();
+        list.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(list)
     }
 
     /// Returns all names with this prefix that have a node, in any order.

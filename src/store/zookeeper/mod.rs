@@ -86,7 +86,9 @@
 //!
 //! # What it leaves to others
 //! A transaction that conflicted with another client's is retried within its limit; nothing else is retried.
-//! [`hazards`](Store::hazards) reports what weakens the promises in the ensemble's set-up.
+//! [`hazards`](Store::hazards) reports what weakens the promises in the ensemble's set-up. It reads no names. A name
+//! whose nodes are not in order, with two holders or a node that this version does not know, is granted to no client:
+//! [`list`](Store::list) returns it without a holder, and [`inspect`](Store::inspect) says what is wrong with it.
 
 mod acquire;
 mod address;
@@ -278,11 +280,7 @@ impl Backend for Zookeeper {
     }
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
-        let (list, failures) = self.call(budget).await?.read_all(prefix).await?;
-        for failure in failures {
-            tracing::warn!(%failure, "a name is left out of a list");
-        }
-        Ok(list)
+        self.call(budget).await?.list(prefix).await
     }
 
     async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {

@@ -73,3 +73,18 @@ async fn what_weakens_the_set_up_is_told() {
     let version = members[0].version.as_deref().unwrap_or_default();
     assert!(version.starts_with("ZooKeeper 3."), "{members:?}");
 }
+
+/// The tool asks for the set-up with each `status`, and `export` with each scrape.
+#[tokio::test]
+async fn a_look_at_the_set_up_reads_no_names() {
+    const NAMES: u64 = 60;
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let store = open(&server.url(""));
+    for index in 0..NAMES {
+        granted(&*store, &claim(&format!("n{index}"), LONG)).await;
+    }
+    let before = server.requests();
+    store.hazards(LIMIT).await.expect("answered");
+    let requests = server.requests() - before;
+    assert!(requests < NAMES / 2, "{requests}");
+}

@@ -268,6 +268,14 @@ impl ZookeeperServer {
         count.and_then(|it| it.parse().ok()).expect("a number")
     }
 
+    /// How many requests it has read, this question and signs of life among them.
+    pub(crate) fn requests(&self) -> u64 {
+        let answer = self.ask(b"srvr").expect("it serves");
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let count = answer.lines().find_map(|it| it.strip_prefix("Received: "));
+        count.and_then(|it| it.parse().ok()).expect("a number")
+    }
+
     fn ask(&self, question: &[u8]) -> Option<Vec<u8>> {
         let mut connection = self.connect()?;
         connection.write_all(question).ok()?;
