@@ -34,14 +34,11 @@ pub(in crate::store) enum Failure {
     #[error("{0}")]
     Unable(String),
     /// The answer of a server to a request that no longer fits: no such node.
-    #[error("node not there")]
+    #[error("the name changed under each attempt: a node is not there")]
     NoNode,
     /// The answer of a server to a request that no longer fits: another version, or a node that is there.
-    #[error("node changed")]
-    Changed,
-    /// Other clients changed the name each time before our step.
     #[error("the name changed under each attempt")]
-    Contended,
+    Changed,
     /// The answer is none of ours.
     #[error("unexpected {0}")]
     Odd(&'static str),
@@ -99,8 +96,7 @@ impl Failure {
             Self::Broken(_) => (ErrorKind::Unavailable, Sent::Perhaps),
             Self::Busy => (ErrorKind::TimedOut, Sent::Never),
             Self::Silent => (ErrorKind::TimedOut, Sent::Perhaps),
-            // A name that changed under the last attempt, like one that changed under each.
-            Self::Contended | Self::NoNode | Self::Changed => (ErrorKind::TimedOut, Sent::Answered),
+            Self::NoNode | Self::Changed => (ErrorKind::TimedOut, Sent::Answered),
             Self::Denied => (ErrorKind::Denied, Sent::Answered),
             Self::LockedOut => (ErrorKind::Denied, Sent::Perhaps),
             Self::Unable(_) | Self::UnknownForm(_) | Self::TwoHolders(..) => {
@@ -181,7 +177,6 @@ mod tests {
                 ErrorKind::Misconfigured,
                 Sent::Answered,
             ),
-            (Failure::Contended, ErrorKind::TimedOut, Sent::Answered),
             (Failure::NoNode, ErrorKind::TimedOut, Sent::Answered),
             (Failure::Changed, ErrorKind::TimedOut, Sent::Answered),
         ] {

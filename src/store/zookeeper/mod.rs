@@ -110,6 +110,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Semaphore;
 
 use self::address::Address;
 use self::connection::sessions::KeptSession;
@@ -150,7 +151,8 @@ struct Shared {
     /// long as a client without a sign of life keeps its places.
     waiting: Arc<KeptSession>,
     new_names: AtomicU32,
-    is_sweeping: AtomicBool,
+    /// Has one permit, which a sweep takes.
+    sweeping: Arc<Semaphore>,
     is_closed: AtomicBool,
 }
 
@@ -195,7 +197,7 @@ impl Zookeeper {
                 leases: Mutex::default(),
                 waiting: Arc::new(waiting),
                 new_names: AtomicU32::new(0),
-                is_sweeping: AtomicBool::new(false),
+                sweeping: Arc::new(Semaphore::new(1)),
                 is_closed: AtomicBool::new(false),
                 address,
             }),
@@ -275,8 +277,8 @@ impl Backend for Zookeeper {
     }
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
-        let call = self.call(budget).await?;
-        call.describe(name, call.look_freshly(name).await?).await
+        let reading = self.call(budget).await?.look_freshly(name).await?;
+        Ok(reading.and_then(|reading| reading.shown(name)))
     }
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {

@@ -4,29 +4,27 @@
 //!   look at the name --> watch the few nodes whose end matters --> tell what is new --> wait for a watch
 //! ```
 //!
-//! A *child* watch on the node of a lease, which never has children, reports its end: renewals, which write its data,
-//! do not fire it. In the queue a client watches the two places before its own, and only the first two clients watch
-//! the lease, so a release wakes few clients, however many wait. A client without a place watches nothing: the name is
-//! looked at again when the client itself has joined the queue.
+//! A watch is for the *children* of a node, and ends with the node. A client without a place in the queue watches those
+//! of the name. One in the queue watches the two places before its own, and only the first two clients watch the node
+//! of the lease, so a release wakes few clients, however many wait; such nodes never have children, and renewals, which
+//! write the data of the lease, fire no watch.
 
-use std::collections::{HashMap, HashSet};
-use std::pin::Pin;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use tokio::sync::watch;
+use futures_util::future::select_all;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::Shared;
+use super::connection::NodeWatch;
 use super::connection::session::Session;
 use super::failure::Failure;
 use super::look::read_millis;
 use super::protocol::tree::{Children, Kind};
-use crate::name::Name;
 use crate::store::budget::Budget;
 use crate::store::connection::Unconnected;
 use crate::store::subscription::{Subscription, Teller, Wanted};
@@ -35,7 +33,7 @@ use crate::token::Token;
 
 /// The longest time that one request of a subscription may take.
 const LIMIT: Duration = Duration::from_secs(2);
-/// The pause before a name is looked at again after a failure.
+/// The pause before a name is looked at again that is not there, or after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// State that the tasks of a subscription share.
@@ -46,19 +44,21 @@ struct Follower {
     session: AtomicI64,
 }
 
-/// A followed name, for as long as the task of its topic lives.
-struct FollowedName {
-    shared: Arc<Shared>,
-    name: Name,
+/// The state that one task keeps of its topic.
+struct FollowedTopic {
+    topic: Topic,
     /// The latest change that was seen. It is marked as changed once the client has joined the queue.
     seen: watch::Receiver<i64>,
+    /// The state of the name at the last look.
+    stage: Option<Stage>,
+    /// Each watched node, with what hears of its change.
+    watches: HashMap<String, oneshot::Receiver<()>>,
 }
 
 /// The state of a name for one topic.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
     /// There is no hint to give.
-    #[default]
     Quiet,
     /// The name is free, and this is its last token: if the token changes, the name was taken and freed in between.
     Freed(Option<Token>),
@@ -68,15 +68,6 @@ enum Stage {
     Turn(String),
     /// It is the turn of the client before this one, which has this place.
     Next(String),
-}
-
-/// Says which state a name is in for a topic, and which nodes to watch.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Plan {
-    stage: Stage,
-    nodes: Vec<String>,
-    /// Says whether to watch the name itself, for new children.
-    watches_name: bool,
 }
 
 /// Makes the session and begins to follow topics. The tasks are on the thread that has the session, so that no look at
@@ -119,92 +110,81 @@ async fn listen(follower: Arc<Follower>, mut wanted: Wanted) {
     }
 }
 
-impl FollowedName {
-    fn new(shared: &Arc<Shared>, name: &Name) -> Self {
-        Self {
-            seen: shared.remembered().follow(name),
-            shared: shared.clone(),
-            name: name.clone(),
-        }
-    }
-}
-
-impl Drop for FollowedName {
-    fn drop(&mut self) {
-        self.shared.remembered().unfollow(&self.name);
-    }
-}
-
-type Watch = Pin<Box<dyn Future<Output = String> + Send>>;
-
-/// The state that one task keeps of its topic.
-#[derive(Default)]
-struct Watching {
-    /// The state of the name at the last look.
-    stage: Option<Stage>,
-    watches: FuturesUnordered<Watch>,
-    watched: HashSet<String>,
-}
-
 /// Follows one topic until the task is aborted.
 async fn follow(follower: Arc<Follower>, topic: Topic) {
-    let mut name = FollowedName::new(&follower.shared, topic.name());
-    let mut watching = Watching::default();
+    let mut followed = FollowedTopic {
+        seen: follower.shared.remembered().follow(topic.name()),
+        topic,
+        stage: None,
+        watches: HashMap::new(),
+    };
     loop {
-        match follower.look(&topic, &mut watching).await {
-            Ok(true) => {}
-            // The name changed between the look and the watch.
-            Ok(false) => continue,
+        let is_watched = match follower.look(&mut followed).await {
+            Ok(is_watched) => is_watched,
+            // A node ended between the look and the watch.
+            Err(Failure::NoNode) => continue,
             Err(failure) => {
-                tracing::debug!(name = %name.name, %failure, "name not watched");
-                sleep(PAUSE).await;
-                continue;
+                tracing::debug!(topic = ?followed.topic, %failure, "name not watched");
+                false
             }
-        }
+        };
         tokio::select! {
-            Some(path) = watching.watches.next() => {
-                watching.watched.remove(&path);
-                // One look for all: they fire together when the connection is lost.
-                while let Some(Some(path)) = watching.watches.next().now_or_never() {
-                    watching.watched.remove(&path);
-                }
-            }
-            _ = name.seen.changed() => {}
+            () = change(&mut followed.watches) => {}
+            _ = followed.seen.changed() => {}
+            () = sleep(PAUSE), if !is_watched => {}
         }
     }
+}
+
+/// Waits until one of these watches has fired.
+async fn change(watches: &mut HashMap<String, oneshot::Receiver<()>>) {
+    if watches.is_empty() {
+        return std::future::pending().await;
+    }
+    let _ = select_all(watches.values_mut()).await;
+    // All together: those of one transaction, or of a connection that was lost, fire at once.
+    watches.retain(|_, changed| changed.try_recv() == Err(oneshot::error::TryRecvError::Empty));
 }
 
 impl Follower {
-    /// Looks at the name, watches it and gives the hint for what is new. Returns whether nothing changed in between.
-    async fn look(&self, topic: &Topic, watching: &mut Watching) -> Result<bool, Failure> {
+    /// Looks at the name, watches it and gives the hint for what is new. Returns false if there is no node to watch.
+    async fn look(&self, followed: &mut FollowedTopic) -> Result<bool, Failure> {
         let session = self.shared.waiting.session(Budget::new(LIMIT)).await?;
         self.adopt(&session);
-        let path = self.shared.tree.name(topic.name());
-        let at_least = self.shared.remembered().seen(topic.name());
-        let stage = match session.children_since(&path, at_least).await? {
-            Some((nodes, stat)) => {
-                self.shared.remembered().saw(topic.name(), stat.zxid);
-                let plan = plan(&Children::read(&nodes), topic);
-                if !watching.watch(&session, &path, &plan, stat.zxid).await? {
-                    return Ok(false);
-                }
-                plan.stage
+        let name = followed.topic.name().clone();
+        let path = self.shared.tree.name(&name);
+        let at_least = self.shared.remembered().seen(&name);
+        let is_queued = matches!(followed.topic, Topic::Turn(..));
+        let (found, changed) = session.children_since(&path, at_least, !is_queued).await?;
+        let is_there = found.is_some();
+        let (nodes, stat) = found.unwrap_or_default();
+        let children = Children::read(&nodes);
+        let (stage, nodes) = plan(&children, &followed.topic);
+        if is_there {
+            self.shared.remembered().saw(&name, stat.zxid);
+            let changed = changed.map(|changed| (path.clone(), changed));
+            followed.watches.extend(changed);
+        }
+        for node in nodes {
+            let node = format!("{path}/{node}");
+            if !followed.watches.contains_key(&node) {
+                let (watch, changed) = NodeWatch::of(&node);
+                session.children(&node, Some(watch)).await?;
+                followed.watches.insert(node, changed);
             }
-            // It waits for its first grant.
-            None => {
-                if !watching.watched.contains(&path) {
-                    let (is_there, watch) = session.watch_presence(&path).await?;
-                    watching.add(path.clone(), watch);
-                    if is_there {
-                        return Ok(false);
-                    }
-                }
-                Stage::Quiet
+        }
+        let rest = match &stage {
+            Stage::Kept(node) if is_queued => {
+                let (data, _) = session.data(&format!("{path}/{node}")).await?;
+                read_millis(&data)
             }
+            _ => None,
         };
-        let before = watching.stage.replace(stage.clone());
-        self.tell(&session, &path, topic, stage, before).await;
-        Ok(true)
+        let before = followed.stage.replace(stage.clone());
+        if let Some(hint) = hint(&followed.topic, before, stage, rest) {
+            self.teller.tell(hint);
+        }
+        Ok(is_there)
     }
 
     /// Has all names looked at again in another session: with the one before, the client's places have ended.
@@ -215,122 +195,64 @@ impl Follower {
             self.teller.tell(Notice::Reconnected);
         }
     }
+}
 
-    /// Gives the hint for what is new about a topic.
-    async fn tell(
-        &self,
-        session: &Session,
-        path: &str,
-        topic: &Topic,
-        stage: Stage,
-        before: Option<Stage>,
-    ) {
-        let Some(before) = before else {
-            // The server listens from now on, and the name may have been freed before.
-            return self.teller.tell(topic.first_hint());
-        };
-        if before == stage {
-            return;
-        }
-        let name = topic.name().clone();
-        match (stage, topic) {
-            (Stage::Quiet, _) => {}
-            (Stage::Turn(_), _) => self.teller.tell(Notice::Turn(name)),
-            (Stage::Next(_), _) => self.teller.tell(Notice::Next(name, Queued::OFFER)),
-            (Stage::Freed(_), _) | (Stage::Kept(_), Topic::Freed(_)) => {
-                self.teller.tell(Notice::Freed(name));
-            }
-            (Stage::Kept(node), Topic::Turn(..)) => {
-                let kept = session.data(&format!("{path}/{node}")).await;
-                if let Some(rest) = kept.ok().and_then(|(data, _)| read_millis(&data)) {
-                    self.teller.tell(Notice::Next(name, rest));
-                }
-            }
+/// Returns the hint for what is new about a topic, whose name is kept or offered for this long.
+fn hint(
+    topic: &Topic,
+    before: Option<Stage>,
+    now: Stage,
+    rest: Option<Duration>,
+) -> Option<Notice> {
+    let name = topic.name().clone();
+    match (now, topic) {
+        // The server listens from now on, and the name may have been freed before.
+        _ if before.is_none() => Some(topic.first_hint()),
+        (now, _) if before.as_ref() == Some(&now) => None,
+        (Stage::Quiet, _) => None,
+        (Stage::Turn(_), _) => Some(Notice::Turn(name)),
+        (Stage::Freed(_), _) | (Stage::Kept(_), Topic::Freed(_)) => Some(Notice::Freed(name)),
+        (Stage::Next(_) | Stage::Kept(_), _) => {
+            Some(Notice::Next(name, rest.unwrap_or(Queued::OFFER)))
         }
     }
 }
 
-impl Watching {
-    /// Watches what the plan names, and the name itself as it was at this change. Returns false if it has changed
-    /// since.
-    async fn watch(
-        &mut self,
-        session: &Session,
-        path: &str,
-        plan: &Plan,
-        zxid: i64,
-    ) -> Result<bool, Failure> {
-        for node in &plan.nodes {
-            let path = format!("{path}/{node}");
-            if !self.watched.contains(&path) {
-                match session.watch_children(&path).await {
-                    Ok((_, watch)) => self.add(path, watch),
-                    Err(Failure::NoNode) => return Ok(false),
-                    Err(failure) => return Err(failure),
-                }
-            }
-        }
-        if plan.watches_name && !self.watched.contains(path) {
-            let (now, watch) = session.watch_children(path).await?;
-            self.add(path.to_owned(), watch);
-            return Ok(now.zxid == zxid);
-        }
-        Ok(true)
-    }
-
-    fn add(&mut self, path: String, watch: impl Future<Output = ()> + Send + 'static) {
-        self.watched.insert(path.clone());
-        self.watches.push(Box::pin(async move {
-            watch.await;
-            path
-        }));
-    }
-}
-
-/// Returns the state of a name for this topic, and the nodes whose change would change it.
+/// Returns the state of a name for this topic, and the nodes besides the name whose end would change it.
 ///
 /// A client in the queue watches the two places before it and, if it is among the first two, the node that keeps the
-/// name taken.
-fn plan(children: &Children, topic: &Topic) -> Plan {
+/// name taken. One without a place has its name looked at again once it has joined.
+fn plan(children: &Children, topic: &Topic) -> (Stage, Vec<String>) {
     let taken = children.taken;
     let taken = taken.map(|(kind, holder)| (kind, kind.node(holder)));
-    match topic {
-        Topic::Freed(_) => Plan {
-            stage: match &taken {
-                None => Stage::Freed(children.token),
-                Some((Kind::Kept, node)) => Stage::Kept(node.clone()),
-                Some(_) => Stage::Quiet,
-            },
-            watches_name: taken.is_none(),
-            nodes: taken.into_iter().map(|(_, node)| node).collect(),
-        },
-        Topic::Turn(_, client) => {
-            // A client without a place has its name looked at again once it has joined.
-            let Some(place) = children.place(*client) else {
-                return Plan::default();
-            };
-            let node = |place: usize| children.queue[place].nodes[0].clone();
-            let before = place.saturating_sub(2)..place;
-            let stage = match (&taken, place) {
-                (None, 0) => Stage::Turn(node(0)),
-                (None, 1) => Stage::Next(node(0)),
-                (Some((Kind::Kept, kept)), 0) => Stage::Kept(kept.clone()),
-                _ => Stage::Quiet,
-            };
-            let taken = taken.filter(|_| place <= 1).map(|(_, node)| node);
-            Plan {
-                stage,
-                nodes: before.map(node).chain(taken).collect(),
-                watches_name: false,
-            }
-        }
-    }
+    let Topic::Turn(_, client) = topic else {
+        let stage = match taken {
+            None => Stage::Freed(children.token),
+            Some((Kind::Kept, node)) => Stage::Kept(node),
+            Some(_) => Stage::Quiet,
+        };
+        return (stage, Vec::new());
+    };
+    let Some(place) = children.place(*client) else {
+        return (Stage::Quiet, Vec::new());
+    };
+    let node = |place: usize| children.queue[place].nodes[0].clone();
+    let before = place.saturating_sub(2)..place;
+    let stage = match (&taken, place) {
+        (None, 0) => Stage::Turn(node(0)),
+        (None, 1) => Stage::Next(node(0)),
+        (Some((Kind::Kept, kept)), 0) => Stage::Kept(kept.clone()),
+        _ => Stage::Quiet,
+    };
+    let taken = taken.filter(|_| place <= 1).map(|(_, node)| node);
+    (stage, before.map(node).chain(taken).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::holder::{ClientId, Holder};
+    use crate::name::Name;
 
     fn client(number: u128) -> ClientId {
         ClientId::from_u128(number)
@@ -344,9 +266,8 @@ mod tests {
         format!("h-{}", Holder::new(client(99), 1))
     }
 
-    fn of(nodes: &[String], topic: &Topic) -> (Stage, Vec<String>, bool) {
-        let plan = plan(&Children::read(nodes), topic);
-        (plan.stage, plan.nodes, plan.watches_name)
+    fn of(nodes: &[String], topic: &Topic) -> (Stage, Vec<String>) {
+        plan(&Children::read(nodes), topic)
     }
 
     fn name() -> Name {
@@ -358,9 +279,9 @@ mod tests {
         let mut nodes: Vec<_> = (1..=5).map(place).collect();
         nodes.push(lease());
         let watched = |number| of(&nodes, &Topic::Turn(name(), client(number)));
-        assert_eq!(watched(1), (Stage::Quiet, vec![lease()], false));
-        assert_eq!(watched(2), (Stage::Quiet, vec![place(1), lease()], false));
-        assert_eq!(watched(4), (Stage::Quiet, vec![place(2), place(3)], false));
+        assert_eq!(watched(1), (Stage::Quiet, vec![lease()]));
+        assert_eq!(watched(2), (Stage::Quiet, vec![place(1), lease()]));
+        assert_eq!(watched(4), (Stage::Quiet, vec![place(2), place(3)]));
     }
 
     #[test]
@@ -379,13 +300,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_place_the_lease_is_watched_while_it_is_there_and_else_the_name() {
+    fn without_a_place_only_the_name_is_watched() {
         let topic = Topic::Freed(name());
-        let lease = lease();
-        assert_eq!(
-            of(std::slice::from_ref(&lease), &topic),
-            (Stage::Quiet, vec![lease], false)
-        );
-        assert_eq!(of(&[], &topic), (Stage::Freed(None), Vec::new(), true));
+        assert_eq!(of(&[lease()], &topic), (Stage::Quiet, Vec::new()));
+        assert_eq!(of(&[], &topic), (Stage::Freed(None), Vec::new()));
     }
 }

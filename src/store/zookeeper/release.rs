@@ -6,12 +6,10 @@ use super::connection::session::{Aborted, Change, Mode};
 use super::connection::sessions::SessionCall;
 use super::failure::Failure;
 use super::millis;
-use super::protocol::reading::NameReading;
 use super::protocol::tree::Kind;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::{Eviction, HeldState, Release};
-use crate::token::Token;
 
 impl SessionCall<'_> {
     pub(super) async fn give_back(
@@ -20,73 +18,63 @@ impl SessionCall<'_> {
         holder: Holder,
         keep_for: Option<Duration>,
     ) -> Result<Release, Failure> {
-        let lease = self.shared.remembered().lease(holder);
-        let mut token = lease.map(|lease| lease.token);
-        loop {
-            let last = match token.take() {
-                None => self.last_token(name).await?,
-                known => known,
-            };
-            match self.free(name, holder, last, keep_for).await {
-                Ok(release) => return Ok(release),
-                Err(failure) if failure.is_stale() && !self.budget.left().is_zero() => {}
-                Err(failure) => return Err(failure),
-            }
-        }
+        self.until_unchanged(|| self.free(name, holder, keep_for))
+            .await
     }
 
-    async fn last_token(&self, name: &Name) -> Result<Option<Token>, Failure> {
-        let reading = self.look_freshly(name).await?;
-        Ok(reading
-            .and_then(|reading| reading.last)
-            .map(|last| last.token))
-    }
-
-    /// Frees the name if this holder has it. `last` is the name's last token, unless an operator removed it.
+    /// Frees the name if this holder has it.
     async fn free(
         &self,
         name: &Name,
         holder: Holder,
-        last: Option<Token>,
         keep_for: Option<Duration>,
     ) -> Result<Release, Failure> {
         let tree = &self.shared.tree;
+        // What is remembered is used once: it can be wrong.
+        let lease = self.shared.remembered().take_lease(holder);
+        let last = match lease {
+            Some(lease) => Some(lease.token),
+            None => {
+                let reading = self.look_freshly(name).await?;
+                // Unless an operator removed it.
+                reading.and_then(|reading| Some(reading.last?.token))
+            }
+        };
         let begin_offer = last.map(|last| Change::Set(tree.token(name, last), Vec::new(), None));
-        let kept = keep_for.map(|rest| {
+        let keep = keep_for.map(|rest| {
             let path = tree.taken(name, Kind::Kept, holder);
             Change::Create(path, millis(rest), Mode::Persistent)
         });
-        let is_kept = kept.is_some();
-        let leased = Change::Delete(tree.lease(name, holder), None);
-        // An evicted holder keeps nothing.
-        let evicted = Change::Delete(tree.taken(name, Kind::Evicted, holder), None);
-        let after_lease = kept.or_else(|| begin_offer.clone());
-        if self.is_done(&with(leased, after_lease)).await? {
-            if is_kept {
-                self.shared.remembered().forget(holder);
-            } else {
-                self.shared.remembered().released(name, holder);
+        let is_kept = keep.is_some();
+        let after = keep.or_else(|| begin_offer.clone());
+        if self.is_ended(name, Kind::Leased, holder, after).await? {
+            if let Some(lease) = lease.filter(|_| !is_kept) {
+                self.shared.remembered().freed(name, tree.name(name), lease);
             }
             return Ok(Release::Released);
         }
-        self.shared.remembered().forget(holder);
-        let is_done = self.is_done(&with(evicted, begin_offer)).await?;
-        Ok(if is_done {
+        // An evicted holder keeps nothing.
+        let is_ended = self.is_ended(name, Kind::Evicted, holder, begin_offer);
+        Ok(if is_ended.await? {
             Release::Released
         } else {
             Release::NotHeld
         })
     }
 
-    /// Does these steps. Returns false if the node of the first step does not exist; then nothing was done.
-    async fn is_done(&self, steps: &[Change]) -> Result<bool, Failure> {
-        match self.transact(steps).await {
-            Ok(stats) => {
-                stats.into_iter().flatten().for_each(|stat| {
-                    self.heard(stat);
-                });
-                Ok(true)
-            }
+    /// Deletes the node with which this holder keeps the name taken, and does what follows. Returns false if it does
+    /// not exist; then nothing was done.
+    async fn is_ended(
+        &self,
+        name: &Name,
+        kind: Kind,
+        holder: Holder,
+        after: Option<Change>,
+    ) -> Result<bool, Failure> {
+        let end = Change::Delete(self.shared.tree.taken(name, kind, holder), None);
+        let steps: Vec<_> = [end].into_iter().chain(after).collect();
+        match self.transact(&steps).await {
+            Ok(_) => Ok(true),
             Err(Aborted {
                 step: Some(0),
                 failure: Failure::NoNode,
@@ -96,84 +84,41 @@ impl SessionCall<'_> {
     }
 
     pub(super) async fn evict_holder(&self, name: &Name, how: Eviction) -> Result<bool, Failure> {
-        loop {
-            let steps = match self.steps_to_evict(name, how).await? {
-                Ok(steps) => steps,
-                Err(was_held) => return Ok(was_held),
-            };
-            match self.is_done(&steps).await {
-                Ok(true) => return Ok(true),
-                Ok(false) => {}
-                Err(failure) if failure.is_stale() => {}
-                Err(failure) => return Err(failure),
-            }
-            if self.budget.left().is_zero() {
-                return Err(Failure::Contended);
-            }
-        }
+        self.until_unchanged(|| self.try_to_evict(name, how)).await
     }
 
-    /// Returns the steps of an eviction, or its answer if there is nothing to do.
-    async fn steps_to_evict(
-        &self,
-        name: &Name,
-        how: Eviction,
-    ) -> Result<Result<Vec<Change>, bool>, Failure> {
+    async fn try_to_evict(&self, name: &Name, how: Eviction) -> Result<bool, Failure> {
         let reading = match self.look_freshly(name).await {
             Err(Failure::TwoHolders(first, second)) if how == Eviction::Now => {
                 let steps = [first, second].map(|path| Change::Delete(path, None));
-                return Ok(Ok(steps.into()));
+                self.transact(&steps).await?;
+                return Ok(true);
             }
             reading => reading?,
         };
         let Some(reading) = reading else {
-            return Ok(Err(false));
+            return Ok(false);
         };
-        let shown = self.shown_now(name, &reading).await?;
-        Ok(match (how, shown) {
-            (_, None) => Err(false),
-            (Eviction::Now, _) => Ok(self.steps_to_free(name, &reading)),
-            (Eviction::Marked, Some((HeldState::Evicted, _))) => Err(true),
-            (Eviction::Marked, Some((HeldState::Leased, left))) => {
-                Ok(self.steps_to_mark(name, &reading, left.unwrap_or_default()))
+        let Some(held) = reading.shown(name) else {
+            return Ok(false);
+        };
+        let mut steps: Vec<_> = reading.delete_taken().into_iter().collect();
+        match (how, held.state, held.by) {
+            (Eviction::Now, state, _) => {
+                if state == HeldState::Offered {
+                    let first = &reading.children.queue[0];
+                    steps.extend(reading.delete_places(&first.nodes));
+                }
+                steps.extend(reading.begin_offer());
             }
-            (Eviction::Marked, _) => Err(false),
-        })
-    }
-
-    /// Returns the steps that mark a holder as evicted. They delete the lease at the version that was read, because a
-    /// renewal in between would change how much of its time is left.
-    fn steps_to_mark(&self, name: &Name, reading: &NameReading, left: Duration) -> Vec<Change> {
-        let tree = &self.shared.tree;
-        let Some(taken) = &reading.taken else {
-            return Vec::new();
-        };
-        let evicted = tree.taken(name, Kind::Evicted, taken.holder);
-        vec![
-            Change::Delete(tree.lease(name, taken.holder), Some(taken.version)),
-            Change::Create(evicted, millis(left), Mode::Persistent),
-        ]
-    }
-
-    /// Returns the steps that free a name: they delete what keeps it, and offer it to the next client in the queue.
-    fn steps_to_free(&self, name: &Name, reading: &NameReading) -> Vec<Change> {
-        let tree = &self.shared.tree;
-        let mut steps = Vec::new();
-        if let Some(taken) = &reading.taken {
-            let path = tree.taken(name, taken.kind, taken.holder);
-            steps.push(Change::Delete(path, None));
-        } else if let Some(first) = reading.children.queue.first() {
-            let nodes = first.nodes.iter();
-            let paths = nodes.map(|node| format!("{}/{node}", tree.name(name)));
-            steps.extend(paths.map(|path| Change::Delete(path, None)));
+            (Eviction::Marked, HeldState::Leased, Some(holder)) => {
+                let path = self.shared.tree.taken(name, Kind::Evicted, holder);
+                let left = millis(held.remaining.unwrap_or_default());
+                steps.push(Change::Create(path, left, Mode::Persistent));
+            }
+            (Eviction::Marked, state, _) => return Ok(state == HeldState::Evicted),
         }
-        if let Some(last) = &reading.last {
-            steps.push(Change::Set(tree.token(name, last.token), Vec::new(), None));
-        }
-        steps
+        self.transact(&steps).await?;
+        Ok(true)
     }
-}
-
-fn with(first: Change, second: Option<Change>) -> Vec<Change> {
-    [first].into_iter().chain(second).collect()
 }

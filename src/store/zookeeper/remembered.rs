@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::connection::session::Stat;
+use super::protocol::reading::NameReading;
 use super::protocol::stamp::{LeaderClock, Left, Stamp};
+use super::protocol::tree::Children;
 use crate::clock::Instant;
 use crate::holder::Holder;
 use crate::name::Name;
+use crate::store::Ask;
 use crate::token::Token;
 
 /// Says how many entries of one kind are kept before outdated ones are dropped.
@@ -20,7 +24,8 @@ const ENOUGH: usize = 4096;
 pub(super) struct Remembered {
     pub(super) clock: LeaderClock,
     leases: HashMap<Holder, OwnLease>,
-    free: HashMap<Name, Free>,
+    /// Names that are free, or of which it is this client's turn, as far as it knows.
+    known: HashMap<Name, NameReading>,
     watched: HashMap<(Name, Stamp), Watched>,
     /// The latest change of each followed name that a session has seen.
     followed: HashMap<Name, watch::Sender<i64>>,
@@ -34,17 +39,10 @@ pub(super) struct OwnLease {
     pub(super) token: Token,
     /// The version of its name when it was granted. `None` if other clients were in the queue then: they will not raise
     /// it any more.
-    version: Option<i32>,
-    ttl: Duration,
+    pub(super) version: Option<i32>,
+    pub(super) ttl: Duration,
     /// The moment at which the last confirmed renewal was answered.
-    renewed_at: Instant,
-}
-
-/// A name that this client released and has not claimed since.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Free {
-    pub(super) token: Token,
-    pub(super) version: i32,
+    pub(super) renewed_at: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -73,27 +71,14 @@ impl Remembered {
     }
 
     /// Notes that a lease was granted.
-    pub(super) fn granted(
-        &mut self,
-        name: &Name,
-        holder: Holder,
-        ttl: Duration,
-        (token, version): (Token, Option<i32>),
-        now: Instant,
-    ) {
+    pub(super) fn granted(&mut self, name: &Name, holder: Holder, lease: OwnLease) {
         if self.leases.len() > ENOUGH && self.leases.len() == self.leases.capacity() {
             // Drops leases that were given up without a release.
-            let is_young = |it: &OwnLease| now.since(it.renewed_at) <= it.ttl * 2;
+            let is_young = |it: &OwnLease| lease.renewed_at.since(it.renewed_at) <= it.ttl * 2;
             self.leases.retain(|_, lease| is_young(lease));
         }
-        self.free.remove(name);
-        self.longest = self.longest.max(ttl);
-        let lease = OwnLease {
-            token,
-            version,
-            ttl,
-            renewed_at: now,
-        };
+        self.known.remove(name);
+        self.longest = self.longest.max(lease.ttl);
         self.leases.insert(holder, lease);
     }
 
@@ -109,41 +94,49 @@ impl Remembered {
         }
     }
 
-    pub(super) fn forget(&mut self, holder: Holder) {
-        self.leases.remove(&holder);
+    /// Takes out what is known of a lease.
+    pub(super) fn take_lease(&mut self, holder: Holder) -> Option<OwnLease> {
+        self.leases.remove(&holder)
     }
 
-    /// Notes that a release was answered. The name is free unless another client joined the queue since the grant,
-    /// which raises its version.
-    pub(super) fn released(&mut self, name: &Name, holder: Holder) {
-        if let Some(lease) = self.leases.remove(&holder)
-            && let Some(version) = lease.version
-        {
-            if self.free.len() > ENOUGH {
-                self.free.clear();
-            }
-            let token = lease.token;
-            self.free.insert(name.clone(), Free { token, version });
+    /// Notes that the release of this lease was answered. The name is free unless another client joined the queue since
+    /// the grant, which raises its version.
+    pub(super) fn freed(&mut self, name: &Name, path: String, lease: OwnLease) {
+        if let Some(version) = lease.version {
+            let children = Children {
+                token: Some(lease.token),
+                ..Children::default()
+            };
+            let stat = Stat {
+                version,
+                ..Stat::default()
+            };
+            self.know(name, NameReading::untaken(path, stat, children));
         }
     }
 
-    /// Takes out what is known of this name as free, if this client released it.
-    pub(super) fn take_free(&mut self, name: &Name) -> Option<Free> {
-        self.free.remove(name)
+    /// Notes that this name can be granted to this client, as it was read.
+    pub(super) fn know(&mut self, name: &Name, reading: NameReading) {
+        if self.known.len() > ENOUGH {
+            self.known.clear();
+        }
+        self.known.insert(name.clone(), reading);
+    }
+
+    /// Takes out how this name was when it could be granted to this client. With a queue it is for a claim in the queue
+    /// only.
+    pub(super) fn take_known(&mut self, name: &Name, ask: Ask) -> Option<NameReading> {
+        let known = self.known.remove(name)?;
+        (ask.queued.is_some() || known.children.queue.is_empty()).then_some(known)
     }
 
     /// Remembers the latest change of this name that a session has seen, from now on. The receiver is marked as changed
     /// when this client joins the queue: what it has to watch from then on depends on its place.
     pub(super) fn follow(&mut self, name: &Name) -> watch::Receiver<i64> {
-        self.followed.entry(name.clone()).or_default().subscribe()
-    }
-
-    /// Forgets a name, if only the caller follows it.
-    pub(super) fn unfollow(&mut self, name: &Name) {
-        let seen = self.followed.get(name);
-        if seen.is_some_and(|seen| seen.receiver_count() <= 1) {
-            self.followed.remove(name);
+        if self.followed.len() > ENOUGH && self.followed.len() == self.followed.capacity() {
+            self.followed.retain(|_, seen| seen.receiver_count() > 0);
         }
+        self.followed.entry(name.clone()).or_default().subscribe()
     }
 
     /// Notes that a session has seen this change of the name.
@@ -197,8 +190,10 @@ impl OwnLease {
 mod tests {
     use super::*;
     use crate::holder::ClientId;
+    use crate::store::Queued;
 
     const SPAN: Duration = Duration::from_secs(2);
+    const HOLDER: Holder = Holder::new(ClientId::from_u128(1), 1);
 
     fn at(ms: u64) -> Instant {
         Instant::from_nanos(ms * 1_000_000)
@@ -256,36 +251,56 @@ mod tests {
         }
     }
 
+    fn lease(version: Option<i32>) -> OwnLease {
+        OwnLease {
+            token: Token::new(7).expect("a token"),
+            version,
+            ttl: SPAN,
+            renewed_at: at(0),
+        }
+    }
+
     #[test]
     fn a_name_is_free_only_after_an_answered_release_and_once() {
         let mut remembered = Remembered::default();
-        let holder = Holder::new(ClientId::from_u128(1), 1);
-        let token = Token::new(7).expect("a token");
-        remembered.granted(&name(), holder, SPAN, (token, Some(3)), at(0));
-        assert!(remembered.take_free(&name()).is_none());
-        remembered.released(&name(), holder);
-        assert_eq!(remembered.take_free(&name()).map(|it| it.version), Some(3));
-        assert!(remembered.take_free(&name()).is_none());
+        let taken = |remembered: &mut Remembered| {
+            let known = remembered.take_known(&name(), Ask::default());
+            known.map(|it| it.stat.version)
+        };
+        remembered.granted(&name(), HOLDER, lease(Some(3)));
+        assert_eq!(taken(&mut remembered), None);
+        let released = remembered.take_lease(HOLDER).expect("it is ours");
+        remembered.freed(&name(), "/a".into(), released);
+        assert_eq!(taken(&mut remembered), Some(3));
+        assert_eq!(taken(&mut remembered), None);
     }
 
     #[test]
     fn a_name_for_which_others_wait_is_not_free_after_its_release() {
         let mut remembered = Remembered::default();
-        let holder = Holder::new(ClientId::from_u128(1), 1);
-        let token = Token::new(7).expect("a token");
-        remembered.granted(&name(), holder, SPAN, (token, None), at(0));
-        remembered.released(&name(), holder);
-        assert!(remembered.take_free(&name()).is_none());
+        remembered.freed(&name(), "/a".into(), lease(None));
+        assert!(remembered.take_known(&name(), Ask::default()).is_none());
+    }
+
+    #[test]
+    fn a_turn_is_for_a_claim_in_the_queue() {
+        let mut remembered = Remembered::default();
+        let place = format!("q-{}-0000000001", HOLDER.client());
+        let turn = Children::read(&[place, "t-0000000000000005".into()]);
+        for (queued, is_known) in [(None, false), (Some(Queued::new(0)), true)] {
+            let reading = NameReading::untaken("/a".into(), Stat::default(), turn.clone());
+            remembered.know(&name(), reading);
+            let known = remembered.take_known(&name(), Ask::default().with_queued(queued));
+            assert_eq!(known.is_some(), is_known);
+        }
     }
 
     #[test]
     fn a_lease_has_run_out_one_ttl_after_its_last_renewal() {
         let mut remembered = Remembered::default();
-        let holder = Holder::new(ClientId::from_u128(1), 1);
-        let token = Token::new(7).expect("a token");
-        remembered.granted(&name(), holder, SPAN, (token, Some(3)), at(0));
-        remembered.renewed(holder, SPAN, at(1_000));
-        let lease = remembered.lease(holder).expect("it is ours");
+        remembered.granted(&name(), HOLDER, lease(Some(3)));
+        remembered.renewed(HOLDER, SPAN, at(1_000));
+        let lease = remembered.lease(HOLDER).expect("it is ours");
         assert!(!lease.has_run_out(at(3_000)));
         assert!(lease.has_run_out(at(3_002)));
     }

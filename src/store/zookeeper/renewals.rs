@@ -1,10 +1,11 @@
-//! Batches of renewals. Each is one transaction, which is sent again without the leases that are gone.
+//! Batches of renewals. Each is one transaction; if that fails because of one lease, each lease is renewed alone.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::connection::session::{Aborted, Change, Session, Stat};
+use super::connection::session::{Aborted, Change, Stat};
+use super::connection::sessions::SessionCall;
 use super::failure::Failure;
 use super::look::read_millis;
 use super::protocol::stamp::Left;
@@ -15,193 +16,144 @@ use crate::store::backend::Backend;
 use crate::store::budget::Budget;
 use crate::store::{Outcome, Renewal, Renewed};
 
-/// Says how often a transaction is sent again without the lease that has ended; then each is renewed alone.
-const TRIES: usize = 3;
-
-/// A batch under way.
-struct RenewalBatch<'a> {
-    store: &'a Zookeeper,
-    session: &'a Session,
-    renewals: &'a [Renewal],
-    outcomes: Vec<Option<Outcome>>,
-    /// The leader's clock at the last write.
-    server_time: Option<Duration>,
-}
-
 impl Zookeeper {
     pub(super) async fn renew_batch(&self, batch: &[Renewal], budget: Budget) -> Renewed {
-        if batch.is_empty() {
+        let Some(ttl) = batch.iter().map(|renewal| renewal.ttl).min() else {
             return Renewed::new(Vec::new());
-        }
-        let session = match self.session(budget).await {
-            Ok(session) => session,
+        };
+        let call = match self.call(budget).await {
+            Ok(call) => call,
             Err(failure) => {
                 let unknown = |_| Outcome::Unknown(self.error_of_all(failure.clone(), "renew"));
                 return Renewed::new(batch.iter().map(unknown).collect());
             }
         };
-        if let Some(ttl) = batch.iter().map(|renewal| renewal.ttl).min() {
-            session.hurry(ttl);
+        call.hurry(ttl);
+        let mut refused = Vec::with_capacity(batch.len());
+        for renewal in batch {
+            refused.push(call.refuse(renewal).await);
         }
-        let mut batch = RenewalBatch {
-            store: self,
-            session: &session,
-            renewals: batch,
-            outcomes: batch.iter().map(|_| None).collect(),
-            server_time: None,
-        };
-        batch.refuse_what_is_over().await;
-        batch.renew_together().await;
-        batch.renew_one_by_one().await;
-        let outcomes = batch.outcomes.into_iter();
-        let outcomes = outcomes.map(|outcome| outcome.unwrap_or(Outcome::Refused));
+        let open = batch.iter().zip(&refused);
+        let open = open.filter_map(|(renewal, refused)| refused.is_none().then_some(renewal));
+        let renewed = call.renew_all(&open.collect::<Vec<_>>()).await;
         // After a change of leaders the two clocks cannot be compared.
-        let time =
-            (batch.server_time).filter(|_| self.shared.remembered().is_settled(Boottime.now()));
+        let is_settled = self.shared.remembered().is_settled(Boottime.now());
+        let stamps = renewed.iter().flatten().map(|stat| stat.stamp.since_1970());
+        let time = stamps.max().filter(|_| is_settled);
+        let renewed = renewed.into_iter();
+        let mut renewed = renewed.map(|it| it.map_or_else(|why| why, |_| Outcome::Renewed));
+        let outcomes = refused.into_iter();
+        let outcomes = outcomes.filter_map(|refused| refused.or_else(|| renewed.next()));
         Renewed::new(outcomes.collect()).at(time)
     }
 }
 
-impl RenewalBatch<'_> {
-    fn open(&self) -> Vec<usize> {
-        let outcomes = self.outcomes.iter().enumerate();
-        let open = outcomes.filter(|(_, outcome)| outcome.is_none());
-        open.map(|(index, _)| index).collect()
-    }
-
-    fn path(&self, index: usize) -> String {
-        let renewal = &self.renewals[index];
-        let tree = &self.store.shared.tree;
-        tree.lease(&renewal.name, renewal.holder)
-    }
-
-    fn unknown(&self, index: usize, failure: Failure) -> Outcome {
-        let name = &self.renewals[index].name;
-        Outcome::Unknown(self.store.error(failure, "renew", name))
-    }
-
-    /// Refuses the renewals of leases that have run out, even if their nodes still exist: other clients have been shown
-    /// these names as free. Also refuses those of a lease that is a later grant to the same holder.
-    async fn refuse_what_is_over(&mut self) {
-        let now = Boottime.now();
-        let mut strange = Vec::new();
-        for (index, renewal) in self.renewals.iter().enumerate() {
-            let lease = self.store.shared.remembered().lease(renewal.holder);
-            match lease {
-                Some(lease) if lease.token != renewal.token => {
-                    self.outcomes[index] = Some(Outcome::Refused);
-                }
-                Some(lease) if lease.has_run_out(now) => {
-                    self.store.shared.remembered().forget(renewal.holder);
-                    self.outcomes[index] = Some(Outcome::Refused);
-                }
-                Some(_) => {}
-                None => strange.push(index),
+impl SessionCall<'_> {
+    /// Refuses the renewal of a lease that has run out, even if its node still exists: other clients have been shown
+    /// the name as free. Also refuses that of a lease that is a later grant to the same holder.
+    async fn refuse(&self, renewal: &Renewal) -> Option<Outcome> {
+        let lease = self.shared.remembered().lease(renewal.holder);
+        match lease {
+            Some(lease) if lease.token != renewal.token => Some(Outcome::Refused),
+            Some(lease) if lease.has_run_out(Boottime.now()) => {
+                self.shared.remembered().take_lease(renewal.holder);
+                Some(Outcome::Refused)
             }
-        }
-        let looks = strange.iter().map(|index| self.look(*index));
-        for (index, outcome) in strange.iter().zip(join_all(looks).await) {
-            self.outcomes[*index] = outcome;
+            Some(_) => None,
+            None => self.look_at_lease(renewal).await,
         }
     }
 
     /// Looks at a lease that this client does not remember. Returns `None` if it can be renewed.
-    async fn look(&self, index: usize) -> Option<Outcome> {
-        let renewal = &self.renewals[index];
-        let token = self.store.shared.tree.token(&renewal.name, renewal.token);
-        let path = self.path(index);
-        let looks = tokio::try_join!(self.session.data(&path), self.session.is_there(&token));
-        match looks {
+    async fn look_at_lease(&self, renewal: &Renewal) -> Option<Outcome> {
+        let token = self.shared.tree.token(&renewal.name, renewal.token);
+        let path = self.path(renewal);
+        match tokio::try_join!(self.data(&path), self.is_there(&token)) {
             Ok((_, false)) => Some(Outcome::Refused),
             Ok(((data, stat), true)) => {
                 let ttl = read_millis(&data).unwrap_or(renewal.ttl);
-                let mut remembered = self.store.shared.remembered();
+                let mut remembered = self.shared.remembered();
                 let left = remembered.left(&renewal.name, stat.stamp, ttl, Boottime.now());
                 (left == Left::Over).then_some(Outcome::Refused)
             }
-            Err(failure) => Some(self.failed(index, failure).await),
+            Err(failure) => Some(self.not_renewed(renewal, failure).await),
         }
     }
 
-    async fn renew_together(&mut self) {
-        for _ in 0..TRIES {
-            let open = self.open();
-            if open.is_empty() {
-                return;
+    /// Renews these leases. Returns for each the stat of its node, or why it was not renewed.
+    async fn renew_all(&self, renewals: &[&Renewal]) -> Vec<Result<Stat, Outcome>> {
+        let nodes = renewals.iter().map(|it| (self.path(it), millis(it.ttl)));
+        let steps = nodes.map(|(path, ttl)| Change::Set(path, ttl, None));
+        let steps: Vec<_> = steps.collect();
+        let written: Vec<_> = match self.transact(&steps).await {
+            Ok(stats) => stats.into_iter().map(Ok).collect(),
+            Err(Aborted { step: Some(_), .. }) => {
+                let each = renewals.iter();
+                let each = each.map(async |it| self.set(&self.path(it), &millis(it.ttl)).await);
+                join_all(each).await
             }
-            let steps = open.iter().map(|index| {
-                Change::Set(self.path(*index), millis(self.renewals[*index].ttl), None)
+            Err(Aborted { failure, .. }) => vec![Err(failure); renewals.len()],
+        };
+        let mut renewed = Vec::with_capacity(renewals.len());
+        for (renewal, written) in renewals.iter().zip(written) {
+            renewed.push(match self.confirm(renewal, written).await {
+                Ok(stat) => Ok(stat),
+                Err(failure) => Err(self.not_renewed(renewal, failure).await),
             });
-            let steps: Vec<_> = steps.collect();
-            match self.session.transact(&steps).await {
-                Ok(stats) => {
-                    for (index, stat) in open.into_iter().zip(stats.into_iter().flatten()) {
-                        let ttl = self.renewals[index].ttl;
-                        let adopted = self.session.adopted(&self.path(index), ttl, stat).await;
-                        self.outcomes[index] = Some(self.settled(index, adopted).await);
-                    }
-                }
-                Err(Aborted {
-                    step: Some(step),
-                    failure: Failure::NoNode,
-                }) if step < open.len() => {
-                    let index = open[step];
-                    self.outcomes[index] = Some(self.gone(index).await);
-                }
-                Err(Aborted { step: Some(_), .. }) => return,
-                Err(aborted) => {
-                    for index in open {
-                        self.outcomes[index] = Some(self.unknown(index, aborted.failure.clone()));
-                    }
-                }
-            }
         }
-    }
-
-    /// Renews each lease alone, so that one that was removed, or that this user may not write, does not affect the
-    /// others.
-    async fn renew_one_by_one(&mut self) {
-        let open = self.open();
-        let session = self.session;
-        let sent = open.iter().map(|index| {
-            let (path, ttl) = (self.path(*index), self.renewals[*index].ttl);
-            async move { session.renew(&path, ttl).await }
-        });
-        for (index, renewed) in open.iter().zip(join_all(sent).await) {
-            self.outcomes[*index] = Some(self.settled(*index, renewed).await);
-        }
+        renewed
     }
 
     /// Takes in what became of a renewal. It counts only once the node belongs to this session, or to none.
-    async fn settled(&mut self, index: usize, renewed: Result<Stat, Failure>) -> Outcome {
-        let stat = match renewed {
-            Ok(stat) => stat,
-            Err(failure) => return self.failed(index, failure).await,
+    async fn confirm(
+        &self,
+        renewal: &Renewal,
+        written: Result<Stat, Failure>,
+    ) -> Result<Stat, Failure> {
+        let stat = self
+            .adopt(&self.path(renewal), renewal.ttl, written?)
+            .await?;
+        let mut remembered = self.shared.remembered();
+        remembered.renewed(renewal.holder, renewal.ttl, Boottime.now());
+        Ok(stat)
+    }
+
+    /// Returns the outcome of a renewal that failed.
+    async fn not_renewed(&self, renewal: &Renewal, failure: Failure) -> Outcome {
+        let evicted = match failure {
+            Failure::NoNode => {
+                let tree = &self.shared.tree;
+                let path = tree.taken(&renewal.name, Kind::Evicted, renewal.holder);
+                self.is_there(&path).await
+            }
+            failure => Err(failure),
         };
-        let (renewal, now) = (&self.renewals[index], Boottime.now());
-        let mut remembered = self.store.shared.remembered();
-        remembered.clock.hear(stat.stamp, now);
-        remembered.renewed(renewal.holder, renewal.ttl, now);
-        self.server_time = self.server_time.max(Some(stat.stamp.since_1970()));
-        Outcome::Renewed
-    }
-
-    async fn failed(&self, index: usize, failure: Failure) -> Outcome {
-        match failure {
-            Failure::NoNode => self.gone(index).await,
-            failure => self.unknown(index, failure),
-        }
-    }
-
-    /// Returns why a lease has no node.
-    async fn gone(&self, index: usize) -> Outcome {
-        let renewal = &self.renewals[index];
-        let tree = &self.store.shared.tree;
-        let evicted = tree.taken(&renewal.name, Kind::Evicted, renewal.holder);
-        match self.session.is_there(&evicted).await {
+        match evicted {
             Ok(true) => Outcome::Evicted,
             Ok(false) => Outcome::Refused,
-            Err(failure) => self.unknown(index, failure),
+            Err(failure) => Outcome::Unknown(self.store.error(failure, "renew", &renewal.name)),
         }
+    }
+
+    fn path(&self, renewal: &Renewal) -> String {
+        self.shared.tree.lease(&renewal.name, renewal.holder)
+    }
+
+    /// Moves a lease that was written into this session, in one transaction, if it would end with another one.
+    pub(super) async fn adopt(
+        &self,
+        path: &str,
+        ttl: Duration,
+        stat: Stat,
+    ) -> Result<Stat, Failure> {
+        if stat.owner == 0 || stat.owner == self.id() {
+            return Ok(stat);
+        }
+        let steps = [
+            Change::Delete(path.into(), None),
+            Change::Create(path.into(), millis(ttl), self.mode(ttl)),
+            Change::Set(path.into(), millis(ttl), None),
+        ];
+        self.write(&steps).await
     }
 }

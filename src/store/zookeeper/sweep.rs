@@ -1,14 +1,13 @@
 //! Removes the names that are no longer used, now and then.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::Zookeeper;
 use super::connection::session::Change;
 use super::connection::sessions::SessionCall;
 use super::failure::Failure;
 use super::protocol::stamp::{Left, Stamp};
-use super::{Shared, Zookeeper};
 use crate::clock::{Boottime, Clock};
 use crate::name::Name;
 use crate::percent;
@@ -24,27 +23,19 @@ const LOOKS: usize = 16;
 /// Limit for a sweep.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A sweep under way. It ends with its task, even if the runtime of that task ends first.
-struct Sweeping(Arc<Shared>);
-
-impl Drop for Sweeping {
-    fn drop(&mut self) {
-        self.0.is_sweeping.store(false, Ordering::Relaxed);
-    }
-}
-
 impl Zookeeper {
     /// Called when a new name was granted: sweeps its folder if it is time, without delaying the grant.
     pub(super) fn sweep_now_and_then(&self, name: &Name) {
         let count = self.shared.new_names.fetch_add(1, Ordering::Relaxed);
-        // One at a time: sweeps must not double the load of a burst of new names.
-        let is_sweeping = &self.shared.is_sweeping;
-        if !count.is_multiple_of(EVERY) || is_sweeping.swap(true, Ordering::Relaxed) {
+        if !count.is_multiple_of(EVERY) {
             return;
         }
+        // One at a time: sweeps must not double the load of a burst of new names.
+        let Ok(sweeping) = self.shared.sweeping.clone().try_acquire_owned() else {
+            return;
+        };
         let (shared, role) = (self.shared.clone(), self.role.clone());
         let (store, folder) = (Self { shared, role }, self.shared.tree.folder(name));
-        let sweeping = Sweeping(self.shared.clone());
         tokio::spawn(async move {
             let _sweeping = sweeping;
             let swept = async { store.call(Budget::new(LIMIT)).await?.sweep(&folder).await };
@@ -56,9 +47,9 @@ impl Zookeeper {
 }
 
 impl SessionCall<'_> {
-    /// Removes some names of this folder that were freed long ago, and returns how many.
-    async fn sweep(&self, folder: &str) -> Result<usize, Failure> {
-        let (mut nodes, _) = self.children(folder).await?;
+    /// Removes some names of this folder that were freed long ago.
+    async fn sweep(&self, folder: &str) -> Result<(), Failure> {
+        let (mut nodes, _) = self.children(folder, None).await?;
         let (data, mut stat) = self.data(folder).await?;
         let mut mark = read_mark(folder, &data)?;
         fastrand::shuffle(&mut nodes);
@@ -71,24 +62,22 @@ impl SessionCall<'_> {
                 continue;
             };
             mark = mark.max(Some(last));
-            steps.push(Change::Delete(self.shared.tree.name(&name), None));
-            let written = write_mark(mark);
+            let written = mark.map_or_else(String::new, |mark| format!("{:016x}", mark.get()));
+            let written = written.into_bytes();
             steps.push(Change::Set(folder.to_owned(), written, Some(stat.version)));
             match self.transact(&steps).await {
-                Ok(stats) => {
-                    stat = stats.into_iter().flatten().next().unwrap_or(stat);
-                    removed += 1;
-                }
+                Ok(stats) => stat = stats.first().copied().unwrap_or(stat),
                 // A name that changed meanwhile stays.
-                Err(aborted) if aborted.step.is_some_and(|step| step < steps.len() - 1) => {}
+                Err(aborted) if aborted.step.is_some_and(|step| step < steps.len() - 1) => continue,
                 // Another client sweeps this folder.
                 Err(_) => break,
             }
+            removed += 1;
             if removed == AT_MOST {
                 break;
             }
         }
-        Ok(removed)
+        Ok(())
     }
 
     /// Returns the highest token that was swept out of the folder of this name: its own last one may be among them.
@@ -104,41 +93,43 @@ impl SessionCall<'_> {
             Err(failure) if failure.is_of_one_name() => None,
             reading => reading?,
         };
-        let Some(reading) = reading.filter(|reading| reading.children.queue.is_empty()) else {
+        let Some(mut reading) = reading.filter(|reading| reading.children.queue.is_empty()) else {
             return Ok(None);
         };
-        let Some(last) = &reading.last else {
+        let Some(token) = reading.children.token else {
             return Ok(None);
         };
-        let (tree, memory) = (&self.shared.tree, self.shared.address.token_memory);
-        let path = tree.token(name, last.token);
-        if let Some(taken) = &reading.taken {
-            let is_old = self.left(name, taken.stamp, taken.span + memory) == Left::Over;
-            let kept = tree.taken(name, taken.kind, taken.holder);
-            let steps = vec![
-                Change::Delete(kept, Some(taken.version)),
-                Change::Delete(path, Some(last.version)),
-            ];
-            return Ok(is_old.then_some((last.token, steps)));
-        }
-        let (data, stat) = match self.data(&path).await {
+        let last = match self.read_token(name, token).await {
             Err(Failure::NoNode) => return Ok(None),
-            found => found?,
+            last => last?,
         };
-        let is_old = self.left(name, stat.stamp, memory) == Left::Over;
-        if is_old && !data.is_empty() {
+        let (began, span) = match &reading.taken {
+            Some(taken) => (taken.stamp, taken.span),
+            None => (last.stamp, Duration::ZERO),
+        };
+        let is_ended = reading.taken.is_some() || last.is_freed;
+        reading.last = Some(last);
+        if !self.is_old(name, began, span) {
+            return Ok(None);
+        }
+        if !is_ended {
             // Its session ended at an unknown time: the time for which its token is remembered begins now. One that
             // was granted meanwhile stays as it is.
-            let begin = Change::Set(path, Vec::new(), Some(stat.version));
-            let _ = self.transact(&[begin]).await;
+            let begin: Vec<_> = reading.begin_offer().into_iter().collect();
+            let _ = self.transact(&begin).await;
             return Ok(None);
         }
-        Ok(is_old.then(|| (last.token, vec![Change::Delete(path, Some(stat.version))])))
+        let nodes = reading.delete_taken().into_iter();
+        let nodes = nodes.chain(reading.delete_token());
+        let steps = nodes.chain([Change::Delete(reading.path.clone(), None)]);
+        Ok(Some((token, steps.collect())))
     }
 
-    fn left(&self, name: &Name, stamp: Stamp, span: Duration) -> Left {
+    /// Returns whether the token memory has passed since a time that began with this stamp.
+    fn is_old(&self, name: &Name, began: Stamp, span: Duration) -> bool {
+        let span = span + self.shared.address.token_memory;
         let mut remembered = self.shared.remembered();
-        remembered.left(name, stamp, span, Boottime.now())
+        remembered.left(name, began, span, Boottime.now()) == Left::Over
     }
 }
 
@@ -151,9 +142,4 @@ fn read_mark(folder: &str, data: &[u8]) -> Result<Option<Token>, Failure> {
         Some(Ok(Ok(mark))) => Ok(Some(mark)),
         _ => Err(Failure::UnknownForm(folder.to_owned())),
     }
-}
-
-fn write_mark(mark: Option<Token>) -> Vec<u8> {
-    mark.map(|mark| format!("{:016x}", mark.get()).into_bytes())
-        .unwrap_or_default()
 }

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::session::Line;
@@ -37,6 +37,9 @@ const OUTBOX: usize = 64 << 10;
 /// permits.
 const QUEUE: usize = 1_024;
 
+/// The failure of what was not answered when the connection was lost.
+const LOST: Failure = Failure::Broken("the connection was lost");
+
 /// A request on its way to the task.
 #[derive(Debug)]
 pub(super) struct WireRequest {
@@ -45,13 +48,21 @@ pub(super) struct WireRequest {
     pub(super) watch: Option<NodeWatch>,
 }
 
-/// A watch that the server sets if it carries out the request, and at an absent node if it may.
+/// A watch that the server sets if it carries out the request.
 #[derive(Debug)]
 pub(super) struct NodeWatch {
-    pub(super) path: String,
-    /// Dropped when the node changes.
-    pub(super) alarm: oneshot::Sender<()>,
-    pub(super) may_be_absent: bool,
+    path: String,
+    /// Dropped when the children of the node change, it is deleted or the connection ends.
+    alarm: oneshot::Sender<()>,
+}
+
+impl NodeWatch {
+    /// Makes a watch, and the end that hears of its alarm.
+    pub(super) fn of(path: &str) -> (Self, oneshot::Receiver<()>) {
+        let (alarm, changed) = oneshot::channel();
+        let path = path.to_owned();
+        (Self { path, alarm }, changed)
+    }
 }
 
 /// The end of a connection.
@@ -133,31 +144,45 @@ impl ServerConnection {
     /// Sends requests until the connection ends, or until it is told to close the session.
     pub(super) async fn serve(&mut self, closing: &CancellationToken) -> End {
         let mut is_closing = false;
-        let mut ticks = ticks();
-        let end = loop {
+        let mut ticks = interval(TICK);
+        // One that was missed while this thread was busy does not count: only a server's silence does.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
             let (mut reader, mut writer) = self.stream.split();
-            let event = tokio::select! {
+            let handled = tokio::select! {
                 biased;
                 read = reader.read_buf(&mut self.inbox) => match read {
-                    Ok(1..) => SocketEvent::Read,
-                    _ => SocketEvent::Lost,
+                    Ok(1..) => self.take_replies(),
+                    _ => Err(End::Lost),
                 },
                 written = writer.write(&self.outbox), if !self.outbox.is_empty() => {
-                    written.map_or(SocketEvent::Lost, SocketEvent::Written)
+                    written.map_err(|_| End::Lost).map(|count| drop(self.outbox.drain(..count)))
                 }
                 request = self.requests.recv(), if self.outbox.len() < OUTBOX && !is_closing => {
-                    request.map_or(SocketEvent::Closing, SocketEvent::Asked)
+                    is_closing = request.is_none();
+                    self.push(request);
+                    Ok(())
                 }
-                () = closing.cancelled(), if !is_closing => SocketEvent::Closing,
-                // One that was missed while this thread was busy does not count: only a server's silence does.
-                _ = ticks.tick() => SocketEvent::Tick,
+                () = closing.cancelled(), if !is_closing => {
+                    is_closing = true;
+                    self.push(None);
+                    Ok(())
+                }
+                _ = ticks.tick() => self.tick(),
             };
-            is_closing |= matches!(event, SocketEvent::Closing);
-            if let Err(end) = self.handle(event) {
-                break end;
+            if let Err(end) = handled {
+                return self.ended(end);
             }
+        }
+    }
+
+    /// Has all fail that was not answered.
+    fn ended(&mut self, end: End) -> End {
+        let failure = match end {
+            End::Lost => LOST,
+            End::Expired => Failure::of(wire::EXPIRED),
+            End::LockedOut => Failure::of(wire::NO_LOGIN),
         };
-        let failure = end.failure();
         let awaited = self.unanswered.drain(..).filter_map(|(_, awaited)| awaited);
         for (reply, _) in awaited {
             let _ = reply.send(Err(failure.clone()));
@@ -170,45 +195,36 @@ impl ServerConnection {
         self.silence.first_of_next()
     }
 
-    fn handle(&mut self, event: SocketEvent) -> Result<(), End> {
-        match event {
-            SocketEvent::Read => {
-                self.silence.end();
-                self.take_replies()
-            }
-            SocketEvent::Written(count) => {
-                self.outbox.drain(..count);
-                Ok(())
-            }
-            SocketEvent::Asked(request) => {
-                self.push(request);
-                while self.outbox.len() < OUTBOX
-                    && let Ok(request) = self.requests.try_recv()
-                {
-                    self.push(request);
-                }
-                Ok(())
-            }
-            SocketEvent::Closing => {
-                self.send(Frame::request(code::CLOSE), None);
-                Ok(())
-            }
-            SocketEvent::Tick => match self.silence.tick() {
-                Due::Nothing => Ok(()),
-                Due::Ask => {
-                    let ping = Frame::request(code::PING).numbered(PONG);
-                    self.outbox.extend(ping);
-                    Ok(())
-                }
-                Due::Leave => Err(End::Lost),
-            },
-            SocketEvent::Lost => Err(End::Lost),
+    fn tick(&mut self) -> Result<(), End> {
+        match self.silence.tick() {
+            Due::Nothing => {}
+            Due::Ask => self
+                .outbox
+                .extend(Frame::request(code::PING).numbered(PONG)),
+            Due::Leave => return Err(End::Lost),
         }
+        Ok(())
     }
 
-    fn push(&mut self, request: WireRequest) {
-        if !request.reply.is_closed() {
-            self.send(request.frame, Some((request.reply, request.watch)));
+    /// Has this request sent, and those behind it; without one, the end of the session.
+    fn push(&mut self, mut request: Option<WireRequest>) {
+        if request.is_none() {
+            self.send(Frame::request(code::CLOSE), None);
+        }
+        while let Some(WireRequest {
+            frame,
+            reply,
+            watch,
+        }) = request
+        {
+            if !reply.is_closed() {
+                self.send(frame, Some((reply, watch)));
+            }
+            request = if self.outbox.len() < OUTBOX {
+                self.requests.try_recv().ok()
+            } else {
+                None
+            };
         }
     }
 
@@ -219,6 +235,7 @@ impl ServerConnection {
     }
 
     fn take_replies(&mut self) -> Result<(), End> {
+        self.silence.end();
         while let Some(frame) = wire::take_frame(&mut self.inbox).map_err(|()| End::Lost)? {
             let mut reader = Reader::new(&frame);
             let header = reader.header().ok_or(End::Lost)?;
@@ -249,12 +266,7 @@ impl ServerConnection {
         self.granted.seen = self.granted.seen.max(header.zxid);
         let failure = (header.error != 0).then(|| Failure::of(header.error));
         if let Some((reply, watch)) = awaited {
-            let is_set = |watch: &NodeWatch| match failure {
-                None => true,
-                Some(Failure::NoNode) => watch.may_be_absent,
-                Some(_) => false,
-            };
-            if let Some(watch) = watch.filter(is_set) {
+            if let Some(watch) = watch.filter(|_| failure.is_none()) {
                 let alarms = self.watches.entry(watch.path).or_default();
                 alarms.retain(|alarm| !alarm.is_closed());
                 alarms.push(watch.alarm);
@@ -271,26 +283,6 @@ impl ServerConnection {
     }
 }
 
-enum SocketEvent {
-    Read,
-    Written(usize),
-    Asked(WireRequest),
-    Closing,
-    Tick,
-    Lost,
-}
-
-impl End {
-    /// Why what was not answered failed.
-    fn failure(&self) -> Failure {
-        match self {
-            Self::Lost => Failure::Broken("the connection was lost"),
-            Self::Expired => Failure::of(wire::EXPIRED),
-            Self::LockedOut => Failure::of(wire::NO_LOGIN),
-        }
-    }
-}
-
 /// Reads the answer to a hello. The id of a session that has ended is 0.
 async fn read_granted(stream: &mut TcpStream, inbox: &mut Vec<u8>) -> io::Result<Granted> {
     let odd = || io::Error::from(io::ErrorKind::InvalidData);
@@ -302,10 +294,4 @@ async fn read_granted(stream: &mut TcpStream, inbox: &mut Vec<u8>) -> io::Result
             return Reader::new(&answer).granted().ok_or_else(odd);
         }
     }
-}
-
-fn ticks() -> Interval {
-    let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
 }

@@ -11,7 +11,7 @@ use super::super::failure::Failure;
 use super::super::protocol::stamp::Stamp;
 use super::super::protocol::wire::{Frame, Reader, code};
 use super::silence::SilenceLimit;
-use super::{NodeWatch, WireRequest};
+use super::{LOST, NodeWatch, WireRequest};
 use crate::future::shielded;
 use crate::store::budget::Budget;
 
@@ -42,7 +42,7 @@ pub(in super::super) struct Session {
 }
 
 /// The server's report about a node.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(in super::super) struct Stat {
     /// The stamp of the last change of its data.
     pub(in super::super) stamp: Stamp,
@@ -69,7 +69,7 @@ pub(in super::super) enum Mode {
 }
 
 /// One step of a transaction.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) enum Change {
     Create(String, Vec<u8>, Mode),
     /// Writes the data; with a version, only if the node has it.
@@ -85,6 +85,12 @@ pub(in super::super) struct Aborted {
     pub(in super::super) failure: Failure,
 }
 
+impl From<Aborted> for Failure {
+    fn from(aborted: Aborted) -> Self {
+        aborted.failure
+    }
+}
+
 impl Session {
     pub(in super::super) fn id(&self) -> i64 {
         self.line.id
@@ -95,13 +101,22 @@ impl Session {
         self.line.timeout
     }
 
+    /// Returns how the node of a lease is made. It ends with the session only if the ttl ends first: the servers can
+    /// hear of a session up to half a tick late, and a tick is at most half of its time-out.
+    pub(in super::super) fn mode(&self, ttl: Duration) -> Mode {
+        if ttl <= self.timeout() * 3 / 4 {
+            Mode::Ephemeral
+        } else {
+            Mode::Persistent
+        }
+    }
+
     /// Has a silent server left in time for a lease with this ttl.
     pub(in super::super) fn hurry(&self, ttl: Duration) {
         self.line.patience.limit_for(ttl);
     }
 
     async fn ask(&self, frame: Frame, watch: Option<NodeWatch>) -> Result<Vec<u8>, Failure> {
-        const LOST: Failure = Failure::Broken("the connection was lost");
         let (reply, answer) = oneshot::channel();
         let request = WireRequest {
             frame,
@@ -117,12 +132,14 @@ impl Session {
         answered.unwrap_or(Err(Failure::Silent))
     }
 
+    /// Returns the children of a node, and watches them if it is told how.
     pub(in super::super) async fn children(
         &self,
         path: &str,
+        watch: Option<NodeWatch>,
     ) -> Result<(Vec<String>, Stat), Failure> {
-        let frame = Frame::request(code::CHILDREN).text(path).flag(false);
-        let reply = self.ask(frame, None).await?;
+        let frame = Frame::request(code::CHILDREN).text(path);
+        let reply = self.ask(frame.flag(watch.is_some()), watch).await?;
         read(Reader::new(&reply).children())
     }
 
@@ -134,7 +151,10 @@ impl Session {
 
     pub(in super::super) async fn is_there(&self, path: &str) -> Result<bool, Failure> {
         let frame = Frame::request(code::EXISTS).text(path).flag(false);
-        is_there(self.ask(frame, None).await)
+        match self.ask(frame, None).await {
+            Err(Failure::NoNode) => Ok(false),
+            reply => reply.map(|_| true),
+        }
     }
 
     /// Makes the server catch up with its leader before it answers later requests.
@@ -159,20 +179,9 @@ impl Session {
         }
     }
 
-    /// Does all steps or none. Returns the stat of the first node that a `Set` wrote.
-    pub(in super::super) async fn write(&self, steps: &[Change]) -> Result<Stat, Failure> {
-        let stats = self.transact(steps).await;
-        let stats = stats.map_err(|aborted| aborted.failure)?;
-        let stat = stats.into_iter().flatten().next();
-        stat.ok_or_else(|| Failure::Odd("write without a stamp"))
-    }
-
     /// Does all steps or none. Returns the stat of the node that each `Set` wrote; the stats of other steps are of no
     /// use, because the server fills them with arbitrary values.
-    pub(in super::super) async fn transact(
-        &self,
-        steps: &[Change],
-    ) -> Result<Vec<Option<Stat>>, Aborted> {
+    pub(in super::super) async fn transact(&self, steps: &[Change]) -> Result<Vec<Stat>, Aborted> {
         let whole = |failure| Aborted {
             step: None,
             failure,
@@ -189,55 +198,10 @@ impl Session {
         })
     }
 
-    /// The same as [`children`](Self::children), with a future that ends when they change, the node is deleted or the
-    /// connection ends.
-    pub(in super::super) async fn watch_children(
-        &self,
-        path: &str,
-    ) -> Result<(Stat, impl Future<Output = ()> + Send + 'static), Failure> {
-        let frame = Frame::request(code::CHILDREN).text(path).flag(true);
-        let (watch, changed) = watch(path, false);
-        let reply = self.ask(frame, Some(watch)).await?;
-        let (_, stat) = read(Reader::new(&reply).children())?;
-        Ok((stat, changed))
-    }
-
-    /// Returns whether the node exists, with a future that ends when it is created, changed or deleted, or the
-    /// connection ends.
-    pub(in super::super) async fn watch_presence(
-        &self,
-        path: &str,
-    ) -> Result<(bool, impl Future<Output = ()> + Send + 'static), Failure> {
-        let frame = Frame::request(code::EXISTS).text(path).flag(true);
-        let (watch, changed) = watch(path, true);
-        let is_there = is_there(self.ask(frame, Some(watch)).await)?;
-        Ok((is_there, changed))
-    }
-
     /// Returns the configured servers of the ensemble; an empty text if it is one server without a configuration.
     pub(in super::super) async fn ensemble(&self) -> Result<String, Failure> {
         let (data, _) = self.data(ENSEMBLE).await?;
         Ok(String::from_utf8_lossy(&data).into_owned())
-    }
-}
-
-fn watch(
-    path: &str,
-    may_be_absent: bool,
-) -> (NodeWatch, impl Future<Output = ()> + Send + 'static) {
-    let (alarm, changed) = oneshot::channel();
-    let watch = NodeWatch {
-        path: path.to_owned(),
-        alarm,
-        may_be_absent,
-    };
-    (watch, async move { drop(changed.await) })
-}
-
-fn is_there(reply: Result<Vec<u8>, Failure>) -> Result<bool, Failure> {
-    match reply {
-        Err(Failure::NoNode) => Ok(false),
-        reply => reply.map(|_| true),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -14,7 +14,8 @@ use super::super::address::Address;
 use super::super::failure::Failure;
 use super::super::{Role, Shared, Zookeeper, counts};
 use super::connector::{CONNECT_TIMEOUT, Connector, LastFailure};
-use super::session::Session;
+use super::session::{Aborted, Change, Session, Stat};
+use crate::clock::{Boottime, Clock};
 use crate::store;
 use crate::store::budget::Budget;
 use crate::store::connection::{Connection, HomeRuntime, Unconnected};
@@ -33,11 +34,13 @@ pub(in super::super) struct KeptSession {
     last_failure: LastFailure,
 }
 
-/// One call of the store, with the session through which its requests go.
+/// One call of the store, with the session through which its requests go. What it writes is heard by the clock.
 pub(in super::super) struct SessionCall<'a> {
     pub(in super::super) store: &'a Zookeeper,
     pub(in super::super) shared: &'a Shared,
     session: Session,
+    /// Says that the call has asked the leader for its time.
+    pub(in super::super) has_stamp: AtomicBool,
 }
 
 impl KeptSession {
@@ -96,6 +99,59 @@ impl Deref for SessionCall<'_> {
     }
 }
 
+impl<'a> SessionCall<'a> {
+    /// Returns the same call through the session of places in queues.
+    pub(in super::super) async fn waiting(&self) -> Result<SessionCall<'a>, Failure> {
+        Ok(SessionCall {
+            store: self.store,
+            shared: self.shared,
+            session: self.shared.waiting.session(self.budget).await?,
+            has_stamp: AtomicBool::new(false),
+        })
+    }
+
+    /// Does all steps or none. Returns the stat of the node that each `Set` wrote.
+    pub(in super::super) async fn transact(&self, steps: &[Change]) -> Result<Vec<Stat>, Aborted> {
+        let stats = self.session.transact(steps).await?;
+        stats.iter().for_each(|stat| self.hear(*stat));
+        Ok(stats)
+    }
+
+    /// The same. Returns the stat of the first node that a `Set` wrote.
+    pub(in super::super) async fn write(&self, steps: &[Change]) -> Result<Stat, Failure> {
+        let stats = self.transact(steps).await?;
+        let stat = stats.first().copied();
+        stat.ok_or_else(|| Failure::Odd("write without a stamp"))
+    }
+
+    pub(in super::super) async fn set(&self, path: &str, data: &[u8]) -> Result<Stat, Failure> {
+        let stat = self.session.set(path, data).await?;
+        self.hear(stat);
+        Ok(stat)
+    }
+
+    pub(in super::super) fn hear(&self, stat: Stat) {
+        let mut remembered = self.shared.remembered();
+        remembered.clock.hear(stat.stamp, Boottime.now());
+    }
+
+    /// Attempts something until no other client changes the name meanwhile.
+    pub(in super::super) async fn until_unchanged<T, F>(
+        &self,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        loop {
+            match attempt().await {
+                Err(failure) if failure.is_stale() && !self.budget.left().is_zero() => {}
+                done => return done,
+            }
+        }
+    }
+}
+
 impl Zookeeper {
     /// Returns the session through which this handle's requests go.
     pub(in super::super) fn kept(&self) -> Result<Arc<KeptSession>, Failure> {
@@ -133,6 +189,7 @@ impl Zookeeper {
             store: self,
             shared: &self.shared,
             session: self.session(budget).await?,
+            has_stamp: AtomicBool::new(false),
         })
     }
 

@@ -1,32 +1,32 @@
-//! The reading of one look at a name. Pure.
+//! The reading of one look at a name, and the steps of a transaction that hold only if nothing changed since. Pure.
 
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::connection::session::Stat;
-use super::judge::Refused;
-use super::stamp::Stamp;
-use super::tree::{Children, Kind};
-use crate::holder::Holder;
+use super::super::connection::session::{Change, Mode, Stat};
+use super::stamp::{Left, Stamp};
+use super::tree::{Children, Kind, token_node};
+use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::store::{Held, HeldState, Info};
+use crate::store::{Held, HeldState, Info, Queued};
 use crate::token::Token;
 
 /// A name as it was read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in super::super) struct NameReading {
-    /// Counts grants and joins.
-    pub(in super::super) version: i32,
-    /// The number of its next child.
-    pub(in super::super) children_made: u32,
+    pub(in super::super) path: String,
+    /// Its version counts grants and joins.
+    pub(in super::super) stat: Stat,
     pub(in super::super) children: Children,
     pub(in super::super) taken: Option<Taken>,
     pub(in super::super) last: Option<LastGrant>,
+    /// The rest of the time for which the name is taken or offered.
+    pub(in super::super) left: Left,
 }
 
 /// The node that keeps a name taken.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in super::super) struct Taken {
     pub(in super::super) kind: Kind,
     pub(in super::super) holder: Holder,
@@ -37,16 +37,18 @@ pub(in super::super) struct Taken {
 }
 
 /// The last grant of a name. If no client holds the name or waits for it, only the token is read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in super::super) struct LastGrant {
     pub(in super::super) token: Token,
-    pub(in super::super) by: Option<Holder>,
-    pub(in super::super) info: Info,
-    pub(in super::super) since_ms: u64,
-    /// When the name was freed, or offered to the next client: then nothing is known about the holder.
-    pub(in super::super) freed: Option<Stamp>,
+    by: Option<Holder>,
+    info: Info,
+    since_ms: u64,
+    /// The last change: of a freed name the moment at which it was freed, or offered to the next client.
+    pub(in super::super) stamp: Stamp,
+    /// Says that the name was freed: then nothing is known about the holder.
+    pub(in super::super) is_freed: bool,
     /// The version of the token's node; -1 stands for any.
-    pub(in super::super) version: i32,
+    version: i32,
 }
 
 /// The facts about its holder in the node of a grant.
@@ -61,16 +63,37 @@ pub(in super::super) struct Signature {
 const LAST_NUMBERS: u32 = (1 << 31) - 1_000_000;
 
 impl NameReading {
+    /// Makes the reading of a name that no client has, of which only the children were read.
+    pub(in super::super) fn untaken(path: String, stat: Stat, children: Children) -> Self {
+        Self {
+            path,
+            stat,
+            taken: None,
+            last: children.token.map(LastGrant::unread),
+            children,
+            left: Left::Over,
+        }
+    }
+
     /// Returns whether a grant has to make the name anew: there is no last token that shows that the name is the one
     /// that was read, or the numbers of its places come to their end.
     pub(in super::super) fn is_to_be_remade(&self) -> bool {
-        self.last.is_none() || self.children_made > LAST_NUMBERS
+        self.last.is_none() || self.stat.children_made > LAST_NUMBERS
     }
 
     /// Returns whether the name is free, and kept for the first client in the queue.
     pub(in super::super) fn is_offered(&self) -> bool {
-        let is_freed = self.last.as_ref().is_some_and(|last| last.freed.is_some());
+        let is_freed = self.last.as_ref().is_some_and(|last| last.is_freed);
         self.taken.is_none() && !self.children.queue.is_empty() && is_freed
+    }
+
+    /// Returns when the time for which the name is taken or offered began, and its length.
+    pub(in super::super) fn term(&self) -> Option<(Stamp, Duration)> {
+        match (&self.taken, &self.last) {
+            (Some(taken), _) => Some((taken.stamp, taken.span)),
+            (None, Some(last)) if self.is_offered() => Some((last.stamp, Queued::OFFER)),
+            _ => None,
+        }
     }
 
     /// Returns the last grant, if it was to this holder.
@@ -78,36 +101,111 @@ impl NameReading {
         self.last.as_ref().filter(|last| last.by == Some(holder))
     }
 
-    /// Returns what a client that is refused is told.
-    pub(in super::super) fn refused(&self, name: &Name, refusal: &Refused) -> Box<Held> {
-        let mut held = self.held(name, refusal.state, Some(refusal.remaining));
-        held.ahead = refusal.ahead;
+    /// Returns what a client that does not claim the name is told of it; `None` if it is free.
+    pub(in super::super) fn shown(&self, name: &Name) -> Option<Held> {
+        let remaining = match self.left {
+            Left::Over => return None,
+            Left::For(left) => Some(left),
+            Left::Unknown => None,
+        };
+        let offered = usize::from(self.is_offered());
+        let mut held = self.held(name, remaining);
+        held.waiting = Some(self.children.queue.len() - offered);
+        Some(held)
+    }
+
+    /// Returns what is known of a name that is taken or offered.
+    pub(in super::super) fn held(&self, name: &Name, remaining: Option<Duration>) -> Held {
+        let mut held = Held::new(name.clone());
+        held.remaining = remaining;
+        let Some(taken) = &self.taken else {
+            held.state = HeldState::Offered;
+            return held;
+        };
+        held.state = taken.kind.state();
+        held.by = Some(taken.holder);
+        if let Some(last) = self.last_of(taken.holder) {
+            held.token = Some(last.token);
+            held.info = last.info.clone();
+            let since = Duration::from_millis(last.since_ms);
+            held.since = SystemTime::UNIX_EPOCH.checked_add(since);
+        }
         held
     }
 
-    /// Returns what other clients are told of the name in this state.
-    pub(in super::super) fn held(
-        &self,
-        name: &Name,
-        state: HeldState,
-        remaining: Option<Duration>,
-    ) -> Box<Held> {
-        let mut held = Held::new(name.clone());
-        held.state = state;
-        held.remaining = remaining;
-        if let Some(taken) = &self.taken
-            && state != HeldState::Offered
-        {
-            held.by = Some(taken.holder);
-            if let Some(last) = self.last_of(taken.holder) {
-                held.token = Some(last.token);
-                held.info = last.info.clone();
-                let since = Duration::from_millis(last.since_ms);
-                held.since = SystemTime::UNIX_EPOCH.checked_add(since);
-            }
-        }
-        Box::new(held)
+    /// Deletes the node that keeps the name taken, at the version that was read: a renewal in between changes it.
+    pub(in super::super) fn delete_taken(&self) -> Option<Change> {
+        let taken = self.taken.as_ref()?;
+        let path = self.child(&taken.kind.node(taken.holder));
+        Some(Change::Delete(path, Some(taken.version)))
     }
+
+    /// Deletes the last token.
+    pub(in super::super) fn delete_token(&self) -> Option<Change> {
+        let last = self.last.as_ref()?;
+        let path = self.child(&token_node(last.token));
+        Some(Change::Delete(path, Some(last.version)))
+    }
+
+    /// Frees the name, and begins the offer to the first client in the queue.
+    pub(in super::super) fn begin_offer(&self) -> Option<Change> {
+        let last = self.last.as_ref()?;
+        let path = self.child(&token_node(last.token));
+        Some(Change::Set(path, Vec::new(), Some(last.version)))
+    }
+
+    pub(in super::super) fn delete_places(
+        &self,
+        places: &[String],
+    ) -> impl Iterator<Item = Change> {
+        let paths = places.iter().map(|place| self.child(place));
+        paths.map(|path| Change::Delete(path, None))
+    }
+
+    /// Returns the steps that write the name's node first, and delete what a grant replaces: what keeps the name taken,
+    /// the last token and these places, or all places if the name is made anew; those clients join again.
+    ///
+    /// A client in the queue takes its turn: it deletes its place and the last token, so the version need not be
+    /// compared, and joins behind it do not make it look again.
+    pub(in super::super) fn make_way(
+        &self,
+        places: &[String],
+        queued: Option<ClientId>,
+    ) -> Vec<Change> {
+        let deleted = self.delete_token().into_iter().chain(self.delete_taken());
+        let path = self.path.clone();
+        if self.is_to_be_remade() {
+            let queue = self.children.queue.iter();
+            let places = queue.flat_map(|place| self.delete_places(&place.nodes));
+            // This fails unless all of its children are among those that are deleted.
+            let remade = [Change::Delete(path.clone(), None)].into_iter();
+            let remade = remade.chain(make_name(path));
+            return deleted.chain(places).chain(remade).collect();
+        }
+        let takes_turn = queued.is_some_and(|client| self.children.place(client).is_some());
+        let version = (!takes_turn).then_some(self.stat.version);
+        let written = [Change::Set(path, Vec::new(), version)].into_iter();
+        let deleted = deleted.chain(self.delete_places(places));
+        written.chain(deleted).collect()
+    }
+
+    /// Returns whether other clients are in the queue after a grant that deleted these places and raised the version to
+    /// this one. Others have joined since the name was read, if it was raised by more than this grant.
+    pub(in super::super) fn others_wait_after(&self, places: &[String], version: i32) -> bool {
+        let has_others = || self.children.has_others(places);
+        let has_newcomers = || version != self.stat.version.wrapping_add(1);
+        !self.is_to_be_remade() && (has_others() || has_newcomers())
+    }
+
+    fn child(&self, node: &str) -> String {
+        format!("{}/{node}", self.path)
+    }
+}
+
+/// Makes the node of a name, and writes it.
+pub(in super::super) fn make_name(path: String) -> [Change; 2] {
+    let made = Change::Create(path.clone(), Vec::new(), Mode::Container);
+    [made, Change::Set(path, Vec::new(), None)]
 }
 
 impl LastGrant {
@@ -118,7 +216,8 @@ impl LastGrant {
             by: None,
             info: Info::default(),
             since_ms: 0,
-            freed: None,
+            stamp: Stamp::default(),
+            is_freed: false,
             version: -1,
         }
     }
@@ -133,7 +232,8 @@ impl LastGrant {
             by,
             info,
             since_ms: stat.created_ms,
-            freed: data.is_empty().then_some(stat.stamp),
+            stamp: stat.stamp,
+            is_freed: data.is_empty(),
             version: stat.version,
         }
     }

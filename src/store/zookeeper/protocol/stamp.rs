@@ -15,7 +15,7 @@ use crate::clock::Instant;
 pub(in super::super) const OLD: Duration = Duration::from_secs(60);
 
 /// The moment of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(in super::super) struct Stamp {
     /// The leader's wall clock, in milliseconds since 1970.
     pub(in super::super) ms: u64,

@@ -13,6 +13,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
+use crate::store::HeldState;
 use crate::token::Token;
 
 /// The root of all names, and the paths below it.
@@ -91,7 +92,7 @@ impl Tree {
     }
 
     pub(in super::super) fn token(&self, name: &Name, token: Token) -> String {
-        format!("{}/t-{:016x}", self.name(name), token.get())
+        format!("{}/{}", self.name(name), token_node(token))
     }
 
     /// Returns the beginning of the path of a new place; the server adds the number.
@@ -100,7 +101,21 @@ impl Tree {
     }
 }
 
+/// Returns the name of the node of a token.
+pub(in super::super) fn token_node(token: Token) -> String {
+    format!("t-{:016x}", token.get())
+}
+
 impl Kind {
+    /// Returns how a name that is taken in this way is shown.
+    pub(in super::super) const fn state(self) -> HeldState {
+        match self {
+            Self::Leased => HeldState::Leased,
+            Self::Evicted => HeldState::Evicted,
+            Self::Kept => HeldState::Kept,
+        }
+    }
+
     /// Returns the name of this holder's node.
     pub(in super::super) fn node(self, holder: Holder) -> String {
         let letter = match self {

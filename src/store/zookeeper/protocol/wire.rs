@@ -60,7 +60,7 @@ pub(in super::super) struct Granted {
 
 /// Result of a transaction: the stat of the node that each `Set` wrote, or the first step that failed by itself,
 /// with its error.
-pub(in super::super) type Steps = Result<Vec<Option<Stat>>, (usize, i32)>;
+pub(in super::super) type Steps = Result<Vec<Stat>, (usize, i32)>;
 
 /// The first part of a reply.
 #[derive(Debug, Clone, Copy)]
@@ -305,31 +305,28 @@ impl<'a> Reader<'a> {
     /// Reads what became of the steps of a transaction.
     pub(in super::super) fn steps(mut self) -> Option<Steps> {
         let mut stats = Vec::new();
-        loop {
+        for step in 0.. {
             let (what, is_end, _error) = (self.int()?, self.take::<1>()? != [0], self.int()?);
-            if is_end {
-                return Some(Ok(stats));
-            }
-            stats.push(match what {
+            match what {
+                _ if is_end => return Some(Ok(stats)),
                 code::CREATE => {
                     self.bytes()?;
-                    None
                 }
                 code::CREATE_WITH_STAT => {
                     // Servers fill it with arbitrary values (ZOOKEEPER-4026).
                     self.bytes()?;
                     self.stat()?;
-                    None
                 }
-                code::SET => Some(self.stat()?),
-                code::DELETE => None,
+                code::SET => stats.push(self.stat()?),
+                code::DELETE => {}
                 -1 => match self.int()? {
-                    0 | UNDONE => None,
-                    error => return Some(Err((stats.len(), error))),
+                    0 | UNDONE => {}
+                    error => return Some(Err((step, error))),
                 },
                 _ => return None,
-            });
+            }
         }
+        None
     }
 }
 
