@@ -65,7 +65,10 @@ impl SessionCall<'_> {
             Judgement::Held(held) => {
                 if ask.queued.is_some() && reading.children.place(client).is_none() {
                     let joined = self.join(&claim.name, client).await?;
-                    return Ok(Next::Look(joined.zxid));
+                    // Unless the place is all that changed, the name may be free.
+                    if joined.children_changes != reading.stat.children_changes.wrapping_add(1) {
+                        return Ok(Next::Look(joined.zxid));
+                    }
                 }
                 Ok(Next::Answer(Answer::Held(held)))
             }

@@ -10,6 +10,7 @@
 //! write the data of the lease, fire no watch.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use super::connection::NodeWatch;
 use super::connection::session::Session;
 use super::failure::Failure;
 use super::look::read_millis;
+use super::protocol::reading::NameReading;
 use super::protocol::tree::{Children, Kind};
 use crate::store::budget::Budget;
 use crate::store::connection::Unconnected;
@@ -166,12 +168,17 @@ impl Follower {
             followed.watches.extend(changed);
         }
         for node in nodes {
-            let node = format!("{path}/{node}");
-            if !followed.watches.contains_key(&node) {
-                let (watch, changed) = NodeWatch::of(&node);
-                session.children(&node, Some(watch)).await?;
-                followed.watches.insert(node, changed);
+            if let Entry::Vacant(unwatched) = followed.watches.entry(format!("{path}/{node}")) {
+                let (watch, changed) = NodeWatch::of(unwatched.key());
+                session.children(unwatched.key(), Some(watch)).await?;
+                unwatched.insert(changed);
             }
+        }
+        let is_in_order = children.token.is_some() && children.unknown.is_none();
+        if matches!(stage, Stage::Turn(_)) && is_in_order {
+            // Its claim need not look again.
+            let turn = NameReading::untaken(path.clone(), stat, children);
+            self.shared.remembered().know(&name, turn);
         }
         let rest = match &stage {
             Stage::Kept(node) if is_queued => {

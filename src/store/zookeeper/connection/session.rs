@@ -52,6 +52,8 @@ pub(in super::super) struct Stat {
     pub(in super::super) version: i32,
     /// Number of children it ever had, which is the number of its next one.
     pub(in super::super) children_made: u32,
+    /// Number of children that it got and that it lost.
+    pub(in super::super) children_changes: i32,
     /// The session with which the node ends; 0 if it ends with none.
     pub(in super::super) owner: i64,
 }

@@ -288,6 +288,7 @@ impl<'a> Reader<'a> {
             version,
             // The number counts the children that were made and those that were removed.
             children_made: changes.wrapping_add(children).cast_unsigned() / 2,
+            children_changes: changes,
             owner,
         })
     }
