@@ -16,26 +16,9 @@ const SPARE_CONNECTIONS: i64 = 10;
 const FULL_NOTICES_PERCENT: i64 = 10;
 /// Says how far the server's clock and ours may differ.
 const APART_US: u64 = 1_000_000;
-/// The size of a live lease with its share of free space; more than four times as much is bloat.
-const BYTES_A_LEASE: i64 = 400;
-/// Below this size bloat does not matter.
-const SMALL: i64 = 1 << 20;
-
 /// The faults that weaken the promises.
 pub(super) const CHECKS: &[Check<Findings>] = &[
     // The cost of a crash.
-    Check::new(
-        Warning,
-        "postgres-synchronous-commit-off",
-        |facts| {
-            found(
-                facts.is("synchronous_commit", &["off"]),
-                "synchronous_commit is off",
-            )
-        },
-        "each grant turns it on for itself, but other writes of this role may be lost in a crash",
-        "ALTER ROLE ... SET synchronous_commit = on",
-    ),
     Check::new(
         Critical,
         "postgres-no-flush",
@@ -53,27 +36,6 @@ pub(super) const CHECKS: &[Check<Findings>] = &[
         |facts| found(facts.flag("is_unlogged"), "the tables were made UNLOGGED"),
         "a crash of the server frees every name at once, and only a fence protects",
         "ALTER TABLE ... SET LOGGED for lease and queue",
-    ),
-    Check::new(
-        Warning,
-        "postgres-encoding",
-        |facts| {
-            let encoding = facts.text("encoding").filter(|known| *known != "UTF8")?;
-            found(true, format!("the database's encoding is {encoding}"))
-        },
-        "names with other characters are refused",
-        "Use a database with ENCODING UTF8",
-    ),
-    Check::new(
-        Warning,
-        "postgres-isolation",
-        |facts| {
-            let isolation = facts.text("isolation");
-            let isolation = isolation.filter(|known| *known != "read committed")?;
-            found(true, format!("the default isolation is {isolation}"))
-        },
-        "contended claims fail with 40001 and are retried",
-        "ALTER ROLE ... SET default_transaction_isolation = 'read committed'",
     ),
     // The cost of a failover.
     Check::new(
@@ -167,24 +129,6 @@ pub(super) const CHECKS: &[Check<Findings>] = &[
     ),
     Check::new(
         Warning,
-        "postgres-unused-slot",
-        |facts| {
-            let idle = facts.number("idle_slots");
-            let what = format!("{idle} replication slots are unused and keep old rows");
-            found(idle > 0, what)
-        },
-        "each renewal leaves some 200 bytes",
-        "Drop them: pg_drop_replication_slot",
-    ),
-    Check::new(
-        Warning,
-        "postgres-no-autovacuum",
-        |facts| found(facts.is("autovacuum", &["off"]), "autovacuum is off"),
-        "the tables grow with every renewal",
-        "Turn it on",
-    ),
-    Check::new(
-        Warning,
         "postgres-dead-rows",
         |facts| {
             let [dead, live] = ["dead", "live"].map(|name| facts.number(name));
@@ -192,21 +136,7 @@ pub(super) const CHECKS: &[Check<Findings>] = &[
             found(dead > 10_000.max(2 * live.max(1)), what)
         },
         "grants and renewals become slow",
-        "Look for an old transaction, or for what blocks autovacuum",
-    ),
-    Check::new(
-        Warning,
-        "postgres-bloat",
-        |facts| {
-            let [bytes, live] = ["bytes", "live"].map(|name| facts.number(name));
-            let what = format!("the table takes {bytes} bytes for {live} rows");
-            found(
-                bytes > SMALL && bytes / live.max(1) > 4 * BYTES_A_LEASE,
-                what,
-            )
-        },
-        "its free space is used again, but sweeps read all of it",
-        "Run VACUUM FULL on it when traffic is low; renewals wait meanwhile",
+        "Look for an old transaction, an unused replication slot, or for why autovacuum does not run",
     ),
     // Things that keep clients from connecting.
     Check::new(
@@ -271,14 +201,10 @@ mod tests {
             "synchronous_commit": "on",
             "fsync": "on",
             "full_page_writes": "on",
-            "encoding": "UTF8",
-            "isolation": "read committed",
-            "autovacuum": "on",
             "synchronous_standbys": "",
             "max_connections": 100,
             "connections": 5,
             "clock_us": 7_000_000,
-            "bytes": 8_192,
             "live": 10,
             "tells_origin": true,
             "sees_transactions": true,
@@ -308,12 +234,8 @@ mod tests {
     #[test]
     fn each_weak_setting_is_told() {
         for (setting, value, word) in [
-            ("synchronous_commit", "off", "synchronous_commit is off"),
             ("fsync", "off", "fsync"),
             ("full_page_writes", "off", "full_page_writes"),
-            ("encoding", "SQL_ASCII", "ENCODING UTF8"),
-            ("isolation", "serializable", "40001"),
-            ("autovacuum", "off", "autovacuum"),
         ] {
             let facts = with(setting, value);
             assert!(told(&facts).contains(word), "{setting}: {}", told(&facts));
@@ -327,11 +249,9 @@ mod tests {
             ("quiet_us", 1_500_000, "for 1.5s more nothing is granted"),
             ("oldest_snapshot_s", 61, "pg_stat_activity"),
             ("oldest_prepared_s", 61, "pg_prepared_xacts"),
-            ("idle_slots", 1, "pg_drop_replication_slot"),
             ("connections", 95, "max_connections"),
             ("notices_percent", 11, "queue of notices"),
             ("dead", 10_001, "dead rows"),
-            ("bytes", 1 << 21, "VACUUM FULL"),
             ("idle_session_s", 30, "idle_session_timeout"),
             ("waits_for_standby", 2, "2 commits wait"),
             ("clock_us", 9_500_000, "2.5s ahead of"),
