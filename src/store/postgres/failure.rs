@@ -4,10 +4,9 @@
 //! the message are kept, because its details can contain other clients' rows.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::io;
 
-use tokio_postgres::error::{DbError, Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity};
 
 use crate::error::ErrorKind;
 use crate::postgres_codes;
@@ -42,7 +41,8 @@ pub(in crate::store) enum Failure {
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused {
-        code: Code,
+        /// An SQLSTATE code.
+        code: String,
         text: String,
         /// True if the error came instead of a connection.
         is_unsent: bool,
@@ -66,22 +66,17 @@ pub(in crate::store) enum Failure {
 }
 
 /// The error that broke a connection, or kept it from being made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{text}")]
 pub(in crate::store) struct Cause {
     text: String,
     kind: ErrorKind,
 }
 
-/// An SQLSTATE code.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::store) struct Code(String);
-
 /// The driver's message for a server that takes no writes.
 const READ_ONLY: &str = "does not allow writes";
 /// The row of `lineage` is missing.
 const NO_LINEAGE: &str = "LH001";
-/// The command that makes the tables, for messages.
-const INIT: &str = "run `leasehold init --store URL`";
 
 impl Failure {
     /// Returns whether the connection is unusable.
@@ -89,7 +84,7 @@ impl Failure {
         match self {
             Self::Unsent(_) | Self::Ended | Self::Broken(_) | Self::Unreplicated => true,
             // A server that has become a standby stays one.
-            Self::Refused { code, is_fatal, .. } => *is_fatal || code.is("25006"),
+            Self::Refused { code, is_fatal, .. } => *is_fatal || code == "25006",
             _ => false,
         }
     }
@@ -110,16 +105,14 @@ impl Failure {
 
     /// Returns whether another transaction kept a lock for longer than the server waits for it.
     pub(super) fn is_of_lock(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if code.is("55P03"))
+        matches!(self, Self::Refused { code, .. } if code == "55P03")
     }
 
     /// Returns whether the request certainly was not carried out, so that it can be sent again.
     pub(super) fn is_to_be_repeated(&self) -> bool {
         match self {
             Self::Refused { code, text, .. } => {
-                code.is("40001")
-                    || code.is("40P01")
-                    || postgres_codes::is_of_old_plan(&code.0, text)
+                code == "40001" || code == "40P01" || postgres_codes::is_of_old_plan(code, text)
             }
             _ => false,
         }
@@ -155,7 +148,7 @@ impl Failure {
             Some(Severity::Fatal | Severity::Panic)
         );
         Self::Refused {
-            code: Code::of(refusal.code()),
+            code: refusal.code().code().into(),
             text: refusal.message().into(),
             is_unsent,
             is_fatal,
@@ -171,7 +164,7 @@ impl Failing for Failure {
             Self::Certificates(_) | Self::Unreplicated => ErrorKind::Unavailable,
             Self::Ended | Self::GivenUp => ErrorKind::Unavailable,
             Self::Unsent(cause) | Self::Broken(cause) => cause.kind,
-            Self::Refused { code, text, .. } => postgres_codes::kind(&code.0, text),
+            Self::Refused { code, text, .. } => postgres_codes::kind(code, text),
             Self::Argument(_) | Self::TooLong { .. } => ErrorKind::Invalid,
             Self::Odd(_) | Self::Exhausted(_) => ErrorKind::Misconfigured,
         }
@@ -185,7 +178,7 @@ impl Failing for Failure {
                 is_unsent: true, ..
             } => Sent::Never,
             Self::Argument(_) | Self::TooLong { .. } | Self::Exhausted(_) => Sent::Answered,
-            Self::Refused { code, is_fatal, .. } if !is_fatal && code.proves_nothing_was_done() => {
+            Self::Refused { code, is_fatal, .. } if !is_fatal && proves_nothing_was_done(code) => {
                 Sent::Answered
             }
             Self::Refused { .. } | Self::Silent | Self::Broken(_) => Sent::Perhaps,
@@ -207,52 +200,36 @@ impl Failing for Failure {
 
     fn advice(&self) -> Option<String> {
         match self {
-            Self::Refused { code, .. } => code.advice(),
+            Self::Refused { code, .. } => advice(code).map(Into::into),
             Self::GivenUp => Some("`leasehold doctor` may say what its commits wait for".into()),
             _ => None,
         }
     }
 }
 
-impl Code {
-    fn of(state: &SqlState) -> Self {
-        Self(state.code().into())
-    }
-
-    fn is(&self, code: &str) -> bool {
-        self.0 == code
-    }
-
-    /// Returns whether the statement was rolled back, or never started. Codes that a pooler can send are not among
-    /// them.
-    fn proves_nothing_was_done(&self) -> bool {
-        match self.0.get(..2).unwrap_or_default() {
-            // A missing feature, bad data, a constraint, a missing function or permission.
-            "0A" | "22" | "23" | "42" => true,
-            _ => ["25006", "40001", "40P01", "53100", "55P03", NO_LINEAGE].contains(&&*self.0),
-        }
-    }
-
-    fn advice(&self) -> Option<String> {
-        match self.0.as_str() {
-            "3D000" => Some("the database does not exist".into()),
-            "3F000" | "42P01" | "42883" | "42703" | NO_LINEAGE => {
-                Some(format!("its tables or functions are missing; {INIT}"))
-            }
-            "25006" => Some("the server is a standby, or read-only".into()),
-            "55P03" => Some("another transaction keeps the row or table locked".into()),
-            "26000" | "42P05" => Some("a pooler between client and server mixes sessions".into()),
-            "53100" => Some("the disk is full".into()),
-            "22021" | "22P05" => Some("the database's encoding is not UTF8".into()),
-            _ => None,
-        }
+/// Returns whether the statement was rolled back, or never started. Codes that a pooler can send are not among them.
+fn proves_nothing_was_done(code: &str) -> bool {
+    match code.get(..2).unwrap_or_default() {
+        // A missing feature, bad data, a constraint, a missing function or permission.
+        "0A" | "22" | "23" | "42" => true,
+        _ => ["25006", "40001", "40P01", "53100", "55P03", NO_LINEAGE].contains(&code),
     }
 }
 
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+/// Returns the remedy for what a server answered with this code.
+fn advice(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "3D000" => "the database does not exist",
+        "3F000" | "42P01" | "42883" | "42703" | NO_LINEAGE => {
+            "its tables or functions are missing; run `leasehold init --store URL`"
+        }
+        "25006" => "the server is a standby, or read-only",
+        "55P03" => "another transaction keeps the row or table locked",
+        "26000" | "42P05" => "a pooler between client and server mixes sessions",
+        "53100" => "the disk is full",
+        "22021" | "22P05" => "the database's encoding is not UTF8",
+        _ => return None,
+    })
 }
 
 impl Cause {
@@ -283,19 +260,13 @@ impl Cause {
     }
 }
 
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn refused(code: &str, text: &str) -> Failure {
         Failure::Refused {
-            code: Code(code.into()),
+            code: code.into(),
             text: text.into(),
             is_unsent: false,
             is_fatal: false,
