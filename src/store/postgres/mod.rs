@@ -26,7 +26,8 @@
 //! - `host`, `port`, `user`, `password`: the same as the parts before the question mark; a host that begins with `/` is
 //!   the folder of a socket. Several are separated by commas; one port is that of all hosts.
 //! - `notices`: `off`, so that waiting clients only check again after some time.
-//! - `connections`: the greatest number of connections for requests (default: 4).
+//! - `connections`: the greatest number of connections for requests (default: 4). A second one is opened only when the
+//!   first is busy; unused ones are closed after ten seconds. The watchdog and the waiting clients each have one more.
 //!
 //! Of several hosts, and of several addresses of a host, the first one that accepts writes is used. The one that
 //! answered last is tried first, and the next one as well after 300 ms; `connect_timeout` limits each handshake.
@@ -112,7 +113,6 @@ pub struct Postgres {
     address: Arc<Address>,
     connections: Arc<Connections>,
     connect_timeout: Duration,
-    has_notices: bool,
     has_told_of_pooler: Arc<AtomicBool>,
     max_ttl: Arc<MaxTtl>,
 }

@@ -168,7 +168,7 @@ impl Backend for Postgres {
     }
 
     async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
-        if !self.has_notices {
+        if !self.address.has_notices {
             return Ok(None);
         }
         let limit = self.connect_timeout;
@@ -200,7 +200,6 @@ impl Backend for Postgres {
             address: self.address.clone(),
             connections: Arc::new(connections.await?),
             connect_timeout: self.connect_timeout,
-            has_notices: self.has_notices,
             has_told_of_pooler: self.has_told_of_pooler.clone(),
             max_ttl: self.max_ttl.clone(),
         })

@@ -101,9 +101,8 @@ async fn a_held_lease_costs_a_connection_for_its_watchdog_and_one_for_requests()
 async fn nothing_is_set_on_the_session_and_nothing_prepared() {
     let database = PostgresServer::database().await;
     set_up(&database.url()).await;
-    let url = database.url();
-    let builder = Postgres::builder(&url).connections(1);
-    let store = builder.build().expect("a store");
+    let url = format!("{}&connections=1", database.url());
+    let store = Postgres::open(&url).expect("a store");
     next_token(&store, "a").await;
     let sql = "SELECT query FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'leasehold'";

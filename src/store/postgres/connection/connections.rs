@@ -30,13 +30,9 @@ pub(in super::super) struct Connections {
 }
 
 impl Connections {
-    /// Connections for requests, on a thread of the store's: at most `count` of them, each closed when it is no longer
-    /// used.
-    pub(in super::super) fn new(
-        address: &Arc<Address>,
-        count: usize,
-        connect_timeout: Duration,
-    ) -> Self {
+    /// Connections for requests, on a thread of the store's: at most as many as the URL says, each closed when it is no
+    /// longer used.
+    pub(in super::super) fn new(address: &Arc<Address>, connect_timeout: Duration) -> Self {
         let connector = Connector {
             address: address.clone(),
             connect_timeout,
@@ -49,7 +45,7 @@ impl Connections {
             Connection::new(connector.clone(), home.clone(), gauge)
         };
         Self {
-            all: (0..count).map(connection).collect(),
+            all: (0..address.connections).map(connection).collect(),
         }
     }
 
