@@ -40,7 +40,7 @@ pub fn main(arguments: args::DoctorOptions) -> Result<Exit, Failure> {
 }
 
 async fn examine(choice: &Choice, limit: Duration, timing: &Timing) -> Result<Diagnosis, Failure> {
-    let mut findings = Vec::from(machine::look().await);
+    let mut findings = machine::look().await;
     if let Choice::Url(url) = choice {
         findings.extend(link::judge(url));
     }
