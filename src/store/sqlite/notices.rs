@@ -82,7 +82,7 @@ impl Listener {
         }
     }
 
-    /// Looks once, and tells what it finds.
+    /// Looks once, and passes on what it finds.
     async fn look(&mut self) -> Result<(), Failure> {
         let new = self.wanted.take_changes().new;
         // Before the names are looked up: a change after this is found by the next look.

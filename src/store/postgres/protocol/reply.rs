@@ -56,7 +56,7 @@ pub(in super::super) fn acquired(rows: &[Row], name: &Name) -> Result<Answer, Fa
     }
 }
 
-/// Tells the one refusal that a store remembers from the others.
+/// Distinguishes the one refusal that a store remembers.
 fn invalid(detail: String) -> Failure {
     let ttls = detail.strip_prefix("ttl_ms=");
     let ttls = ttls.and_then(|rest| rest.split_once(" max_ttl_ms="));

@@ -12,7 +12,7 @@ use crate::name::Name;
 use crate::store::redis::{number, read_info, tagged, text};
 use crate::store::{Held, HeldState};
 
-/// A lease that a member tells of.
+/// A lease that a member reports.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SeenLease {
     pub(crate) lease: MemberLease,

@@ -310,7 +310,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Changes the map, and tells it only if it differs then.
+    /// Changes the map, and publishes it only if it differs then.
     fn change(&self, change: impl FnOnce(&mut Map)) {
         self.map.send_if_modified(|map| {
             let before = map.clone();
