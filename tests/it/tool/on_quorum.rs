@@ -200,6 +200,26 @@ async fn the_exporter_counts_the_members_and_tells_how_long_one_keeps_out() {
 }
 
 #[tokio::test]
+async fn a_look_at_the_clocks_leaves_tokens_for_jobs() {
+    let mut quorum = RedisQuorum::start_with_ports(3).await;
+    let place = Place::new();
+    let url = quorum.url();
+    let arguments = ["export", "--store", &url, "--listen", ":0"];
+    let mut export = place.start(place.tool(&arguments));
+    let address = address(&export);
+    until("the first scan", || {
+        page(&address, "/readyz").0.contains(" 200 ")
+    });
+    export.signal(Signal::TERM);
+    assert_eq!(export.end().code, Some(143));
+    // A client asks for the highest token of the members before this one is let in again.
+    quorum.servers[1].restart_empty().await;
+    let run = place.tool(&["run", "--store", &url, "nightly", "--", "true"]);
+    let ended = place.start(run).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[tokio::test]
 async fn the_live_view_shows_which_member_is_away_and_down() {
     let quorum = torn().await;
     let ports = ports(&quorum);
