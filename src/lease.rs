@@ -237,6 +237,11 @@ impl Lease {
         };
     }
 
+    /// Has the name stay taken for this long from now.
+    pub(crate) fn keep_from_now(&mut self, time: Duration) {
+        self.keep_until = self.clock().now().after(time);
+    }
+
     /// For how long the name stays taken if the lease ends now.
     fn keep_for(&self) -> Option<Duration> {
         let rest = self.keep_until.since(self.clock().now());

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::store::Held;
+use crate::store::{Held, HeldState};
 use crate::term;
 use crate::token::Token;
 
@@ -133,7 +133,11 @@ impl Holders {
         loop {
             let began_at = clock.now();
             let limit = term::request_limit(timing.ttl());
-            let held = store.inspect(&self.name, limit).await?;
+            let seen = store.inspect(&self.name, limit).await?;
+            // A name may also be taken without a holder.
+            let is_held =
+                |held: &Held| matches!(held.state, HeldState::Leased | HeldState::Evicted);
+            let held = seen.filter(is_held);
             let grant = held.as_ref().map(|held| (held.by, held.token));
             if self.last != Some(grant) {
                 self.last = Some(grant);

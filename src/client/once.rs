@@ -28,7 +28,7 @@ impl LeaseRequest {
     /// is not done: another client that waits gets the right to run it.
     ///
     /// Give all machines the same time, the one of the schedule and not of their clocks. That a fire was done is
-    /// remembered for a week from its grant, or for the time of [`hold_at_least`](Self::hold_at_least). A store that
+    /// remembered for a week from then on, or for the time of [`hold_at_least`](Self::hold_at_least). A store that
     /// loses its data forgets it, as does a failover to a replica that has not heard of it: a machine that comes late
     /// runs the job again. `max_ttl` keeps out for as long as a lease lasts, not for as long as a fire is remembered.
     ///
@@ -98,7 +98,8 @@ impl Fire {
     /// # Cancel safety
     /// The same as for [`Lease::release`].
     pub async fn done(mut self) -> ReleaseOutcome {
-        self.lease.keep_for_at_least(self.remembered);
+        // From the end on: the job may take longer than it is remembered.
+        self.lease.keep_from_now(self.remembered);
         self.lease.release().await
     }
 }

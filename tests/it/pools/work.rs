@@ -115,6 +115,31 @@ async fn a_fire_runs_once_also_for_a_machine_that_comes_late() {
 }
 
 #[tokio::test]
+async fn a_fire_is_remembered_although_its_job_took_longer() {
+    let store = Memory::new();
+    let (one, other) = (client_of(&store).await, client_of(&store).await);
+    let least = Duration::from_millis(200);
+    let request = |client: &Client| client.request("report").hold_at_least(least);
+    let fire = request(&one).once(two_o_clock()).await.unwrap().unwrap();
+    let waiting = tokio::spawn(request(&other).once(two_o_clock()));
+    tokio::time::sleep(2 * least).await;
+    fire.done().await;
+    assert!(soon(waiting).await.unwrap().unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_follower_sees_no_leader_although_the_name_is_kept() {
+    let store = Memory::new();
+    let (one, other) = (client_of(&store).await, client_of(&store).await);
+    let request = one.request("leader").hold_at_least(LONG);
+    let lease = request.acquire().await.unwrap();
+    let mut holders = other.holders("leader").unwrap();
+    assert!(soon(holders.next()).await.unwrap().is_some());
+    lease.release().await;
+    assert!(soon(holders.next()).await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn a_fire_that_failed_is_run_by_another_machine() {
     let store = Memory::new();
     let (one, other) = (client_of(&store).await, client_of(&store).await);
