@@ -104,7 +104,7 @@ const UNSEEN: Check<Failure> = Check::new(
     "Start it, and let this user in",
 );
 
-/// Reports each weakness once. Where not all servers that grant leases, or not all Sentinels, have it, it says which do.
+/// Reports each weakness once. Where not all servers that grant leases, or not all Sentinels, have it, it names them.
 fn told_once(granting: Vec<Judged>, replicas: Vec<Judged>) -> Vec<Hazard> {
     let all: Vec<_> = granting.iter().map(|(place, _)| place.clone()).collect();
     let mut told: Vec<(Hazard, Vec<String>)> = Vec::new();
