@@ -182,6 +182,15 @@ impl Quorum {
         let mut others = places
             .iter()
             .filter(|(_, place)| place.membership.is_some());
+        // The others of an old quorum would not be closed by the places of another order.
+        let is_displaced = |known: &KnownQuorum| {
+            let mut members = places.iter().filter_map(|(index, place)| {
+                let id = place.membership.as_ref()?.id;
+                Some((id, known.id(*index)))
+            });
+            members.any(|(id, named)| id.quorum == named.quorum && id != named)
+        };
+        let known = known.filter(|(known, _)| !is_displaced(known));
         let why = match (known, others.next()) {
             (Some((known, _)), _) => return Ok(Some(known)),
             (None, Some((_, place))) => format!(

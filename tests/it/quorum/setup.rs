@@ -195,6 +195,24 @@ async fn a_replacement_that_names_fewer_members_than_there_are_is_refused() {
     token_of(&old.open()).await;
 }
 
+/// Those in another place would not be closed, and go on beside the new ones.
+#[tokio::test]
+async fn a_replacement_that_names_the_members_in_another_order_is_refused() {
+    let old = RedisQuorum::start_new(3).await.set_up(SHORT).await;
+    let new = RedisQuorum::start_new(3).await;
+    let [a, b, c] = &old.servers[..] else {
+        panic!("three servers");
+    };
+    let displaced = quorum_of(&[a, c, b], SHORT);
+    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    for from_clock in [false, true] {
+        let refused = after.replace(&displaced, from_clock, LIMIT).await;
+        let error = refused.expect_err("another order");
+        assert!(error.to_string().contains("members="), "{error}");
+    }
+    token_of(&old.open()).await;
+}
+
 /// Replaces one of three members, by a command whose writes these servers refuse. Returns its outcome, the list of the new
 /// members, and the highest token before.
 async fn replaced_by_a_torn_command(
