@@ -83,10 +83,10 @@ impl Address {
         }
     }
 
-    /// Returns the path of its socket, if it listens at one.
+    /// Returns the path of its socket, if it listens at one. A host that a server names is never one: a socket has no
+    /// TLS.
     pub(super) fn socket(&self) -> Option<&str> {
-        let host = &*self.place.host;
-        host.starts_with('/').then_some(host)
+        is_of_socket(&self.scheme).then_some(&*self.place.host)
     }
 
     /// Returns the name that the certificate of the server at this host must have.

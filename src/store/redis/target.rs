@@ -101,9 +101,16 @@ impl Target {
                 }
                 let address = address(db)?;
                 let [user, password] = SENTINEL_PARAMETERS.map(|name| url.parameter(name));
+                let mut places = Vec::new();
+                for place in url.places(SENTINEL_PORT) {
+                    // One that is named twice counts once, when they are asked how many agree.
+                    if !places.contains(&place) {
+                        places.push(place);
+                    }
+                }
                 let group = SentinelGroup {
                     name: name.into(),
-                    places: url.places(SENTINEL_PORT),
+                    places,
                     address: address.with_login(user, password),
                 };
                 (UrlServers::Sentinels(Box::new(group)), address)
