@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
@@ -87,13 +87,19 @@ impl Tls {
 
     /// Trusts the certificates in this PEM file, and no others.
     pub fn ca(mut self, file: impl Into<PathBuf>) -> Self {
-        self.roots = Some(Setting::new("ca", file.into()));
+        let mut file = file.into();
+        // Only a URL or a variable means the operating system by this word.
+        if file == Path::new(Self::SYSTEM) {
+            file = Path::new(".").join(file);
+        }
+        self.roots = Some(Setting::new("ca", file));
         self
     }
 
     /// Trusts the roots of the operating system instead of the usual web roots.
-    pub fn system_roots(self) -> Self {
-        self.ca(Self::SYSTEM)
+    pub fn system_roots(mut self) -> Self {
+        self.roots = Some(Setting::new("ca", Self::SYSTEM));
+        self
     }
 
     /// Shows this certificate to a server that asks for one. The PEM file has the certificate first, and then the

@@ -10,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use super::Unconnected;
+use crate::error::ErrorKind;
 use crate::store::backend::Failing;
 
 /// Time after which a connection to the next address is begun as well.
@@ -36,9 +37,13 @@ pub(in crate::store) async fn first_of<T, F>(
 }
 
 /// Returns the failure that tells the most about what has to be changed: an answer rather than silence.
-pub(in crate::store) fn most_telling<F: Failing + From<Unconnected>>(failures: Vec<F>) -> F {
-    let told = best(failures, |failure| !is_transient(failure));
-    told.unwrap_or(Unconnected::Late.into())
+pub(in crate::store) fn most_telling<F: Failing + From<Unconnected>>(mut failures: Vec<F>) -> F {
+    let first = failures.iter().position(|failure| !is_transient(failure));
+    let is_answer = |failure: &F| failure.kind() != ErrorKind::TimedOut;
+    let index = first.or_else(|| failures.iter().rposition(is_answer));
+    let told = index.map(|index| failures.swap_remove(index));
+    told.or_else(|| failures.pop())
+        .unwrap_or_else(|| Unconnected::Late.into())
 }
 
 /// Returns whether another attempt may succeed later.
