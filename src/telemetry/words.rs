@@ -15,6 +15,9 @@ macro_rules! words {
                 Self::WORDS[self as usize]
             }
         }
+
+        // Without the feature that counts them, some words are only listed.
+        const _: fn($name) -> &'static str = $name::as_str;
     };
 }
 
