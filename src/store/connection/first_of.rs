@@ -37,13 +37,13 @@ pub(in crate::store) async fn first_of<T, F>(
 }
 
 /// Returns the failure that tells the most about what has to be changed: an answer rather than silence.
-pub(in crate::store) fn most_telling<F: Failing + From<Unconnected>>(mut failures: Vec<F>) -> F {
-    let first = failures.iter().position(|failure| !is_transient(failure));
-    let is_answer = |failure: &F| failure.kind() != ErrorKind::TimedOut;
-    let index = first.or_else(|| failures.iter().rposition(is_answer));
-    let told = index.map(|index| failures.swap_remove(index));
-    told.or_else(|| failures.pop())
-        .unwrap_or_else(|| Unconnected::Late.into())
+pub(in crate::store) fn most_telling<F: Failing + From<Unconnected>>(failures: Vec<F>) -> F {
+    let is_final = failures.iter().any(|failure| !is_transient(failure));
+    let told = best(failures, |failure| match is_final {
+        true => !is_transient(failure),
+        false => failure.kind() != ErrorKind::TimedOut,
+    });
+    told.unwrap_or(Unconnected::Late.into())
 }
 
 /// Returns whether another attempt may succeed later.
