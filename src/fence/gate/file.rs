@@ -93,16 +93,28 @@ impl Journal for File {
 
 impl State {
     fn open(path: PathBuf) -> Result<Self, Error> {
-        let lock = lock(&path)?;
         let made = OpenOptions::new().append(true).create(true).open(&path);
-        made.map_err(|error| failed("open", &path, error))?;
+        let file = made.map_err(|error| failed("open", &path, error))?;
+        // A new file takes the place of the old one, and not of a link to it.
+        let path = fs::canonicalize(&path).map_err(|error| failed("open", &path, error))?;
+        let lock = lock(&path)?;
+        let rows = read(&path)?;
+        let text = fs::read(&path).map_err(|error| failed("read", &path, error))?;
         let mut state = Self {
             path,
             file: None,
-            left: 0,
+            left: rows.len() + OVERTAKEN,
             lock,
         };
-        state.file = Some(state.renewed(sync_folder)?);
+        state.file = Some(match text.ends_with(b"\n") {
+            true => {
+                let kept = file.sync_all();
+                kept.map_err(|error| failed("open", &state.path, error))?;
+                file
+            }
+            // New, or its last line is unfinished.
+            false => state.renewed(sync_folder)?,
+        });
         Ok(state)
     }
 
@@ -133,6 +145,7 @@ impl State {
         let replace = || -> io::Result<fs::File> {
             let new = beside(&self.path, "new");
             fs::write(&new, text)?;
+            fs::set_permissions(&new, fs::metadata(&self.path)?.permissions())?;
             let file = OpenOptions::new().append(true).open(&new)?;
             file.sync_all()?;
             fs::rename(&new, &self.path)?;
@@ -232,6 +245,8 @@ async fn blocking<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::holder::{ClientId, Holder};
     use crate::{Name, Token};
@@ -249,6 +264,21 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         let rows = read(&state.path).expect("both files have every row");
         assert_eq!(rows.get("a"), Some(&pass));
+    }
+
+    #[test]
+    fn a_file_that_is_opened_by_a_link_stays_where_it_is_and_who_may_read_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (kept, link) = (folder.path().join("kept"), folder.path().join("link"));
+        fs::write(&kept, "").expect("written");
+        let own = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&kept, own).expect("it is there");
+        std::os::unix::fs::symlink(&kept, &link).expect("linked");
+        drop(State::open(link.clone()).expect("opened"));
+        assert!(link.is_symlink());
+        let facts = fs::metadata(&kept).expect("it is there");
+        assert_eq!(facts.permissions().mode() & 0o777, 0o600);
+        assert!(fs::read(&kept).expect("whole").ends_with(b"\n"));
     }
 
     /// As after a full disk: what a failed write left is read again.
