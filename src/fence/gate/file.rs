@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_opened_by_a_link_stays_where_it_is_and_who_may_read_it() {
+    fn a_file_that_is_opened_by_a_link_keeps_its_place_and_rights() {
         let folder = tempfile::tempdir().expect("a folder");
         let (kept, link) = (folder.path().join("kept"), folder.path().join("link"));
         fs::write(&kept, "").expect("written");
