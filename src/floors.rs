@@ -57,12 +57,10 @@ impl Floors {
     }
 
     /// Returns the floor of this name, which is remembered at least until the returned value is dropped.
-    pub(crate) fn keep(self: &Arc<Self>, name: Name) -> Floor {
+    pub(crate) fn keep(self: &Arc<Self>, name: Name) -> Arc<Floor> {
         self.known().change(&name, |kept| kept.keepers += 1);
-        Floor {
-            floors: self.clone(),
-            name,
-        }
+        let floors = self.clone();
+        Arc::new(Floor { floors, name })
     }
 
     /// Raises the floor of this name to a token; a lower token has no effect.
@@ -85,12 +83,6 @@ impl Floor {
     /// Does the same as [`Floors::raise`].
     pub(crate) fn raise(&self, token: Token) {
         self.floors.raise(&self.name, token);
-    }
-}
-
-impl Clone for Floor {
-    fn clone(&self) -> Self {
-        self.floors.keep(self.name.clone())
     }
 }
 
@@ -197,7 +189,7 @@ mod tests {
     #[test]
     fn a_client_of_more_names_than_are_remembered_knows_the_floors_of_all_it_holds() {
         let floors = floors();
-        let held: Vec<Floor> = (0..5_000).map(|index| floors.keep(name(index))).collect();
+        let held: Vec<_> = (0..5_000).map(|index| floors.keep(name(index))).collect();
         held.iter().for_each(|floor| floor.raise(token(9)));
         assert!(held.iter().all(|floor| floor.get() == Some(token(9))));
         drop(held);

@@ -79,7 +79,7 @@ pub enum LeaseState {
 
 impl Lease {
     /// Returns the name of this lease.
-    pub const fn name(&self) -> &Name {
+    pub fn name(&self) -> &Name {
         self.handle.name()
     }
 
@@ -259,7 +259,7 @@ impl Lease {
 
 impl LeaseHandle {
     /// Returns the name of the lease.
-    pub const fn name(&self) -> &Name {
+    pub fn name(&self) -> &Name {
         self.view.name()
     }
 

@@ -44,7 +44,7 @@ pub(super) struct Acquiring {
     pub(super) info: Arc<Info>,
     pub(super) floor: Option<Token>,
     /// The highest token of the name that the client has seen. The client remembers it while it waits for the name.
-    pub(super) known: Floor,
+    pub(super) known: Arc<Floor>,
     pub(super) outage: OutagePolicy,
     pub(super) order: WaitOrder,
     pub(super) looks: Looks,

@@ -83,7 +83,7 @@ impl Pending {
     }
 
     /// The view of the lease whose claim was granted.
-    pub(crate) fn granted(&mut self, floor: Floor) -> LeaseView {
+    pub(crate) fn granted(&mut self, floor: Arc<Floor>) -> LeaseView {
         LeaseView {
             shared: self.shared.clone(),
             signal: self.signal.take().expect("each claim has one"),
@@ -115,7 +115,7 @@ impl Drop for Pending {
 pub(crate) struct LeaseView {
     shared: Arc<Shared>,
     signal: Arc<Signal>,
-    floor: Floor,
+    floor: Arc<Floor>,
 }
 
 impl LeaseView {
@@ -159,7 +159,7 @@ impl LeaseView {
         self.shared.sink
     }
 
-    pub(crate) const fn name(&self) -> &Name {
+    pub(crate) fn name(&self) -> &Name {
         &self.floor.name
     }
 
