@@ -186,6 +186,7 @@ impl Acquiring {
             let mut look = tokio::select! {
                 biased;
                 other = &mut other => return Ok(Err(other)),
+                () = Pending::shut_down(pending.as_ref()) => return Err(Error::shut_down()),
                 look = place.turn(ends_at) => look?,
             };
             let now = self.clock.now();

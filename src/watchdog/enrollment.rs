@@ -91,6 +91,14 @@ impl Pending {
         }
     }
 
+    /// Waits until the claim that is under way is ended from outside; for ever while there is none.
+    pub(crate) async fn shut_down(of: Option<&Self>) {
+        match of.and_then(|pending| pending.signal.as_ref()) {
+            Some(signal) => signal.token().cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Releases a grant that is of no use, so that the next claim does not find the name taken by this one.
     pub(crate) async fn give_back(&self, leaving: Option<Leaving>) {
         if let Some(leaving) = leaving {

@@ -9,10 +9,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::runtime;
 use crate::harness::alone::alone;
+use crate::harness::asking::{claim, granted};
 use crate::harness::faulty_store::{Call, Fault, FaultyStore};
 use crate::harness::leases::{client, take};
-use crate::harness::times::PATIENCE;
-use crate::harness::wait::{lost, until};
+use crate::harness::times::{LONG, PATIENCE};
+use crate::harness::wait::{lost, soon, until};
 
 /// Lets this process map only so much more memory; a thread needs two megabytes for its stack.
 fn leave_memory(more: Option<u64>) {
@@ -62,6 +63,26 @@ async fn a_thread_that_dies_cancels_every_holder_and_takes_no_more_in() {
     let [first, _second] = leases;
     first.release().await;
     assert!(client.try_acquire("a").await.is_err());
+}
+
+#[tokio::test]
+async fn a_thread_that_dies_ends_the_waits_for_a_held_name() {
+    let store = FaultyStore::new();
+    granted(&store, &claim("a", LONG)).await;
+    let client = client(&store).await;
+    // The thread looks at the clock when it renews this one.
+    let lease = take(&client, "b").await;
+    let waits = [(); 2].map(|()| {
+        let request = client.request("a");
+        tokio::spawn(request.acquire())
+    });
+    until_asleep().await;
+    store.faults.clock.is_cracked.store(true, Ordering::SeqCst);
+    assert_eq!(lost(&lease).await, LossReason::WatchdogDied);
+    for wait in waits {
+        let error = soon(wait).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    }
 }
 
 #[tokio::test]
