@@ -71,6 +71,8 @@ struct Run<'a> {
     signals: Signals,
     metrics: Option<JobMetrics>,
     service: Service,
+    /// Limit for closing the client: a release that failed at once is repeated within what it has left of its own.
+    closing: Duration,
 }
 
 async fn run(plan: &Plan, reporter: &mut Reporter) -> Result<Exit, Failure> {
@@ -81,6 +83,7 @@ async fn run(plan: &Plan, reporter: &mut Reporter) -> Result<Exit, Failure> {
         // Before there is a client, so that nothing is missed.
         metrics: JobMetrics::start(&plan.options).await?,
         service: Service::start(),
+        closing: GIVE_BACK_LIMIT,
     };
     let result = run.hold().await;
     run.service.end().await;
@@ -117,8 +120,8 @@ impl Run<'_> {
             failure.say();
         }
         self.service.tell("STOPPING=1");
-        let closing = contact.client.shutdown(GIVE_BACK_LIMIT);
-        let _ = tokio::time::timeout(GIVE_BACK_LIMIT, closing).await;
+        let closing = contact.client.shutdown(self.closing);
+        let _ = tokio::time::timeout(self.closing, closing).await;
         result
     }
 
@@ -131,6 +134,7 @@ impl Run<'_> {
             metrics: self.metrics.as_ref(),
             ..Places::default()
         };
+        self.closing = GIVE_BACK_LIMIT;
         let acquiring = acquire::acquire(contact, self.plan, &mut self.signals, places);
         let lease = acquiring.await?;
         let acquired_at = Monotonic.now();
@@ -142,8 +146,10 @@ impl Run<'_> {
         if let Some(metrics) = &self.metrics {
             metrics.ended();
         }
-        let held_for = Monotonic.now().since(acquired_at);
-        release(lease, self.plan, held_for).await;
+        let ended_at = Monotonic.now();
+        release(lease, self.plan, ended_at.since(acquired_at)).await;
+        let left = RELEASE_LIMIT.saturating_sub(Monotonic.now().since(ended_at));
+        self.closing = left.max(GIVE_BACK_LIMIT);
         result
     }
 

@@ -11,6 +11,7 @@ use super::super::export::{address, has, page};
 use super::super::{Ended, Process};
 use super::contest::SLACK;
 use super::{Site, gone};
+use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::Setup;
 use crate::harness::wait::{at, now, until};
 
@@ -161,6 +162,21 @@ async fn a_cut_of_all_connections_costs_nothing() {
         proxy.cut();
     }
     patient.assert_unharmed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_release_that_failed_at_once_is_sent_again() {
+    let site = Site::start().await;
+    let proxy = site.server.proxy().await;
+    let mut patient = Patient::begin_on(site, &proxy.url(), &["--ttl", "60s"]);
+    proxy.once(Request::is_script, Fault::DropRequest);
+    let ended = patient.let_go();
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    let status = patient
+        .site
+        .place
+        .start(patient.site.tool(&["status", "--json"]));
+    assert_eq!(rows(status), serde_json::json!([]), "{ended:?}");
 }
 
 #[tokio::test]
