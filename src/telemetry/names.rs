@@ -20,7 +20,7 @@ pub(super) struct Names {
     limit: usize,
     /// The seconds until the deadline of each name; NaN while it is not held.
     left: HashMap<Name, f64>,
-    /// Names beyond the limit, each counted once: of these too, at most the limit.
+    /// Names beyond the limit, each counted once: forgotten when there are too many of them.
     folded: HashSet<Name>,
 }
 
@@ -59,7 +59,11 @@ impl Names {
             *known = known.max(left);
         } else if self.left.len() < self.limit {
             self.left.insert(name.clone(), left);
-        } else if self.folded.len() < self.limit && self.folded.insert(name.clone()) {
+        } else if !self.folded.contains(name) {
+            if self.folded.len() >= self.limit {
+                self.folded.clear();
+            }
+            self.folded.insert(name.clone());
             Sink::of_process().add(&table::LABEL_OVERFLOW, &[], 1);
         }
     }
