@@ -98,8 +98,8 @@ impl State {
         // A new file takes the place of the old one, and not of a link to it.
         let path = fs::canonicalize(&path).map_err(|error| failed("open", &path, error))?;
         let lock = lock(&path)?;
-        let rows = read(&path)?;
         let text = fs::read(&path).map_err(|error| failed("read", &path, error))?;
+        let rows = rows_of(&text, &path)?;
         let mut state = Self {
             path,
             file: None,
@@ -160,13 +160,18 @@ impl State {
 /// Returns the rows in the file.
 fn read(path: &Path) -> Result<HashMap<String, Pass>, Error> {
     let text = fs::read(path).map_err(|error| failed("read", path, error))?;
+    rows_of(&text, path)
+}
+
+/// Returns the rows in this text of the file.
+fn rows_of(text: &[u8], path: &Path) -> Result<HashMap<String, Pass>, Error> {
     let end = text.iter().rposition(|byte| *byte == b'\n');
     let end = end.map_or(0, |last| last + 1);
     let mut lines = text[..end].split_inclusive(|byte| *byte == b'\n');
     let is_ours = match lines.next() {
         Some(head) => head == HEAD.as_bytes(),
         // The head itself is unfinished.
-        None => HEAD.as_bytes().starts_with(&text),
+        None => HEAD.as_bytes().starts_with(text),
     };
     if !is_ours {
         return Err(damaged(path, 1, "this is another program's file"));
@@ -251,14 +256,20 @@ mod tests {
     use crate::holder::{ClientId, Holder};
     use crate::{Name, Token};
 
-    #[test]
-    fn a_file_whose_new_name_may_not_be_durable_keeps_no_further_raise() {
+    /// A file in a folder of its own, in which this pass is kept for `a`.
+    fn with_a_raise() -> (tempfile::TempDir, State, Pass) {
         let folder = tempfile::tempdir().expect("a folder");
         let mut state = State::open(folder.path().join("fences")).expect("opened");
         let name = Name::new("nightly").expect("valid");
         let holder = Holder::new(ClientId::from_u128(7), 1);
         let pass = Pass::new(name, holder, Token::MAX);
         state.keep("a".into(), pass.clone()).expect("kept");
+        (folder, state, pass)
+    }
+
+    #[test]
+    fn a_file_whose_new_name_may_not_be_durable_keeps_no_further_raise() {
+        let (_folder, mut state, pass) = with_a_raise();
         let unsynced = state.renewed(|_| Err(io::ErrorKind::StorageFull.into()));
         let error = unsynced.expect_err("not durable");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -284,12 +295,7 @@ mod tests {
     /// As after a full disk: what a failed write left is read again.
     #[test]
     fn a_raise_after_a_failed_write_is_kept_in_a_new_file() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut state = State::open(folder.path().join("fences")).expect("opened");
-        let name = Name::new("nightly").expect("valid");
-        let holder = Holder::new(ClientId::from_u128(7), 1);
-        let pass = Pass::new(name, holder, Token::MAX);
-        state.keep("a".into(), pass.clone()).expect("kept");
+        let (_folder, mut state, pass) = with_a_raise();
         let read_only = fs::File::open(&state.path).expect("it is there");
         state.file = Some(read_only);
         let error = state.keep("b".into(), pass.clone()).expect_err("refused");
