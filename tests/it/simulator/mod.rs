@@ -29,6 +29,7 @@ mod process;
 mod runner;
 mod slot;
 mod stage;
+mod steps;
 mod store;
 mod taking;
 mod time;
