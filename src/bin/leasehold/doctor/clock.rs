@@ -31,11 +31,8 @@ pub async fn look(
     };
     Monotonic.sleep_until(first.steady.after(APART)).await;
     let second = best(store, limit).await?.unwrap_or(first);
-    Ok(Vec::from_iter(
-        offset(second.offset())
-            .into_iter()
-            .chain([rate(&first, &second, timing)]),
-    ))
+    let offset = offset(second.offset()).into_iter();
+    Ok(offset.chain([rate(&first, &second, timing)]).collect())
 }
 
 async fn best(store: &dyn Store, limit: Duration) -> Result<Option<Reading>, Error> {
