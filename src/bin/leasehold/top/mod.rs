@@ -204,13 +204,17 @@ impl Top<'_> {
             let looks = names.iter().map(|name| self.store.inspect(name, LIMIT));
             let found: Result<Vec<_>, Error> = try_join_all(looks).await;
             let now = Monotonic.now();
-            self.change(|model| match found {
-                Ok(found) => {
-                    for (name, held) in names.iter().zip(found) {
-                        model.seen(name, held, now);
-                    }
+            let found = match found {
+                Ok(found) => found,
+                // It is shown until a look succeeds, and not only until its next part does.
+                Err(error) => {
+                    return self.change(|model| model.fault = Some(format!("{error:#}")));
                 }
-                Err(error) => model.fault = Some(format!("{error:#}")),
+            };
+            self.change(|model| {
+                for (name, held) in names.iter().zip(found) {
+                    model.seen(name, held, now);
+                }
             });
         }
     }
