@@ -29,10 +29,8 @@ impl Zookeeper {
             }
         };
         call.hurry(ttl);
-        let mut refused = Vec::with_capacity(batch.len());
-        for renewal in batch {
-            refused.push(call.refuse(renewal).await);
-        }
+        let refused = batch.iter().map(|renewal| call.refuse(renewal));
+        let refused = join_all(refused).await;
         let open = batch.iter().zip(&refused);
         let open = open.filter_map(|(renewal, refused)| refused.is_none().then_some(renewal));
         let renewed = call.renew_all(&open.collect::<Vec<_>>()).await;
@@ -82,6 +80,9 @@ impl SessionCall<'_> {
 
     /// Renews these leases. Returns for each the stat of its node, or why it was not renewed.
     async fn renew_all(&self, renewals: &[&Renewal]) -> Vec<Result<Stat, Outcome>> {
+        if renewals.is_empty() {
+            return Vec::new();
+        }
         let nodes = renewals.iter().map(|it| (self.path(it), millis(it.ttl)));
         let steps = nodes.map(|(path, ttl)| Change::Set(path, ttl, None));
         let steps: Vec<_> = steps.collect();
@@ -94,14 +95,15 @@ impl SessionCall<'_> {
             }
             Err(Aborted { failure, .. }) => vec![Err(failure); renewals.len()],
         };
-        let mut renewed = Vec::with_capacity(renewals.len());
-        for (renewal, written) in renewals.iter().zip(written) {
-            renewed.push(match self.confirm(renewal, written).await {
-                Ok(stat) => Ok(stat),
-                Err(failure) => Err(self.not_renewed(renewal, failure).await),
-            });
-        }
-        renewed
+        let written = renewals.iter().zip(written);
+        let renewed =
+            written.map(
+                async |(renewal, written)| match self.confirm(renewal, written).await {
+                    Ok(stat) => Ok(stat),
+                    Err(failure) => Err(self.not_renewed(renewal, failure).await),
+                },
+            );
+        join_all(renewed).await
     }
 
     /// Takes in what became of a renewal. It counts only once the node belongs to this session, or to none.
