@@ -4,7 +4,7 @@
 //! half of a password.
 
 use std::borrow::Cow;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 use std::{fmt, sync::Arc};
 
 use crate::percent;
@@ -23,7 +23,7 @@ pub(super) struct ServerUrl {
 }
 
 /// The place at which a server is reached.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct HostPort {
     pub(super) host: Arc<str>,
@@ -119,7 +119,7 @@ impl ServerUrl {
     }
 }
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 impl HostPort {
     pub(super) fn new(host: &str, port: u16) -> Self {
         let host = host.into();
@@ -127,7 +127,7 @@ impl HostPort {
     }
 }
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {

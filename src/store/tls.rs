@@ -8,10 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
 use crate::error::Error;
 
@@ -55,15 +56,6 @@ pub struct Tls {
 struct Setting {
     label: &'static str,
     value: OsString,
-}
-
-/// The contents of the files at this moment.
-#[derive(Debug)]
-pub(super) struct Certificates {
-    /// The authorities that are trusted instead of the web roots.
-    pub(super) roots: Option<Chain>,
-    /// The client's certificate with its chain, and its key.
-    pub(super) client: Option<(Chain, PrivateKeyDer<'static>)>,
 }
 
 type Chain = Vec<CertificateDer<'static>>;
@@ -174,23 +166,18 @@ impl Tls {
         *self == Self::default()
     }
 
-    /// Returns whether connections need no file: they trust the web roots, and show no certificate.
-    #[cfg(feature = "postgres")]
-    pub(super) fn has_no_files(&self) -> bool {
-        self.roots.is_none() && self.client.is_none()
-    }
-
     /// Returns the name that is expected of a server at this host.
     pub(super) fn name_of<'a>(&'a self, host: &'a str) -> &'a str {
         let named = self.server_name.as_ref();
         named.and_then(|named| named.value.to_str()).unwrap_or(host)
     }
 
-    /// Checks everything, and reads the files. It may block.
+    /// Checks everything, reads the files, and returns the settings of a connection. It may block.
     ///
     /// # Errors
-    /// `Invalid`, with the setting that cannot be used; never with the content of a file.
-    pub(super) fn read(&self) -> Result<Certificates, Error> {
+    /// `Invalid`, with the setting that cannot be used, also by the program's own cryptography; never with the content
+    /// of a file.
+    pub(super) fn config(&self) -> Result<Arc<ClientConfig>, Error> {
         if let Some(Setting { label, value }) = &self.server_name {
             let name =
                 (value.to_str()).ok_or_else(|| refused(format_args!("{label} is not UTF-8")))?;
@@ -199,12 +186,32 @@ impl Tls {
                 refused(format_args!("{expected} {label}={value:?}")).with_source(error)
             })?;
         }
-        let roots = self.roots.as_ref().map(read_roots);
-        let client = self.client.as_ref().map(read_client);
-        Ok(Certificates {
-            roots: roots.transpose()?,
-            client: client.transpose()?,
-        })
+        let roots = match &self.roots {
+            Some(file) => read_roots(file)?,
+            None => webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect(),
+        };
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| {
+                refused("the process's cryptography cannot be used").with_source(error)
+            })?
+            .with_root_certificates(roots);
+        Ok(Arc::new(match &self.client {
+            Some(files) => show(files, config)?,
+            None => config.with_no_client_auth(),
+        }))
+    }
+
+    /// Does the same on a thread that may block, with the files as they are now.
+    ///
+    /// # Errors
+    /// The reason. The files could be read when the store was made, so one is probably being replaced.
+    pub(super) async fn config_now(&self) -> Result<Arc<ClientConfig>, String> {
+        let tls = self.clone();
+        match tokio::task::spawn_blocking(move || tls.config()).await {
+            Ok(config) => config.map_err(|error| format!("{error:#}")),
+            Err(_) => Err("the runtime that was connecting ended".into()),
+        }
     }
 }
 
@@ -221,33 +228,6 @@ impl Setting {
     }
 }
 
-impl Certificates {
-    /// Returns the settings of a connection with these certificates.
-    ///
-    /// # Errors
-    /// `Invalid` if the program's own cryptography cannot use them.
-    pub(super) fn config(self) -> Result<Arc<ClientConfig>, Error> {
-        let mut trusted = RootCertStore::empty();
-        match self.roots {
-            Some(roots) => {
-                trusted.add_parsable_certificates(roots);
-            }
-            None => trusted.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-        }
-        let unusable = |error: rustls::Error| {
-            refused(format_args!("the process's cryptography cannot be used")).with_source(error)
-        };
-        let config = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(unusable)?
-            .with_root_certificates(trusted);
-        Ok(Arc::new(match self.client {
-            Some((chain, key)) => config.with_client_auth_cert(chain, key).map_err(unusable)?,
-            None => config.with_no_client_auth(),
-        }))
-    }
-}
-
 /// Returns the cryptography that the program has chosen, or our own if it has chosen none.
 fn provider() -> Arc<CryptoProvider> {
     match CryptoProvider::get_default() {
@@ -256,37 +236,39 @@ fn provider() -> Arc<CryptoProvider> {
     }
 }
 
-fn read_client(files: &[Setting; 2]) -> Result<(Chain, PrivateKeyDer<'static>), Error> {
-    let [certificate, key_file] = files;
-    let (chain, key) = (read_certificates(certificate)?, read_key(key_file)?);
-    // Here, because otherwise only the first connection would find it.
-    let pair = rustls::sign::CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider());
-    pair.map_err(|error| {
+/// Shows the certificate in the first of these files, under the key in the second.
+fn show(
+    files: &[Setting; 2],
+    config: ConfigBuilder<ClientConfig, WantsClientCert>,
+) -> Result<ClientConfig, Error> {
+    let [certificate, key] = files;
+    let (chain, private) = (read_certificates(certificate)?, read_key(key)?);
+    config.with_client_auth_cert(chain, private).map_err(|error| {
         refused(format_args!(
             "the certificate and the key cannot be used together; expected the key of this certificate \
              {}={:?} {}={:?}",
-            certificate.label, certificate.value, key_file.label, key_file.value
+            certificate.label, certificate.value, key.label, key.value
         ))
         .with_source(error)
-    })?;
-    Ok((chain, key))
+    })
 }
 
-fn read_roots(file: &Setting) -> Result<Chain, Error> {
+fn read_roots(file: &Setting) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
     if file.value != Tls::SYSTEM {
-        let certificates = read_certificates(file)?;
-        return match certificates.iter().all(is_root) {
-            true => Ok(certificates),
-            false => Err(file.refused(
-                "a certificate of an authority cannot be used; expected X.509 version 3 certificates",
-            )),
-        };
+        for certificate in read_certificates(file)? {
+            roots.add(certificate).map_err(|_| {
+                file.refused(
+                    "a certificate of an authority cannot be used; expected X.509 version 3 certificates",
+                )
+            })?;
+        }
+        return Ok(roots);
     }
     // A certificate that cannot be read is left out, as everywhere on such a system; one is enough.
     let found = rustls_native_certs::load_native_certs();
-    let usable: Vec<_> = found.certs.into_iter().filter(is_root).collect();
-    if !usable.is_empty() {
-        return Ok(usable);
+    if let (1.., _) = roots.add_parsable_certificates(found.certs) {
+        return Ok(roots);
     }
     let error = file.refused(
         "the operating system has no certificates; expected them where OpenSSL looks, or in SSL_CERT_FILE or \
@@ -296,11 +278,6 @@ fn read_roots(file: &Setting) -> Result<Chain, Error> {
         Some(cause) => error.with_source(cause),
         None => error,
     })
-}
-
-/// Returns whether certificates can be checked with this one.
-fn is_root(certificate: &CertificateDer<'static>) -> bool {
-    RootCertStore::empty().add(certificate.clone()).is_ok()
 }
 
 fn read_certificates(file: &Setting) -> Result<Chain, Error> {

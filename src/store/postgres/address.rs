@@ -5,11 +5,10 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustls::ClientConfig;
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 
@@ -19,8 +18,7 @@ use super::failure::Failure;
 use super::protocol::schema::Schema;
 use crate::error::Error;
 use crate::store::Tls;
-use crate::store::connection::Unconnected;
-use crate::store::server_url::{Reason, ServerUrl, read_host};
+use crate::store::server_url::{HostPort, Reason, ServerUrl, read_host};
 
 /// After how long without traffic the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
@@ -62,12 +60,10 @@ const OTHER_NAMES: &[(&str, &str)] = &[
 /// The servers' addresses, the credentials for them, and the settings that a URL can have.
 #[derive(Clone)]
 pub(super) struct Address {
-    hosts: Vec<(String, u16)>,
+    hosts: Vec<HostPort>,
     config: Config,
     /// `None`: without TLS.
     tls: Option<Tls>,
-    /// The settings of each connection, where no file has to be read for them.
-    fixed: Arc<OnceLock<Arc<ClientConfig>>>,
     /// The server that answered last.
     last: Arc<Mutex<Option<Endpoint>>>,
     pub(super) schema: Schema,
@@ -108,7 +104,6 @@ impl Address {
             hosts,
             config,
             tls,
-            fixed: Arc::default(),
             last: Arc::default(),
             schema,
             has_notices,
@@ -118,7 +113,7 @@ impl Address {
 
     /// Returns each of the servers alone, whether it accepts writes or not.
     pub(super) fn each_server(&self) -> Vec<Self> {
-        let alone = |host: &(String, u16)| Self {
+        let alone = |host: &HostPort| Self {
             hosts: vec![host.clone()],
             last: Arc::default(),
             ..self.clone()
@@ -132,8 +127,13 @@ impl Address {
     }
 
     /// Returns the hosts in the order of the URL; one that begins with `/` is the folder of a socket.
-    pub(super) fn hosts(&self) -> &[(String, u16)] {
+    pub(super) fn hosts(&self) -> &[HostPort] {
         &self.hosts
+    }
+
+    /// Returns the name that the certificate of the server at this host must have.
+    pub(super) fn server_name<'a>(&'a self, host: &'a str) -> &'a str {
+        self.tls.as_ref().map_or(host, |tls| tls.name_of(host))
     }
 
     /// Returns the server that answered last.
@@ -147,40 +147,30 @@ impl Address {
 
     /// Returns how one connection is encrypted, with the certificates as they are now.
     pub(super) async fn handshake(&self) -> Result<Handshake, Failure> {
-        let Some(tls) = self.tls.clone() else {
-            return Ok(Handshake::none());
+        let Some(tls) = &self.tls else {
+            return Ok(Handshake(None));
         };
-        if let Some(config) = self.fixed.get() {
-            return Ok(Handshake::new(config.clone(), tls));
-        }
-        let (files, is_fixed) = (tls.clone(), tls.has_no_files());
-        let read = move || files.read()?.config();
-        match tokio::task::spawn_blocking(read).await {
-            Ok(Ok(config)) => {
-                if is_fixed {
-                    let _ = self.fixed.set(config.clone());
-                }
-                Ok(Handshake::new(config, tls))
-            }
-            Ok(Err(error)) => Err(Failure::Certificates(format!("{error:#}"))),
-            Err(_) => Err(Unconnected::Abandoned.into()),
-        }
+        let config = tls.config_now().await;
+        Ok(Handshake(Some(config.map_err(Failure::before_connecting)?)))
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts = self.hosts.iter().map(|(host, port)| show_host(host, *port));
+        let hosts = self.hosts.iter().map(|place| match is_socket(&place.host) {
+            true => place.host.to_string(),
+            false => place.to_string(),
+        });
         let hosts = hosts.collect::<Vec<_>>().join(",");
         let database = self.config.get_dbname().unwrap_or_default();
         let schema = &self.schema;
-        if !is_socket(&self.hosts[0].0) {
+        if !is_socket(&self.hosts[0].host) {
             return write!(f, "postgres://{hosts}/{database}?schema={schema}");
         }
         write!(f, "postgres:///{database}?host={hosts}")?;
         // Two servers of one machine have their sockets in one folder.
-        if self.hosts.iter().any(|(_, port)| *port != PORT) {
-            let ports = self.hosts.iter().map(|(_, port)| port.to_string());
+        if self.hosts.iter().any(|place| place.port != PORT) {
+            let ports = self.hosts.iter().map(|place| place.port.to_string());
             write!(f, "&port={}", ports.collect::<Vec<_>>().join(","))?;
         }
         write!(f, "&schema={schema}")
@@ -237,7 +227,7 @@ fn config(read: &ServerUrl) -> Config {
 }
 
 /// Returns the hosts before or after the question mark, each with its port.
-fn hosts(read: &ServerUrl) -> Result<Vec<(String, u16)>, Reason> {
+fn hosts(read: &ServerUrl) -> Result<Vec<HostPort>, Reason> {
     let in_place: Vec<_> = read
         .hosts
         .iter()
@@ -264,7 +254,7 @@ fn hosts(read: &ServerUrl) -> Result<Vec<(String, u16)>, Reason> {
     }
     let all = hosts.into_iter().zip(ports.into_iter().cycle());
     Ok(all
-        .map(|((host, own), port)| (host, own.unwrap_or(port)))
+        .map(|((host, own), port)| HostPort::new(&host, own.unwrap_or(port)))
         .collect())
 }
 
@@ -278,7 +268,7 @@ fn tls_of(read: &ServerUrl, mode: SslMode, of_builder: &Tls) -> Result<Option<Tl
     let own = own.or(of_builder.clone());
     if mode != SslMode::Disable {
         let tls = own.or(Tls::of_environment()?);
-        tls.read()?;
+        tls.config()?;
         return Ok(Some(tls));
     }
     match own.is_empty() {
@@ -289,17 +279,8 @@ fn tls_of(read: &ServerUrl, mode: SslMode, of_builder: &Tls) -> Result<Option<Tl
     }
 }
 
-fn show_host(host: &str, port: u16) -> String {
-    if is_socket(host) {
-        host.into()
-    } else if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
-}
-
-fn is_socket(host: &str) -> bool {
+/// Returns whether a host is the folder of a socket.
+pub(super) fn is_socket(host: &str) -> bool {
     host.starts_with('/')
 }
 
@@ -311,8 +292,8 @@ fn is_of_this_machine(host: &str) -> bool {
 }
 
 /// TLS is on or off. If it is on, the server's certificate is always checked; no mode falls back to an unchecked one.
-fn ssl_mode(asked: Option<&str>, hosts: &[(String, u16)]) -> Result<SslMode, Reason> {
-    let has_socket = hosts.iter().any(|(host, _)| is_socket(host));
+fn ssl_mode(asked: Option<&str>, hosts: &[HostPort]) -> Result<SslMode, Reason> {
+    let has_socket = hosts.iter().any(|place| is_socket(&place.host));
     let is_here = |host: &str| is_socket(host) || is_of_this_machine(host);
     match asked {
         Some("disable") => Ok(SslMode::Disable),
@@ -325,7 +306,7 @@ fn ssl_mode(asked: Option<&str>, hosts: &[(String, u16)]) -> Result<SslMode, Rea
              and name, and no mode goes on without TLS where the server has none"
                 .into(),
         ),
-        None if hosts.iter().all(|(host, _)| is_here(host)) => Ok(SslMode::Disable),
+        None if hosts.iter().all(|place| is_here(&place.host)) => Ok(SslMode::Disable),
         None if has_socket => Err("it mixes sockets and hosts without an sslmode".into()),
         None => Ok(SslMode::Require),
     }
@@ -493,9 +474,12 @@ mod tests {
 
     #[test]
     fn a_host_may_be_a_name_an_address_or_a_folder() {
-        let hosts = |url| address(url).hosts().to_vec();
-        assert_eq!(hosts("postgres://db"), [("db".into(), PORT)]);
-        assert_eq!(hosts("postgres://[::1]:7"), [("::1".into(), 7)]);
-        assert_eq!(hosts("postgres:///?host=/run"), [("/run".into(), PORT)]);
+        for (url, host, port) in [
+            ("postgres://db", "db", PORT),
+            ("postgres://[::1]:7", "::1", 7),
+            ("postgres:///?host=/run", "/run", PORT),
+        ] {
+            assert_eq!(address(url).hosts(), [HostPort::new(host, port)]);
+        }
     }
 }

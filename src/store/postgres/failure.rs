@@ -35,9 +35,6 @@ pub(in crate::store) enum Failure {
     /// The connection broke. The request may have been carried out.
     #[error("{0}")]
     Broken(Cause),
-    /// A certificate file cannot be used. It could when the store was made, so the file is probably being replaced.
-    #[error("{0}")]
-    Certificates(String),
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused {
@@ -75,6 +72,8 @@ pub(in crate::store) struct Cause {
 
 /// The driver's message for a server that takes no writes.
 const READ_ONLY: &str = "does not allow writes";
+/// Another transaction has what is wanted locked.
+const LOCKED: &str = "55P03";
 /// The row of `lineage` is missing.
 const NO_LINEAGE: &str = "LH001";
 
@@ -82,7 +81,7 @@ impl Failure {
     /// Returns whether the connection is unusable.
     pub(super) fn is_broken(&self) -> bool {
         match self {
-            Self::Unsent(_) | Self::Ended | Self::Broken(_) | Self::Unreplicated => true,
+            Self::Ended | Self::Silent | Self::Broken(_) | Self::Unreplicated => true,
             // A server that has become a standby stays one.
             Self::Refused { code, is_fatal, .. } => *is_fatal || code == "25006",
             _ => false,
@@ -105,7 +104,7 @@ impl Failure {
 
     /// Returns whether another transaction kept a lock for longer than the server waits for it.
     pub(super) fn is_of_lock(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if code == "55P03")
+        matches!(self, Self::Refused { code, .. } if code == LOCKED)
     }
 
     /// Returns whether the request certainly was not carried out, so that it can be sent again.
@@ -126,12 +125,22 @@ impl Failure {
         }
     }
 
-    /// Makes the failure of a connection to a host whose name was not found.
-    pub(super) fn unknown_host(error: &io::Error) -> Self {
+    /// Makes the failure of a step before a connection, which may succeed later.
+    pub(super) fn before_connecting(text: String) -> Self {
         Self::Unsent(Cause {
-            text: format!("the host's name was not found: {error}"),
+            text,
             kind: ErrorKind::Unavailable,
         })
+    }
+
+    /// Makes the failure of a renewal that skipped its row, because another transaction has it locked.
+    pub(super) fn locked() -> Self {
+        Self::Refused {
+            code: LOCKED.into(),
+            text: "the row was locked".into(),
+            is_unsent: false,
+            is_fatal: false,
+        }
     }
 
     /// Makes the failure of a request.
@@ -161,8 +170,7 @@ impl Failing for Failure {
         match self {
             Self::Unconnected(why) => why.kind(),
             Self::Silent => ErrorKind::TimedOut,
-            Self::Certificates(_) | Self::Unreplicated => ErrorKind::Unavailable,
-            Self::Ended | Self::GivenUp => ErrorKind::Unavailable,
+            Self::Ended | Self::GivenUp | Self::Unreplicated => ErrorKind::Unavailable,
             Self::Unsent(cause) | Self::Broken(cause) => cause.kind,
             Self::Refused { code, text, .. } => postgres_codes::kind(code, text),
             Self::Argument(_) | Self::TooLong { .. } => ErrorKind::Invalid,
@@ -172,8 +180,7 @@ impl Failing for Failure {
 
     fn sent(&self) -> Sent {
         match self {
-            Self::Unconnected(_) | Self::Unsent(_) | Self::Certificates(_) => Sent::Never,
-            Self::Ended | Self::GivenUp => Sent::Never,
+            Self::Unconnected(_) | Self::Unsent(_) | Self::Ended | Self::GivenUp => Sent::Never,
             Self::Refused {
                 is_unsent: true, ..
             } => Sent::Never,
@@ -212,7 +219,7 @@ fn proves_nothing_was_done(code: &str) -> bool {
     match code.get(..2).unwrap_or_default() {
         // A missing feature, bad data, a constraint, a missing function or permission.
         "0A" | "22" | "23" | "42" => true,
-        _ => ["25006", "40001", "40P01", "53100", "55P03", NO_LINEAGE].contains(&code),
+        _ => ["25006", "40001", "40P01", "53100", LOCKED, NO_LINEAGE].contains(&code),
     }
 }
 
@@ -224,7 +231,7 @@ fn advice(code: &str) -> Option<&'static str> {
             "its tables or functions are missing; run `leasehold init --store URL`"
         }
         "25006" => "the server is a standby, or read-only",
-        "55P03" => "another transaction keeps the row or table locked",
+        LOCKED => "another transaction keeps the row or table locked",
         "26000" | "42P05" => "a pooler between client and server mixes sessions",
         "53100" => "the disk is full",
         "22021" | "22P05" => "the database's encoding is not UTF8",

@@ -8,7 +8,6 @@ use rustls::ClientConfig;
 
 use super::failure::Failure;
 use crate::error::ErrorKind;
-use crate::store::connection::Unconnected;
 use crate::store::server_url::{HostPort, Reason, ServerUrl};
 use crate::store::{Sent, Tls};
 
@@ -96,19 +95,11 @@ impl Address {
 
     /// Returns how a connection is encrypted, with the certificates as they are now. `None` without TLS.
     pub(super) async fn encryption(&self) -> Result<Option<Arc<ClientConfig>>, Failure> {
-        let Some(tls) = self.tls.clone() else {
+        let Some(tls) = &self.tls else {
             return Ok(None);
         };
-        let read = move || tls.read()?.config();
-        let config = tokio::task::spawn_blocking(read).await;
-        match config.map_err(|_| Unconnected::Abandoned)? {
-            Ok(config) => Ok(Some(config)),
-            // It could be used when the store was made, so the file is probably being replaced.
-            Err(error) => {
-                let words = format!("{error:#}");
-                Err(Failure::other(ErrorKind::Unavailable, Sent::Never, words))
-            }
-        }
+        let unusable = |why| Failure::other(ErrorKind::Unavailable, Sent::Never, why);
+        Ok(Some(tls.config_now().await.map_err(unusable)?))
     }
 }
 

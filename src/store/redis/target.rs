@@ -79,7 +79,7 @@ impl Target {
             true => {
                 let own = Tls::of_url(|name| url.parameter(name).map(Into::into))?;
                 let tls = own.or(tls.clone()).or(Tls::of_environment()?);
-                tls.read()?;
+                tls.config()?;
                 Some(tls)
             }
             false if tls.is_empty() => None,

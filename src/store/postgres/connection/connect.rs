@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::{Client, Connection, Socket};
 
-use super::super::address::Address;
+use super::super::address::{Address, is_socket};
 use super::super::failure::Failure;
 use super::tls::{Encrypted, Handshake};
 use crate::clock::{Boottime, Clock, Instant};
@@ -186,13 +186,14 @@ impl Walk<'_> {
     }
 
     async fn addresses(&self, host: usize) -> Result<Vec<Option<IpAddr>>, Failure> {
-        let (name, port) = &self.address.hosts()[host];
-        if name.starts_with('/') {
+        let place = &self.address.hosts()[host];
+        if is_socket(&place.host) {
             return Ok(vec![None]);
         }
-        let found = timeout(self.limit, lookup_host((name.as_str(), *port))).await;
+        let found = timeout(self.limit, lookup_host((&*place.host, place.port))).await;
         let found = found.map_err(|_| Unconnected::Late)?;
-        let found = found.map_err(|error| Failure::unknown_host(&error))?;
+        let unknown = |error| format!("the host's name was not found: {error}");
+        let found = found.map_err(|error| Failure::before_connecting(unknown(error)))?;
         let found: Vec<_> = found.map(|address| Some(address.ip())).collect();
         Ok(found)
     }
@@ -206,8 +207,9 @@ impl Walk<'_> {
             return Err(Failure::GivenUp);
         }
         let mut config = self.address.config();
-        let (name, port) = &self.address.hosts()[server.host];
-        config.host(name).port(*port);
+        let place = &self.address.hosts()[server.host];
+        config.host(self.address.server_name(&place.host));
+        config.port(place.port);
         if let Some(address) = server.address {
             config.hostaddr(address);
         }

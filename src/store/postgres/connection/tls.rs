@@ -11,31 +11,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::{TlsConnector, client};
 
-use crate::store::Tls;
-
-/// The encryption of connections, if there is one.
+/// The encryption of connections; none for those without TLS.
 #[derive(Clone)]
-pub(in super::super) struct Handshake(Option<(Arc<ClientConfig>, Tls)>);
+pub(in super::super) struct Handshake(pub(in super::super) Option<Arc<ClientConfig>>);
 
 /// TLS to one host.
-pub(in super::super) struct ToHost {
-    config: Option<Arc<ClientConfig>>,
-    host: ServerName<'static>,
-}
+pub(in super::super) struct ToHost(Option<(TlsConnector, ServerName<'static>)>);
 
 /// An encrypted connection.
 pub(in super::super) struct Encrypted<S>(client::TlsStream<S>);
-
-impl Handshake {
-    pub(in super::super) fn none() -> Self {
-        Self(None)
-    }
-
-    /// Uses the certificates of this configuration, and the names of these settings.
-    pub(in super::super) fn new(config: Arc<ClientConfig>, tls: Tls) -> Self {
-        Self(Some((config, tls)))
-    }
-}
 
 impl<S> MakeTlsConnect<S> for Handshake
 where
@@ -46,17 +30,11 @@ where
     type Error = InvalidDnsNameError;
 
     fn make_tls_connect(&mut self, host: &str) -> Result<ToHost, InvalidDnsNameError> {
-        let (config, name) = match &self.0 {
-            Some((config, tls)) => (Some(config.clone()), tls.name_of(host)),
-            None => (None, host),
+        let Some(config) = self.0.clone() else {
+            return Ok(ToHost(None));
         };
-        // A socket has no name, and uses no TLS.
-        let name = match name.is_empty() || config.is_none() {
-            true => "localhost",
-            false => name,
-        };
-        let host = ServerName::try_from(name)?.to_owned();
-        Ok(ToHost { config, host })
+        let host = ServerName::try_from(host)?.to_owned();
+        Ok(ToHost(Some((config.into(), host))))
     }
 }
 
@@ -70,11 +48,8 @@ where
 
     fn connect(self, stream: S) -> Self::Future {
         Box::pin(async move {
-            let config = self.config.ok_or_else(|| io::Error::other("TLS is off"))?;
-            let connected = TlsConnector::from(config)
-                .connect(self.host, stream)
-                .await?;
-            Ok(Encrypted(connected))
+            let (tls, host) = self.0.ok_or_else(|| io::Error::other("TLS is off"))?;
+            Ok(Encrypted(tls.connect(host, stream).await?))
         })
     }
 }
