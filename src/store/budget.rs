@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::{Boottime, Clock, Instant};
 
 /// Interval at which a silent connection is replaced, for requests without a ttl.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 const REPLACE_EVERY: Duration = Duration::from_millis(500);
 
 /// The rest of a caller's limit.
@@ -13,7 +13,7 @@ const REPLACE_EVERY: Duration = Duration::from_millis(500);
 pub(super) struct Budget {
     ends_at: Instant,
     /// Interval at which a connection to a silent server, or to the wrong one, is replaced meanwhile.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     replace_every: Duration,
 }
 
@@ -21,13 +21,13 @@ impl Budget {
     pub(super) fn new(limit: Duration) -> Self {
         Self {
             ends_at: Boottime.now().after(limit),
-            #[cfg(feature = "redis")]
+            #[cfg(any(feature = "postgres", feature = "redis"))]
             replace_every: REPLACE_EVERY,
         }
     }
 
     /// Returns the same budget, with connections replaced this often.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(super) const fn replacing_every(self, replace_every: Duration) -> Self {
         Self {
             replace_every,
@@ -35,7 +35,7 @@ impl Budget {
         }
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(super) const fn replace_every(self) -> Duration {
         self.replace_every
     }

@@ -48,8 +48,8 @@ pub(in crate::store) enum Fault {
 impl<C: Exchange> Connection<C> {
     /// Sends a request and awaits its answer.
     ///
-    /// A connection that broke is given up. One whose server is silent, or the wrong one, is given up only once in
-    /// `replace_every`, so that a slow server is not flooded with handshakes. A connection that was found closed is
+    /// A connection that broke is given up. One whose server is silent, or the wrong one, is given up only as often as
+    /// the budget says, so that a slow server is not flooded with handshakes. A connection that was found closed is
     /// replaced at once. Where the request was not carried out because of that, or because the server was the wrong
     /// one, it is sent once more, on the new connection.
     ///
@@ -61,18 +61,16 @@ impl<C: Exchange> Connection<C> {
         &'a self,
         request: C::Request<'a>,
         budget: Budget,
-        replace_every: Duration,
     ) -> impl Future<Output = Result<C::Answer, C::Failure>> + Send + 'a {
-        self.send(request, budget, replace_every)
+        self.send(request, budget)
     }
 
     async fn send<'a>(
         &'a self,
         request: C::Request<'a>,
         budget: Budget,
-        replace_every: Duration,
     ) -> Result<C::Answer, C::Failure> {
-        let connector = self.connector();
+        let (connector, replace_every) = (self.connector(), budget.replace_every());
         let fault_of = |outcome: &Result<_, C::Failure>, open: &C::Open| {
             let failure = outcome.as_ref().err()?;
             C::fault(failure, open, replace_every)

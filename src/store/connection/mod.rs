@@ -361,6 +361,12 @@ impl<C: Connect> Driven<C> {
         &self.shared.closing
     }
 
+    /// Returns the connection, unless its last caller has dropped it.
+    #[cfg(feature = "postgres")]
+    pub(super) fn open(&self) -> Option<Arc<C::Open>> {
+        self.open.upgrade()
+    }
+
     /// Gives the connection up if it is not needed. Returns whether it was given up, now or before.
     #[cfg(feature = "postgres")]
     pub(super) fn give_up_if(&self, is_unused: impl FnOnce(&C::Open) -> bool) -> bool {

@@ -129,7 +129,8 @@ fn soon() -> Budget {
 
 impl Connection<Fake> {
     async fn ask(&self, replace_every: Duration) -> Result<usize, Failure> {
-        self.request((), soon(), replace_every).await
+        self.request((), soon().replacing_every(replace_every))
+            .await
     }
 
     fn made(&self) -> usize {

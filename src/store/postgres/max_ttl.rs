@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::clock::{Boottime, Clock, Instant};
 
@@ -16,16 +16,12 @@ pub(super) struct MaxTtl(Mutex<Option<(Duration, Instant)>>);
 
 impl MaxTtl {
     pub(super) fn learn(&self, max_ttl: Duration) {
-        *self.told() = Some((max_ttl, Boottime.now()));
+        *self.0.lock() = Some((max_ttl, Boottime.now()));
     }
 
     pub(super) fn known(&self) -> Option<Duration> {
-        let told = *self.told();
+        let told = *self.0.lock();
         let counts = |at| Boottime.now().since(at) < COUNTS_FOR;
         told.and_then(|(max_ttl, at)| counts(at).then_some(max_ttl))
-    }
-
-    fn told(&self) -> MutexGuard<'_, Option<(Duration, Instant)>> {
-        self.0.lock()
     }
 }

@@ -98,13 +98,12 @@ use self::address::Address;
 use self::connection::connections::Connections;
 use self::max_ttl::MaxTtl;
 use self::protocol::reply;
-use super::{Error, Store, budget};
+use super::budget::{self, Budget};
+use super::{Error, Store};
 use crate::telemetry::StoreCounts;
 
 /// The label of this kind of store in metrics.
 const KIND: &str = "postgres";
-/// Says how often a silent connection is replaced, for requests without a ttl.
-const REPLACE_EVERY: Duration = Duration::from_millis(500);
 
 /// A store in a Postgres database.
 ///
@@ -155,7 +154,8 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(budget::millis(duration)).unwrap_or(i64::MAX)
 }
 
-/// Returns how often a silent connection is replaced: once in ttl/10, however many requests fail on it.
-fn replace_every(ttl: Duration) -> Duration {
-    ttl / 10
+/// Returns this budget for a request about a lease: a silent connection is replaced once in ttl/10, however many
+/// requests fail on it.
+fn replacing(budget: Budget, ttl: Duration) -> Budget {
+    budget.replacing_every(ttl / 10)
 }

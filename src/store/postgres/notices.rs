@@ -20,7 +20,7 @@ use super::connection::connect::{self, GivenUp, Opened};
 use super::connection::connections::Connections;
 use super::connection::{Arguments, Query};
 use super::failure::Failure;
-use super::{REPLACE_EVERY, reply};
+use super::reply;
 use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::budget::Budget;
@@ -221,9 +221,7 @@ impl Listener {
             let texts: Vec<_> = part.iter().map(Name::as_str).collect();
             let arguments: Arguments<'_> = &[(&texts, Type::TEXT_ARRAY)];
             let budget = Budget::new(self.limit);
-            let rows = self
-                .connections
-                .call("await_1", arguments, budget, REPLACE_EVERY);
+            let rows = self.connections.call("await_1", arguments, budget);
             match rows
                 .await
                 .and_then(|rows| reply::channels(&rows, part.len()))
@@ -277,7 +275,7 @@ impl Listener {
             arguments: &[(&OWN_CHANNEL, Type::TEXT), (&own, Type::TEXT)],
         };
         let budget = Budget::new(self.limit);
-        let sent = self.connections.request(query, budget, REPLACE_EVERY).await;
+        let sent = self.connections.request(query, budget).await;
         let arrived = match sent {
             Ok(_) => timeout(OWN_NOTICE, arrives(&mut heard, &own)).await,
             Err(failure) => Ok(Err(failure)),

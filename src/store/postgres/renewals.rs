@@ -6,9 +6,8 @@ use tokio_postgres::types::Type;
 
 use super::connection::Arguments;
 use super::failure::Failure;
-use super::protocol::reply::{self, Letter};
-use super::{Postgres, millis, replace_every};
-use crate::error::{Error, ErrorKind};
+use super::protocol::reply;
+use super::{Postgres, millis, replacing};
 use crate::store::backend::Backend;
 use crate::store::budget::Budget;
 use crate::store::{Outcome, Renewal, Renewed};
@@ -22,43 +21,46 @@ const TRIES: usize = 3;
 impl Postgres {
     pub(super) async fn renew_batch(&self, batch: &[Renewal], budget: Budget) -> Renewed {
         let every: Vec<_> = batch.iter().collect();
-        let first = match self.renew_once(&every, budget).await {
+        let unknown = |failure, renewal: &Renewal| {
+            Outcome::Unknown(self.error(failure, "renew", &renewal.name))
+        };
+        let (mut outcomes, server_time) = match self.renew_once(&every, budget).await {
             Ok(first) => first,
             Err(failure) => {
-                let again = |_| Outcome::Unknown(self.error_of_all(failure.clone(), "renew"));
-                return Renewed::new(batch.iter().map(again).collect());
+                let unknown = |renewal| unknown(failure.clone(), renewal);
+                return Renewed::new(batch.iter().map(unknown).collect());
             }
         };
-        let mut marks = first.marks;
         for _ in 1..TRIES {
-            let locked = locked(&marks);
+            let is_locked = |index: &usize| outcomes[*index].is_none();
+            let locked: Vec<_> = (0..batch.len()).filter(is_locked).collect();
             if locked.is_empty() || budget.left() < 2 * AGAIN {
                 break;
             }
             tokio::time::sleep(AGAIN).await;
             let these: Vec<_> = locked.iter().map(|index| &batch[*index]).collect();
-            let Ok(again) = self.renew_once(&these, budget).await else {
+            let Ok((again, _)) = self.renew_once(&these, budget).await else {
                 break;
             };
-            for (index, mark) in locked.into_iter().zip(again.marks) {
-                marks[index] = mark;
+            for (index, outcome) in locked.into_iter().zip(again) {
+                outcomes[index] = outcome;
             }
         }
-        let outcomes = batch.iter().zip(marks);
-        let outcomes = outcomes.map(|(renewal, mark)| self.outcome(renewal, mark));
-        Renewed::new(outcomes.collect()).at(Some(first.server_time))
+        let outcomes = batch.iter().zip(outcomes).map(|(renewal, outcome)| {
+            outcome.unwrap_or_else(|| unknown(Failure::locked(), renewal))
+        });
+        Renewed::new(outcomes.collect()).at(Some(server_time))
     }
 
+    /// Returns what [`reply::renewed`] does.
     async fn renew_once(
         &self,
         part: &[&Renewal],
         budget: Budget,
-    ) -> Result<reply::RenewedBatch, Failure> {
+    ) -> Result<(Vec<Option<Outcome>>, Duration), Failure> {
         let names: Vec<_> = part.iter().map(|renewal| renewal.name.as_str()).collect();
-        let holders: Vec<_> = part
-            .iter()
-            .map(|renewal| renewal.holder.to_string())
-            .collect();
+        let holders = part.iter().map(|renewal| renewal.holder.to_string());
+        let holders: Vec<_> = holders.collect();
         let tokens: Vec<_> = part.iter().map(|renewal| token(renewal.token)).collect();
         let ttls: Vec<_> = part.iter().map(|renewal| millis(renewal.ttl)).collect();
         let least = part.iter().map(|renewal| renewal.ttl).min();
@@ -68,33 +70,12 @@ impl Postgres {
             (&tokens, Type::INT8_ARRAY),
             (&ttls, Type::INT8_ARRAY),
         ];
-        let every = replace_every(least.unwrap_or_default());
-        let rows = self.connections.call("renew_1", arguments, budget, every);
+        let budget = replacing(budget, least.unwrap_or_default());
+        let rows = self.connections.call("renew_1", arguments, budget);
         reply::renewed(&rows.await?, part.len())
-    }
-
-    fn outcome(&self, renewal: &Renewal, mark: Letter) -> Outcome {
-        match mark {
-            Letter::Renewed => Outcome::Renewed,
-            Letter::Refused => Outcome::Refused,
-            Letter::Evicted => Outcome::Evicted,
-            Letter::Locked => Outcome::Unknown(Error::new(
-                ErrorKind::TimedOut,
-                format!(
-                    "renew failed: another transaction keeps the row locked name={} store={}",
-                    renewal.name, self.address
-                ),
-            )),
-        }
     }
 }
 
 fn token(token: Token) -> i64 {
     i64::try_from(token.get()).expect("a token is at most 2^53-1")
-}
-
-fn locked(marks: &[Letter]) -> Vec<usize> {
-    let marks = marks.iter().enumerate();
-    let locked = marks.filter(|(_, mark)| **mark == Letter::Locked);
-    locked.map(|(index, _)| index).collect()
 }

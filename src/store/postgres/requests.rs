@@ -11,11 +11,13 @@ use tokio_postgres::types::Type;
 use super::connection::Arguments;
 use super::connection::connections::Connections;
 use super::failure::Failure;
-use super::{KIND, Postgres, REPLACE_EVERY, millis, notices, replace_every, reply};
+use super::hazards::CHECKS;
+use super::{KIND, Postgres, millis, notices, replacing, reply};
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::backend::Backend;
 use crate::store::budget::Budget;
+use crate::store::check::judge;
 use crate::store::connection::Unconnected;
 use crate::store::{
     Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Queued, Release,
@@ -24,17 +26,10 @@ use crate::store::{
 use crate::telemetry::LaneUse;
 use crate::token::Token;
 
-impl Postgres {
-    async fn call(
-        &self,
-        function: &str,
-        arguments: Arguments<'_>,
-        budget: Budget,
-    ) -> Result<Vec<Row>, Failure> {
-        let called = (self.connections).call(function, arguments, budget, REPLACE_EVERY);
-        called.await
-    }
+/// The longest time that a call spends on the notices that follow it.
+const TELLING: Duration = Duration::from_millis(500);
 
+impl Postgres {
     /// Sends the notices of a name, if the reply says that clients wait for it: never in the transaction that freed it,
     /// whose commit it would serialize with all others of the server. If a notice is lost, the waiting client checks
     /// again after some time.
@@ -42,10 +37,10 @@ impl Postgres {
         if !reply::tells(reply)? {
             return Ok(());
         }
-        let budget = budget.at_most(REPLACE_EVERY);
+        let budget = budget.at_most(TELLING);
         let names = vec![name.as_str()];
         let arguments: Arguments<'_> = &[(&names, Type::TEXT_ARRAY)];
-        if let Err(failure) = self.call("tell_1", arguments, budget).await {
+        if let Err(failure) = self.connections.call("tell_1", arguments, budget).await {
             tracing::debug!(%name, %failure, "notice not sent");
         }
         Ok(())
@@ -89,8 +84,8 @@ impl Backend for Postgres {
             (&millis(Queued::PATIENCE), Type::INT8),
             (&millis(Queued::OFFER), Type::INT8),
         ];
-        let every = replace_every(claim.ttl);
-        let rows = self.connections.call("acquire_1", arguments, budget, every);
+        let replacing = replacing(budget, claim.ttl);
+        let rows = self.connections.call("acquire_1", arguments, replacing);
         let rows = rows.await?;
         let answered = reply::acquired(&rows, &claim.name);
         if let Err(Failure::TooLong { max_ttl_ms, .. }) = answered {
@@ -114,7 +109,10 @@ impl Backend for Postgres {
             (&keep_for.map_or(0, millis), Type::INT8),
             (&millis(Queued::OFFER), Type::INT8),
         ];
-        let rows = self.call("release_1", arguments, budget).await?;
+        let rows = self
+            .connections
+            .call("release_1", arguments, budget)
+            .await?;
         let release = reply::released(&rows)?;
         self.tell(&rows, name, budget).await?;
         Ok(release)
@@ -131,7 +129,7 @@ impl Backend for Postgres {
             (&client.to_string(), Type::TEXT),
             (&millis(Queued::OFFER), Type::INT8),
         ];
-        let rows = self.call("leave_1", arguments, budget).await?;
+        let rows = self.connections.call("leave_1", arguments, budget).await?;
         self.tell(&rows, name, budget).await
     }
 
@@ -145,7 +143,7 @@ impl Backend for Postgres {
             (&how, Type::TEXT),
             (&millis(Queued::OFFER), Type::INT8),
         ];
-        let rows = self.call("evict_1", arguments, budget).await?;
+        let rows = self.connections.call("evict_1", arguments, budget).await?;
         let was_held = reply::evicted(&rows)?;
         self.tell(&rows, name, budget).await?;
         Ok(was_held)
@@ -153,13 +151,16 @@ impl Backend for Postgres {
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
         let arguments: Arguments<'_> = &[(&name.as_str(), Type::TEXT)];
-        let rows = self.call("inspect_1", arguments, budget).await?;
+        let rows = self
+            .connections
+            .call("inspect_1", arguments, budget)
+            .await?;
         reply::inspected(&rows, name)
     }
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
         let arguments: Arguments<'_> = &[(&prefix, Type::TEXT)];
-        let rows = self.call("list_1", arguments, budget).await?;
+        let rows = self.connections.call("list_1", arguments, budget).await?;
         reply::listed(&rows)
     }
 
@@ -183,7 +184,8 @@ impl Backend for Postgres {
     }
 
     async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
-        self.judge_set_up(limit).await
+        let facts = self.survey(&self.connections, Budget::new(limit)).await?;
+        Ok(judge(CHECKS, &facts))
     }
 
     async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use super::super::address::Address;
 use super::super::failure::Failure;
-use super::connect::{self, GivenUp};
+use super::connect;
 use super::{Arguments, BUSY, Connector, OpenConnection, Query};
 use crate::store::budget::Budget;
 use crate::store::connection::{Connection, Driver, HomeRuntime};
@@ -33,12 +33,7 @@ impl Connections {
     /// Connections for requests, on a thread of the store's: at most as many as the URL says, each closed when it is no
     /// longer used.
     pub(in super::super) fn new(address: &Arc<Address>, connect_timeout: Duration) -> Self {
-        let connector = Connector {
-            address: address.clone(),
-            connect_timeout,
-            idle_after: Some(IDLE),
-            given_up: Arc::<GivenUp>::default(),
-        };
+        let connector = Connector::new(address, connect_timeout, IDLE);
         let home = HomeRuntime::Thread(Arc::<Driver>::default());
         let connection = |_| {
             let gauge = super::super::counts().connection(Some(LaneUse::Requests));
@@ -55,12 +50,7 @@ impl Connections {
         connect_timeout: Duration,
         purpose: Option<LaneUse>,
     ) -> Result<Self, Failure> {
-        let connector = Connector {
-            address: address.clone(),
-            connect_timeout,
-            idle_after: None,
-            given_up: Arc::default(),
-        };
+        let connector = Connector::new(address, connect_timeout, Duration::MAX);
         let gauge = super::super::counts().connection(purpose);
         let connection = Connection::new(connector, HomeRuntime::Runtime(Handle::current()), gauge);
         let longest = connect::longest(address, connect_timeout);
@@ -79,14 +69,13 @@ impl Connections {
         function: &str,
         arguments: Arguments<'_>,
         budget: Budget,
-        replace_every: Duration,
     ) -> Result<Vec<Row>, Failure> {
         let schema = &self.all[0].connector().address.schema;
         let query = Query {
             statement: &schema.call(function, arguments.len()),
             arguments,
         };
-        self.request(query, budget, replace_every).await
+        self.request(query, budget).await
     }
 
     /// Sends one statement and awaits its answer. Retries it within the limit if the server reports that it conflicted
@@ -98,16 +87,15 @@ impl Connections {
         &self,
         query: Query<'_>,
         budget: Budget,
-        replace_every: Duration,
     ) -> Result<Vec<Row>, Failure> {
         loop {
             let (first, chosen) = (&self.all[0], self.choose());
-            let mut outcome = chosen.request(query, budget, replace_every).await;
+            let mut outcome = chosen.request(query, budget).await;
             // The server may refuse another connection while the first one works.
             if matches!(&outcome, Err(failure) if failure.is_unconnected())
                 && !std::ptr::eq(first, chosen)
             {
-                outcome = first.request(query, budget, replace_every).await;
+                outcome = first.request(query, budget).await;
             }
             match outcome {
                 Err(failure)

@@ -10,7 +10,7 @@ pub(super) mod connect;
 pub(super) mod connections;
 pub(super) mod tls;
 
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Row, Socket};
 
@@ -40,8 +40,8 @@ const STUCK: Duration = Duration::from_millis(50);
 pub(super) struct Connector {
     pub(super) address: Arc<Address>,
     pub(super) connect_timeout: Duration,
-    /// After how long without a request the connection is closed.
-    pub(super) idle_after: Option<Duration>,
+    /// After how long without a request the connection is closed; `Duration::MAX` for never.
+    pub(super) idle_after: Duration,
     pub(super) given_up: Arc<GivenUp>,
 }
 
@@ -58,8 +58,11 @@ pub(super) struct Query<'a> {
 /// An open connection.
 pub(super) struct OpenConnection {
     client: Client,
-    marks: Arc<ConnectionMarks>,
+    /// Says whether the server stopped waiting for its standby: later replies may not be on a standby.
+    is_unreplicated: AtomicBool,
     in_flight: AtomicUsize,
+    /// When the last answer came, or the first request after a pause was sent, in nanoseconds of the lease clock.
+    moved_at: AtomicU64,
     /// Dropped with this value, which gives the connection up.
     _end: oneshot::Sender<()>,
 }
@@ -68,19 +71,7 @@ pub(super) struct OpenConnection {
 pub(super) struct Engine {
     connection: tokio_postgres::Connection<Socket, Encrypted<Socket>>,
     server: Endpoint,
-    marks: Arc<ConnectionMarks>,
     ended: oneshot::Receiver<()>,
-}
-
-/// The state that a connection shares with the task that drives it.
-#[derive(Default)]
-struct ConnectionMarks {
-    /// Says whether the server stopped waiting for its standby: later replies may not be on a standby.
-    is_unreplicated: AtomicBool,
-    /// When a request was last sent, in nanoseconds of the lease clock.
-    used_at: AtomicU64,
-    /// When the last answer came, or the first request after a pause was sent.
-    moved_at: AtomicU64,
 }
 
 /// Counts a request for as long as a caller waits for it.
@@ -98,19 +89,17 @@ impl Connect for Connector {
             connection,
             server,
         } = opened.await?;
-        let marks = Arc::<ConnectionMarks>::default();
-        note_now(&marks.used_at);
         let (end, ended) = oneshot::channel();
         let open = OpenConnection {
             client,
-            marks: marks.clone(),
+            is_unreplicated: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
+            moved_at: AtomicU64::new(Boottime.now().as_nanos()),
             _end: end,
         };
         let engine = Engine {
             connection,
             server,
-            marks,
             ended,
         };
         Ok((open, engine))
@@ -121,24 +110,23 @@ impl Connect for Connector {
         let Engine {
             mut connection,
             server,
-            marks,
             ended,
         } = engine;
         let mut run = pin!(async {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
             {
                 if let AsyncMessage::Notice(notice) = message
-                    && notice.parsed_severity() == Some(Severity::Warning)
-                    && [&SqlState::WARNING, &SqlState::ADMIN_SHUTDOWN].contains(&notice.code())
+                    && says_unreplicated(&notice)
+                    && let Some(open) = driven.open()
                 {
-                    marks.is_unreplicated.store(true, Ordering::Relaxed);
+                    open.is_unreplicated.store(true, Ordering::Relaxed);
                 }
             }
         });
         tokio::select! {
             () = &mut run => return AfterEnd::Down,
             _ = ended => {}
-            () = self.unused(&marks, driven) => {}
+            () = self.unused(driven) => {}
         }
         let _counted = self.given_up.count(server);
         run.await;
@@ -147,18 +135,26 @@ impl Connect for Connector {
 }
 
 impl Connector {
+    pub(super) fn new(
+        address: &Arc<Address>,
+        connect_timeout: Duration,
+        idle_after: Duration,
+    ) -> Self {
+        Self {
+            address: address.clone(),
+            connect_timeout,
+            idle_after,
+            given_up: Arc::default(),
+        }
+    }
+
     /// Returns once the connection was not used for so long that it was given up.
-    async fn unused(&self, marks: &ConnectionMarks, driven: &Driven<Self>) {
-        let Some(idle_after) = self.idle_after else {
-            return pending().await;
+    async fn unused(&self, driven: &Driven<Self>) {
+        let is_unused = |open: &OpenConnection| {
+            open.in_flight.load(Ordering::Relaxed) == 0 && open.rested_for() >= self.idle_after
         };
-        loop {
-            let rest = idle_after.saturating_sub(since(&marks.used_at));
-            let is_unused = |open: &OpenConnection| open.in_flight.load(Ordering::Relaxed) == 0;
-            if rest.is_zero() && driven.give_up_if(is_unused) {
-                return;
-            }
-            sleep(rest.max(Duration::from_millis(100))).await;
+        while !driven.give_up_if(is_unused) {
+            sleep(self.idle_after / 8).await;
         }
     }
 }
@@ -198,11 +194,21 @@ impl OpenConnection {
     /// Returns how many requests are under way, or more than [`BUSY`] if they wait behind one that takes long.
     pub(super) fn load(&self) -> usize {
         let requests = self.in_flight.load(Ordering::Relaxed);
-        if requests > 0 && since(&self.marks.moved_at) > STUCK {
+        if requests > 0 && self.rested_for() > STUCK {
             requests + 1_000 * BUSY
         } else {
             requests
         }
+    }
+
+    fn rested_for(&self) -> Duration {
+        let moved_at = Instant::from_nanos(self.moved_at.load(Ordering::Relaxed));
+        Boottime.now().since(moved_at)
+    }
+
+    fn note_move(&self) {
+        let now = Boottime.now().as_nanos();
+        self.moved_at.store(now, Ordering::Relaxed);
     }
 
     async fn send(&self, query: Query<'_>, budget: Budget) -> Result<Vec<Row>, Failure> {
@@ -210,9 +216,8 @@ impl OpenConnection {
         if self.client.is_closed() {
             return Err(Failure::Ended);
         }
-        note_now(&self.marks.used_at);
         if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
-            note_now(&self.marks.moved_at);
+            self.note_move();
         }
         let _counted = InFlight(self);
         let answer = self.client.query_typed(query.statement, query.arguments);
@@ -220,7 +225,7 @@ impl OpenConnection {
             return Err(Failure::Silent);
         };
         let rows = answer.map_err(|error| Failure::of_request(&error))?;
-        if self.marks.is_unreplicated.load(Ordering::Relaxed) {
+        if self.is_unreplicated.load(Ordering::Relaxed) {
             return Err(Failure::Unreplicated);
         }
         Ok(rows)
@@ -230,15 +235,12 @@ impl OpenConnection {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-        note_now(&self.0.marks.moved_at);
+        self.0.note_move();
     }
 }
 
-fn note_now(moment: &AtomicU64) {
-    moment.store(Boottime.now().as_nanos(), Ordering::Relaxed);
-}
-
-fn since(moment: &AtomicU64) -> Duration {
-    let moment = Instant::from_nanos(moment.load(Ordering::Relaxed));
-    Boottime.now().since(moment)
+/// Returns whether the server says that it no longer waits for its standby.
+fn says_unreplicated(notice: &DbError) -> bool {
+    notice.parsed_severity() == Some(Severity::Warning)
+        && [&SqlState::WARNING, &SqlState::ADMIN_SHUTDOWN].contains(&notice.code())
 }

@@ -73,7 +73,7 @@ pub(super) const CHECKS: &[Check<Findings>] = &[
         Warning,
         "postgres-synchronous-commit-local",
         |facts| {
-            let is_local = facts.is("synchronous_commit", &["local"]);
+            let is_local = facts.word("synchronous_commit") == "local";
             found(
                 is_local && facts.is_synchronous(),
                 "synchronous_commit is local",

@@ -9,14 +9,12 @@ use serde_json::{Map, Value};
 use super::super::address::Address;
 use super::super::connection::connections::Connections;
 use super::super::failure::Failure;
-use super::super::{Postgres, REPLACE_EVERY, reply};
-use super::CHECKS;
+use super::super::{Postgres, reply};
 use crate::clock::wall_clock_us;
 use crate::error::ErrorKind;
 use crate::store::backend::Failing;
 use crate::store::budget::Budget;
-use crate::store::check::judge;
-use crate::store::{Hazard, Member, MemberState};
+use crate::store::{Member, MemberState};
 
 /// The set-up as `survey_1` found it. A value that the role may not read is null.
 #[derive(Debug, Default)]
@@ -27,19 +25,13 @@ pub(in super::super) struct Findings {
 }
 
 impl Postgres {
-    pub(in super::super) async fn judge_set_up(
-        &self,
-        limit: Duration,
-    ) -> Result<Vec<Hazard>, Failure> {
-        let budget = Budget::new(limit);
-        let facts = self.survey(&self.connections, budget).await?;
-        Ok(judge(CHECKS, &facts))
-    }
-
     /// Asks a server about itself, and remembers the longest ttl.
-    async fn survey(&self, connections: &Connections, budget: Budget) -> Result<Findings, Failure> {
-        let rows = connections.call("survey_1", &[], budget, REPLACE_EVERY);
-        let rows = rows.await?;
+    pub(in super::super) async fn survey(
+        &self,
+        connections: &Connections,
+        budget: Budget,
+    ) -> Result<Findings, Failure> {
+        let rows = connections.call("survey_1", &[], budget).await?;
         let facts = Findings {
             told: reply::surveyed(&rows)?,
             wall_clock_us: wall_clock_us(),
@@ -91,11 +83,9 @@ impl Postgres {
             Duration::ZERO => MemberState::Up,
             remaining => MemberState::Away { remaining },
         };
-        let version = facts.text("version").map(|version| {
-            // Distributors append theirs in brackets.
-            let number = version.split(' ').next().unwrap_or_default();
-            format!("Postgres {number}")
-        });
+        // Distributors append theirs in brackets.
+        let version = facts.word("version").split(' ').next().unwrap_or_default();
+        let version = Some(format!("Postgres {version}"));
         Ok(Member::new(address.to_string(), state).with_version(version))
     }
 }
@@ -111,25 +101,14 @@ fn unreached(address: &Address, failure: Failure) -> Result<Member, Failure> {
 }
 
 impl Findings {
-    pub(in super::super) fn text(&self, what: &str) -> Option<&str> {
-        self.told.get(what).and_then(Value::as_str)
-    }
-
     /// Returns a text, and an empty one if the role may not read it.
     pub(in super::super) fn word(&self, what: &str) -> &str {
-        self.text(what).unwrap_or_default()
+        let found = self.told.get(what).and_then(Value::as_str);
+        found.unwrap_or_default()
     }
 
     pub(in super::super) fn flag(&self, what: &str) -> bool {
-        self.told
-            .get(what)
-            .and_then(Value::as_bool)
-            .unwrap_or(false)
-    }
-
-    pub(in super::super) fn is(&self, setting: &str, values: &[&str]) -> bool {
-        self.text(setting)
-            .is_some_and(|found| values.contains(&found))
+        self.told.get(what) == Some(&Value::Bool(true))
     }
 
     pub(in super::super) fn number(&self, what: &str) -> i64 {

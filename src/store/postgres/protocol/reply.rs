@@ -8,27 +8,8 @@ use tokio_postgres::types::FromSql;
 
 use super::super::failure::Failure;
 use crate::name::Name;
-use crate::store::{Answer, Grant, Held, HeldState, Release};
+use crate::store::{Answer, Grant, Held, HeldState, Outcome, Release};
 use crate::token::Token;
-
-/// The reply to a batch of renewals.
-#[derive(Debug)]
-pub(in super::super) struct RenewedBatch {
-    /// The server's clock, since 1970.
-    pub(in super::super) server_time: Duration,
-    /// One letter for each renewal, in order.
-    pub(in super::super) marks: Vec<Letter>,
-}
-
-/// The outcome of one renewal of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Letter {
-    Renewed,
-    Refused,
-    Evicted,
-    /// Another transaction has the row locked.
-    Locked,
-}
 
 /// Returns whether the reply says that notices must be sent.
 pub(in super::super) fn tells(rows: &[Row]) -> Result<bool, Failure> {
@@ -46,8 +27,7 @@ pub(in super::super) fn acquired(rows: &[Row], name: &Name) -> Result<Answer, Fa
         }
         "held" => {
             let mut held = held(row, name.clone())?;
-            let ahead: Option<i64> = get(row, "ahead")?;
-            held.ahead = ahead.and_then(|ahead| usize::try_from(ahead).ok());
+            held.ahead = number(row, "ahead")?;
             Ok(Answer::Held(Box::new(held)))
         }
         "invalid" => Err(invalid(detail()?)),
@@ -67,44 +47,48 @@ fn invalid(detail: String) -> Failure {
     }
 }
 
-/// Parses the reply of `renew_1` to `count` renewals.
-pub(in super::super) fn renewed(rows: &[Row], count: usize) -> Result<RenewedBatch, Failure> {
+/// Parses the reply of `renew_1` to `count` renewals: the outcomes in their order, and the server's clock, since 1970.
+/// `None`: another transaction has the row locked.
+pub(in super::super) fn renewed(
+    rows: &[Row],
+    count: usize,
+) -> Result<(Vec<Option<Outcome>>, Duration), Failure> {
     let row = only(rows)?;
     let letters: &str = get(row, "letters")?;
     let micros: i64 = get(row, "server_us")?;
-    let mark = |letter| match letter {
-        b'y' => Ok(Letter::Renewed),
-        b'n' => Ok(Letter::Refused),
-        b'e' => Ok(Letter::Evicted),
-        b'x' => Ok(Letter::Locked),
+    let outcome = |letter| match letter {
+        b'y' => Ok(Some(Outcome::Renewed)),
+        b'n' => Ok(Some(Outcome::Refused)),
+        b'e' => Ok(Some(Outcome::Evicted)),
+        b'x' => Ok(None),
         _ => Err(odd(row)),
     };
-    let marks: Vec<_> = letters.bytes().map(mark).collect::<Result<_, _>>()?;
+    let outcomes: Vec<_> = letters.bytes().map(outcome).collect::<Result<_, _>>()?;
     match u64::try_from(micros) {
-        Ok(micros) if marks.len() == count => Ok(RenewedBatch {
-            server_time: Duration::from_micros(micros),
-            marks,
-        }),
+        Ok(micros) if outcomes.len() == count => Ok((outcomes, Duration::from_micros(micros))),
         _ => Err(odd(row)),
     }
 }
 
 /// Parses the reply of `release_1`.
 pub(in super::super) fn released(rows: &[Row]) -> Result<Release, Failure> {
-    let row = only(rows)?;
-    match get(row, "outcome")? {
-        "released" => Ok(Release::Released),
-        "not_held" => Ok(Release::NotHeld),
-        _ => Err(odd(row)),
-    }
+    outcome(rows, "released").map(|was_held| match was_held {
+        true => Release::Released,
+        false => Release::NotHeld,
+    })
 }
 
 /// Parses the reply of `evict_1`: whether any holder had the name.
 pub(in super::super) fn evicted(rows: &[Row]) -> Result<bool, Failure> {
+    outcome(rows, "evicted")
+}
+
+/// Returns whether the outcome is this one, and not that the name was not held.
+fn outcome(rows: &[Row], done: &str) -> Result<bool, Failure> {
     let row = only(rows)?;
     match get(row, "outcome")? {
-        "evicted" => Ok(true),
         "not_held" => Ok(false),
+        outcome if outcome == done => Ok(true),
         _ => Err(odd(row)),
     }
 }
@@ -156,32 +140,31 @@ fn held(row: &Row, name: Name) -> Result<Held, Failure> {
         // A state of a later version is taken, and no holder can renew it.
         _ => HeldState::Evicted,
     };
-    let left: Option<i64> = get(row, "left_us")?;
     let mut held = Held::new(name);
-    held.remaining = left
-        .and_then(|left| u64::try_from(left).ok())
-        .map(Duration::from_micros);
+    held.remaining = number(row, "left_us")?.map(Duration::from_micros);
     held.state = state;
     // Only `inspect_1` and `list_1` count the waiting clients.
-    let waiting: Option<i64> = row.try_get("waiting").unwrap_or_default();
-    held.waiting = waiting.and_then(|waiting| usize::try_from(waiting).ok());
+    held.waiting = number(row, "waiting").unwrap_or_default();
     if matches!(state, HeldState::Offered | HeldState::KeepOut) {
         return Ok(held);
     }
-    let since: Option<i64> = get(row, "since_us")?;
+    let since = number(row, "since_us")?.map(Duration::from_micros);
     held.by = get::<&str>(row, "holder")?.parse().ok();
     held.token = token(row)?;
     held.info = serde_json::from_str(get(row, "info")?).unwrap_or_default();
-    held.since = since
-        .and_then(|since| u64::try_from(since).ok())
-        .and_then(|since| SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(since)));
+    held.since = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
     Ok(held)
 }
 
 fn token(row: &Row) -> Result<Option<Token>, Failure> {
-    let token: Option<i64> = get(row, "token")?;
-    let token = token.and_then(|token| u64::try_from(token).ok());
-    Ok(token.and_then(|token| Token::new(token).ok()))
+    let token = number(row, "token")?;
+    Ok(token.and_then(|token: u64| Token::new(token).ok()))
+}
+
+/// Returns a number, unless it is null or below zero.
+fn number<T: TryFrom<i64>>(row: &Row, column: &str) -> Result<Option<T>, Failure> {
+    let number: Option<i64> = get(row, column)?;
+    Ok(number.and_then(|number| number.try_into().ok()))
 }
 
 fn only(rows: &[Row]) -> Result<&Row, Failure> {

@@ -80,8 +80,7 @@ impl Server {
 
     async fn send(&self, request: Request<'_>, budget: Budget) -> Result<Value, Failure> {
         let connection = self.of_this_runtime()?;
-        let every = budget.replace_every();
-        let outcome = connection.request(request, budget, every).await;
+        let outcome = connection.request(request, budget).await;
         match self.connector.has_written.load(Ordering::Relaxed) {
             true => outcome.map_err(Failure::after_a_write),
             false => outcome,
