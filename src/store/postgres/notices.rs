@@ -34,7 +34,7 @@ use crate::telemetry::{ConnectionGauge, LaneUse};
 const HEARD: usize = 1_024;
 /// Says how many names one statement marks.
 const AT_ONCE: usize = 256;
-/// Says how often names are marked again, and the connection is probed. A mark lasts for three times as long.
+/// Says how often names are marked again, which probes the connection. A mark lasts for three times as long.
 const PULSE: Duration = Duration::from_secs(5);
 /// The pause before a name is marked again whose row was locked.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ const UNUSED: Duration = Duration::from_secs(30);
 /// The task that listens.
 struct Listener {
     address: Arc<Address>,
-    /// For all requests but listening.
+    /// For the notice with which a new connection is tried out.
     connections: Arc<Connections>,
     /// The limit of each single request to the server.
     limit: Duration,
@@ -86,7 +86,6 @@ pub(super) async fn subscribe(
         let connection = listener.connect().await.map_err(Some)?;
         // Without its own notice there is nothing to listen to.
         let connection = connection.ok_or(None)?;
-        listener.gauge.made();
         Ok(tokio::spawn(listener.run(connection)).abort_handle())
     });
     match started.await {
@@ -99,17 +98,17 @@ pub(super) async fn subscribe(
 impl Listener {
     async fn run(mut self, mut connection: ListeningConnection) {
         loop {
-            if self.listen(&mut connection).await.is_ok() {
-                // No client waits any more: the connection is closed until one does.
+            self.gauge.made();
+            let is_lost = self.listen(&mut connection).await.is_err();
+            if is_lost {
+                self.gauge.lost();
+            } else {
                 drop(connection);
                 self.gauge.closed();
                 self.wanted.changed().await;
-                connection = self.reconnect().await;
-                self.gauge.made();
-            } else {
-                self.gauge.lost();
-                connection = self.reconnect().await;
-                self.gauge.made();
+            }
+            connection = self.reconnect().await;
+            if is_lost {
                 self.wanted.tell(Notice::Reconnected);
             }
         }
@@ -117,51 +116,43 @@ impl Listener {
 
     /// Passes hints on until the connection is unusable, or no client has waited for a while.
     async fn listen(&mut self, connection: &mut ListeningConnection) -> Result<(), Failure> {
+        let ListeningConnection { client, heard } = connection;
         let mut pulse = interval(PULSE);
         pulse.tick().await;
         let mut again = interval(AGAIN);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut unused = Duration::ZERO;
-        loop {
+        while unused < UNUSED {
             let has_unmarked = self.channels.values().any(Option::is_none);
             tokio::select! {
-                message = connection.heard.recv() => {
-                    let message = message.ok_or(Failure::Silent)?;
-                    self.hear(&message);
-                }
-                () = self.wanted.changed() => self.adjust(&connection.client).await?,
-                _ = again.tick(), if has_unmarked => self.follow_and_hint(&connection.client).await?,
+                message = heard.recv() => self.hear(&message.ok_or(Failure::Silent)?),
+                () = self.wanted.changed() => self.adjust(client).await?,
+                _ = again.tick(), if has_unmarked => self.follow_and_hint(client).await?,
                 _ = pulse.tick() => {
-                    self.within_limit(connection.client.simple_query("")).await?;
                     let names: Vec<_> = self.channels.keys().cloned().collect();
                     // A name that is not marked again now is still marked at the next pulse.
-                    self.mark(&names).await;
+                    self.mark(client, &names).await?;
                     unused = if names.is_empty() { unused + PULSE } else { Duration::ZERO };
                 }
             }
-            if unused >= UNUSED {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     /// Follows and stops following names as asked.
     async fn adjust(&mut self, client: &Client) -> Result<(), Failure> {
         let new = self.wanted.take_changes().new;
         let followed = self.wanted.followed().iter();
-        let wanted: BTreeSet<_> = followed.map(|topic| topic.name()).collect();
+        let wanted: BTreeSet<_> = followed.map(Topic::name).collect();
         let mut old = Vec::new();
         self.channels.retain(|name, channel| {
             let is_wanted = wanted.contains(name);
-            if let (false, Some(channel)) = (is_wanted, channel) {
-                old.push(format!("UNLISTEN {channel}"));
+            if !is_wanted {
+                old.extend(channel.take());
             }
             is_wanted
         });
-        if !old.is_empty() {
-            self.within_limit(client.batch_execute(&old.join(";")))
-                .await?;
-        }
+        self.send("UNLISTEN", client, &old).await?;
         for topic in new {
             match self.channels.get(topic.name()) {
                 // Another topic of this name is followed already.
@@ -186,54 +177,55 @@ impl Listener {
     /// Marks the names that are not marked, and listens to their channels. A name whose row is locked stays unmarked.
     /// Returns the others.
     async fn follow(&mut self, client: &Client) -> Result<BTreeSet<Name>, Failure> {
-        let unmarked = self
-            .channels
-            .iter()
-            .filter(|(_, channel)| channel.is_none());
+        let unmarked = self.channels.iter().filter(|(_, known)| known.is_none());
         let names: Vec<_> = unmarked.map(|(name, _)| name.clone()).collect();
-        let channels = self.mark(&names).await;
-        let marked: BTreeMap<_, _> = names
-            .into_iter()
-            .zip(channels)
-            .filter_map(|(name, channel)| Some((name, channel?)))
-            .collect();
-        // The channels are hexadecimal digits, which need no quotes.
-        let listen: Vec<_> = marked
-            .values()
-            .map(|channel| format!("LISTEN {channel}"))
-            .collect();
-        if !listen.is_empty() {
-            self.within_limit(client.batch_execute(&listen.join(";")))
-                .await?;
+        let channels = self.mark(client, &names).await?;
+        let listened: Vec<_> = channels.iter().flatten().cloned().collect();
+        self.send("LISTEN", client, &listened).await?;
+        let mut new = BTreeSet::new();
+        for (name, channel) in names.into_iter().zip(channels) {
+            if channel.is_some() {
+                self.channels.insert(name.clone(), channel);
+                new.insert(name);
+            }
         }
-        let new = marked.keys().cloned().collect();
-        let marked = marked.into_iter();
-        self.channels
-            .extend(marked.map(|(name, channel)| (name, Some(channel))));
         Ok(new)
     }
 
-    /// Subscribes to notices of these names. Returns their channels; none for a name whose row is locked, or that could
-    /// not be asked about.
-    async fn mark(&self, names: &[Name]) -> Vec<Option<String>> {
+    /// Subscribes to notices of these names. Returns their channels; none for a name whose row is locked, or that the
+    /// server could not be asked about.
+    async fn mark(&self, client: &Client, names: &[Name]) -> Result<Vec<Option<String>>, Failure> {
+        let statement = self.address.schema.call("await_1", 1);
         let mut channels = Vec::with_capacity(names.len());
         for part in names.chunks(AT_ONCE) {
             let texts: Vec<_> = part.iter().map(Name::as_str).collect();
             let arguments: Arguments<'_> = &[(&texts, Type::TEXT_ARRAY)];
-            let budget = Budget::new(self.limit);
-            let rows = self.connections.call("await_1", arguments, budget);
-            match rows
-                .await
-                .and_then(|rows| reply::channels(&rows, part.len()))
-            {
+            let marking = client.query_typed(&statement, arguments);
+            let marked = self.within_limit(marking).await;
+            match marked.and_then(|rows| reply::channels(&rows, part.len())) {
                 Ok(found) => channels.extend(found),
+                Err(failure) if failure.is_broken() => return Err(failure),
                 Err(failure) => {
                     tracing::debug!(%failure, "names were not marked for notices");
                     channels.extend(part.iter().map(|_| None));
                 }
             }
         }
-        channels
+        Ok(channels)
+    }
+
+    /// Sends a statement for each of these channels, whose names need no quotes.
+    async fn send(
+        &self,
+        statement: &str,
+        client: &Client,
+        channels: &[String],
+    ) -> Result<(), Failure> {
+        let statements = channels.iter().map(|name| format!("{statement} {name};"));
+        match statements.collect::<String>() {
+            none if none.is_empty() => Ok(()),
+            all => self.within_limit(client.batch_execute(&all)).await,
+        }
     }
 
     fn hear(&self, message: &str) {
@@ -247,41 +239,22 @@ impl Listener {
     /// Connects, and waits for a notice that it sends itself.
     async fn connect(&self) -> Result<Option<ListeningConnection>, Failure> {
         let opened = connect::open(&self.address, self.limit, &GivenUp::default()).await?;
-        let Opened {
-            client,
-            mut connection,
-            ..
-        } = opened;
-        let (sender, mut heard) = mpsc::channel(HEARD);
-        // The task ends with the client, or when its receiver is dropped.
-        tokio::spawn(async move {
-            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
-            {
-                if let AsyncMessage::Notification(notification) = message
-                    && sender.send(notification.payload().into()).await.is_err()
-                {
-                    return;
-                }
-            }
-        });
-        let run = async |statement: &str| {
-            let statement = format!("{statement} {OWN_CHANNEL}");
-            self.within_limit(client.batch_execute(&statement)).await
-        };
-        run("LISTEN").await?;
+        let (client, mut heard) = drive(opened);
+        let own_channel = [OWN_CHANNEL.into()];
+        self.send("LISTEN", &client, &own_channel).await?;
         let own = format!("{:016x}", fastrand::u64(..));
         let query = Query {
             statement: "SELECT pg_catalog.pg_notify($1, $2)",
             arguments: &[(&OWN_CHANNEL, Type::TEXT), (&own, Type::TEXT)],
         };
-        let budget = Budget::new(self.limit);
-        let sent = self.connections.request(query, budget).await;
-        let arrived = match sent {
+        // Not on this connection, on which a pooler might hand the notice back.
+        let sent = self.connections.request(query, Budget::new(self.limit));
+        let arrived = match sent.await {
             Ok(_) => timeout(OWN_NOTICE, arrives(&mut heard, &own)).await,
             Err(failure) => Ok(Err(failure)),
         };
         // A transaction pooler may send this on another connection of its own, but mostly takes the last one again.
-        run("UNLISTEN").await?;
+        self.send("UNLISTEN", &client, &own_channel).await?;
         match arrived {
             Ok(arrived) => arrived.map(|()| Some(ListeningConnection { client, heard })),
             Err(_) => Ok(None),
@@ -313,6 +286,22 @@ impl Listener {
             Err(_) => Err(Failure::Silent),
         }
     }
+}
+
+/// Drives a connection in a task, which ends with the client, or when the receiver of its notices is dropped.
+fn drive(opened: Opened) -> (Client, mpsc::Receiver<String>) {
+    let mut connection = opened.connection;
+    let (sender, heard) = mpsc::channel(HEARD);
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notification(notification) = message
+                && sender.send(notification.payload().into()).await.is_err()
+            {
+                return;
+            }
+        }
+    });
+    (opened.client, heard)
 }
 
 /// Returns once this message is heard. Others may try at the same time.
