@@ -13,7 +13,8 @@ use std::time::Duration;
 use leasehold::Client;
 use leasehold::fence::tokio_postgres::Fence;
 use leasehold::fence::{Bearer, Refusal};
-use leasehold::store::postgres::{Postgres, Setup};
+use leasehold::store::TableSettings;
+use leasehold::store::postgres::Postgres;
 use tokio_postgres::NoTls;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -50,9 +51,10 @@ async fn main() -> Result<()> {
         )
         .await?;
 
-    // Needed once for each database; usually `leasehold init` does it.
-    Setup::new(&url)?.run(Duration::from_secs(10)).await?;
     let store = Postgres::open(&url)?;
+    // Needed once for each database; usually `leasehold init` does it.
+    let (settings, limit) = (TableSettings::default(), Duration::from_secs(10));
+    store.init(settings, limit).await?;
     let client = Client::builder().store(store).build().await?;
     let lease = client.acquire("ledger").await?;
     let paused = lease.pass()?; // As if it were paused right after this check.

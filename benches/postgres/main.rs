@@ -31,7 +31,8 @@ use std::time::Duration;
 
 use alternating::alternating;
 use baseline::{Bare, Baseline, ShedLock};
-use leasehold::store::postgres::{Postgres, Setup};
+use leasehold::store::postgres::Postgres;
+use leasehold::store::{self, TableSettings};
 use leasehold::{Attempt, Client};
 use throughput::throughput;
 use yardstick::case;
@@ -145,8 +146,9 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let server = server::Server::start().await;
-        let setup = Setup::new(&server.url()).expect("a URL in order");
-        setup.run(Duration::from_secs(10)).await.expect("set up");
+        let (settings, limit) = (TableSettings::default(), Duration::from_secs(10));
+        let made = store::init(&server.url(), settings, limit).await;
+        made.expect("set up");
         if held_for.is_none() {
             ratios(&server).await;
         }

@@ -1,7 +1,7 @@
 //! Leases in a Postgres database, for teams that already have one.
 //!
 //! Every operation is one call of a function in the database, on a few connections that all requests share. Tables and
-//! functions are made once, by `leasehold init --store URL` or by [`Setup`]; `README.md` in this folder describes
+//! functions are made once, by `leasehold init --store URL` or by [`Postgres::init`]; `README.md` in this folder describes
 //! them, for clients in other languages as well. The lease and the fence can be in one database.
 //!
 //! ```no_run
@@ -91,7 +91,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub use self::builder::Builder;
-pub use self::setup::Setup;
 pub(super) use self::setup::{init_postgres, postgres_sql};
 
 use self::address::Address;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold::store::conformance;
-use leasehold::store::postgres::Setup;
+use leasehold::store::{self, TableSettings, conformance};
 use leasehold::{Client, ErrorKind};
 
-use super::{open, set_up};
+use super::{open, set_up, with_max_ttl};
 use crate::harness::asking::{asked, chain, claim, granted, held, released};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::times::{LIMIT, LONG};
@@ -34,10 +33,10 @@ async fn twelve_at_once_are_safe_and_a_second_time_changes_nothing() {
 #[tokio::test]
 async fn the_longest_ttl_is_kept_until_another_is_named() {
     let database = PostgresServer::database().await;
-    let setup = || Setup::new(&database.url()).expect("a URL in order");
+    let url = database.url();
+    let init = async |max_ttl| store::init(&url, with_max_ttl(max_ttl), LIMIT).await;
     let long = Duration::from_secs(20);
-    let named = setup().max_ttl(long).expect("a ttl").run(LIMIT).await;
-    named.expect("made");
+    init(long).await.expect("made");
     set_up(&database.url()).await;
     let store = open(&database.url());
     granted(&*store, &claim("a", long)).await;
@@ -57,7 +56,9 @@ async fn the_longest_ttl_is_kept_until_another_is_named() {
     assert_eq!(fresh.facts().max_ttl, None, "no server was asked");
     fresh.members(LIMIT).await.expect("answered");
     assert_eq!(fresh.facts().max_ttl, Some(long));
-    assert!(setup().max_ttl(Duration::ZERO).is_err());
+    let refused = init(Duration::ZERO).await.expect_err("it is no ttl");
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(store::init_script(&url, with_max_ttl(Duration::ZERO)).is_err());
 }
 
 #[tokio::test]
@@ -99,8 +100,8 @@ async fn a_role_with_the_least_of_rights_keeps_the_contract() {
     administrator.batch_execute(&rights).await.expect("granted");
     conformance::check(open(&database.url_as(&role))).await;
     // It may make nothing.
-    let setup = Setup::new(&format!("{}&schema=other", database.url_as(&role)));
-    let refused = setup.expect("a URL in order").run(LIMIT).await;
+    let other = format!("{}&schema=other", database.url_as(&role));
+    let refused = store::init(&other, TableSettings::default(), LIMIT).await;
     let error = refused.expect_err("it lacks the right");
     assert_eq!(error.kind(), ErrorKind::Denied, "{}", chain(&error));
     let revoke = format!("REVOKE INSERT ON leasehold.lease FROM {role}");
@@ -140,8 +141,8 @@ async fn an_init_that_meets_a_lock_gives_up_and_leaves_nothing_that_waits() {
         .await
         .expect("locked");
     let limit = Duration::from_millis(1_500);
-    let setup = Setup::new(&database.url()).expect("a URL in order");
-    let error = setup.run(limit).await.expect_err("it is locked");
+    let error = store::init(&database.url(), TableSettings::default(), limit).await;
+    let error = error.expect_err("it is locked");
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{}", chain(&error));
     until("the end of its wait", async || {
         let sql = "SELECT count(*) FROM pg_stat_activity
@@ -151,5 +152,5 @@ async fn an_init_that_meets_a_lock_gives_up_and_leaves_nothing_that_waits() {
     })
     .await;
     stranger.batch_execute("COMMIT").await.expect("let go");
-    setup.run(LIMIT).await.expect("made");
+    set_up(&database.url()).await;
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::Store;
-use leasehold::store::postgres::{Postgres, Setup};
+use leasehold::store::postgres::Postgres;
+use leasehold::store::{self, Store, TableSettings};
 
 use crate::harness::postgres_server::{Database, PostgresServer};
 
@@ -26,9 +26,15 @@ mod tokens;
 
 /// Makes the tables behind this URL.
 pub(crate) async fn set_up(url: &str) {
-    let setup = Setup::new(url).expect("a URL in order");
-    let made = setup.run(Duration::from_secs(10)).await;
-    made.expect("the tables are made");
+    let made = store::init(url, TableSettings::default(), Duration::from_secs(10));
+    made.await.expect("the tables are made");
+}
+
+/// The settings of tables with this longest ttl.
+pub(crate) fn with_max_ttl(max_ttl: Duration) -> TableSettings {
+    let mut settings = TableSettings::default();
+    settings.max_ttl = Some(max_ttl);
+    settings
 }
 
 /// The store at a URL that is in order.

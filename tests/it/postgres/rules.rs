@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use leasehold::store::postgres::Setup;
+use leasehold::store::{self, TableSettings};
 
 use super::functions::{Functions, LONG_MS, pass};
 use crate::harness::postgres_server::{Database, PostgresServer};
@@ -25,7 +25,8 @@ impl Pair {
     /// The functions wait a second for a lock, so that a stranger can keep a row for a while.
     async fn fresh() -> Self {
         let database = PostgresServer::database().await;
-        let setup = Setup::new(&database.url()).expect("a URL in order").sql();
+        let setup = store::init_script(&database.url(), TableSettings::default());
+        let setup = setup.expect("a URL in order");
         let patient = setup.replace("SET lock_timeout = '100ms'", "SET lock_timeout = '1s'");
         assert_ne!(setup, patient);
         let made = database.connect().await.batch_execute(&patient).await;

@@ -1,7 +1,7 @@
 //! What another role has planted, in the schemas of the search path or in our own, is never run.
 
-use leasehold::store::postgres::{Postgres, Setup};
-use leasehold::store::{Eviction, Store, Topic};
+use leasehold::store::postgres::Postgres;
+use leasehold::store::{self, Eviction, Store, TableSettings, Topic};
 use leasehold::{Error, ErrorKind, Name};
 
 use super::{open, set_up};
@@ -144,7 +144,8 @@ async fn nothing_that_another_role_planted_is_run_by_init_or_by_any_request() {
         // Twice, and as a database administrator would do it.
         set_up(&url).await;
         set_up(&url).await;
-        let sql = Setup::new(&url).expect("a URL in order").sql();
+        let sql = store::init_script(&url, TableSettings::default());
+        let sql = sql.expect("a URL in order");
         let administrator = database.connect().await;
         administrator.batch_execute(&sql).await.expect("made");
         // What the end of the set-up notes is left out where a function of it fails.
@@ -186,8 +187,7 @@ async fn init_after(planted: &str) -> (Database, String, Result<(), Error>) {
     let eve = format!("eve_{}", database.name());
     let planted = format!("CREATE ROLE EVE LOGIN; {planted}").replace("EVE", &eve);
     administer(&database, &planted).await;
-    let setup = Setup::new(&database.url()).expect("a URL in order");
-    let made = setup.run(LIMIT).await;
+    let made = store::init(&database.url(), TableSettings::default(), LIMIT).await;
     (database, eve, made)
 }
 

@@ -1,8 +1,8 @@
 //! The store on Postgres behind TLS.
 
 use leasehold::ErrorKind;
-use leasehold::store::postgres::{Postgres, Setup};
-use leasehold::store::{Purpose, Store, Tls};
+use leasehold::store::postgres::Postgres;
+use leasehold::store::{Purpose, Store, TableSettings, Tls};
 
 use super::{open, set_up};
 use crate::harness::asking::{asked, chain, claim, granted, next_token};
@@ -74,10 +74,11 @@ async fn a_server_that_asks_for_a_certificate_is_shown_it_on_every_connection() 
     let tls = Tls::new().ca(authority.path());
     let tls = tls.client_certificate(client.path(), client.key());
     let bare = url(&server, "");
-    let built = Postgres::builder(&bare).tls(tls.clone()).build();
-    granted(&built.expect("settings in order"), &claim("c", LONG)).await;
-    let setup = Setup::with_tls(&bare, &tls).expect("settings in order");
-    setup.run(PATIENCE).await.expect("the tables are there");
+    let built = Postgres::builder(&bare).tls(tls).build();
+    let built = built.expect("settings in order");
+    granted(&built, &claim("c", LONG)).await;
+    let made = built.init(TableSettings::default(), PATIENCE).await;
+    made.expect("the tables are there");
 
     let nameless = patient(&url(&server, &trusting));
     let refused = asked(&nameless, &claim("a", LONG), LIMIT).await;
@@ -121,14 +122,14 @@ async fn certificate_files_that_are_replaced_are_read_by_the_next_connection() {
         .ca(authority.path())
         .client_certificate(file("certificate.pem"), file("key.pem"));
     let bare = url(&server, "");
-    let builder = Postgres::builder(&bare).tls(tls.clone());
+    let builder = Postgres::builder(&bare).tls(tls);
     let store = builder.connect_timeout(PATIENCE).build();
     let store = store.expect("settings in order");
     let refused = asked(&store, &claim("a", LONG), LIMIT).await;
     refused.expect_err("the server does not know it");
     authority.issue("worker").hand_out(folder.path());
-    let setup = Setup::with_tls(&bare, &tls).expect("settings in order");
-    setup.run(PATIENCE).await.expect("the tables are made");
+    let made = store.init(TableSettings::default(), PATIENCE).await;
+    made.expect("the tables are made");
     granted(&store, &claim("a", LONG)).await;
     std::fs::remove_file(file("key.pem")).expect("it is there");
     let own = store.on_own_connection(Purpose::Watchdog).await;

@@ -3,15 +3,14 @@
 use std::process::Command;
 use std::time::Duration;
 
-use leasehold::store::postgres::Setup;
-use leasehold::store::{Held, HeldState, MemberState, Outcome};
+use leasehold::store::{self, Held, HeldState, MemberState, Outcome};
 use leasehold::{ErrorKind, Token};
 
 use crate::harness::asking::{asked, claim, granted, held, renewed};
 use crate::harness::postgres_server::{Database, PostgresServer, programs};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until};
-use crate::postgres::open;
+use crate::postgres::{open, with_max_ttl};
 
 /// The longest ttl: for so long nothing is granted after a failover.
 const MAX_TTL: Duration = Duration::from_secs(4);
@@ -21,8 +20,8 @@ const TTL: Duration = Duration::from_secs(3);
 async fn primary() -> (PostgresServer, Database) {
     let server = PostgresServer::start(&["fsync=off", "wal_level=replica"]).await;
     let database = server.database_named("postgres");
-    let setup = Setup::new(&database.url()).and_then(|setup| setup.max_ttl(MAX_TTL));
-    setup.expect("a URL").run(LIMIT).await.expect("made");
+    let made = store::init(&database.url(), with_max_ttl(MAX_TTL), LIMIT).await;
+    made.expect("made");
     (server, database)
 }
 

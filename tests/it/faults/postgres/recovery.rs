@@ -2,14 +2,13 @@
 
 use std::fs;
 
-use leasehold::store::postgres::Setup;
-use leasehold::store::{HeldState, Outcome};
+use leasehold::store::{self, HeldState, Outcome};
 
 use crate::harness::asking::{claim, granted, held, renewed};
 use crate::harness::postgres_server::{PostgresServer, unprivileged_user};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::until;
-use crate::postgres::open;
+use crate::postgres::{open, with_max_ttl};
 
 #[tokio::test]
 async fn what_was_granted_after_the_point_of_a_recovery_is_not_granted_again_too_early() {
@@ -26,8 +25,8 @@ async fn what_was_granted_after_the_point_of_a_recovery_is_not_granted_again_too
     ])
     .await;
     let database = primary.database_named("postgres");
-    let setup = Setup::new(&database.url()).and_then(|setup| setup.max_ttl(LONG));
-    setup.expect("a URL").run(LIMIT).await.expect("made");
+    let made = store::init(&database.url(), with_max_ttl(LONG), LIMIT).await;
+    made.expect("made");
     let store = open(&database.url());
     let backup = primary.backup(&[]);
     let known = claim("known", LONG);
