@@ -11,18 +11,18 @@ use crate::token::Token;
 pub(super) type Columns = (i64, String, String);
 
 /// The pass in the row of this resource.
-pub(super) fn pass(resource: &str, (token, holder, name): Columns) -> Result<Pass, Error> {
-    let pass = || {
+pub(super) fn pass(resource: &str, row: Option<Columns>) -> Result<Option<Pass>, Error> {
+    let pass = |(token, holder, name): Columns| {
         let token = Token::new(token.cast_unsigned())?;
         Ok(Pass::new(Name::new(name)?, holder.parse()?, token))
     };
-    pass().map_err(|error: Error| damaged(resource, error))
+    let read = row.map(pass).transpose();
+    read.map_err(|error: Error| damaged(resource, error))
 }
 
 /// The error of a raise that changed no row, where this is the row.
 pub(super) fn refusal(resource: &str, shown: &Shown<'_>, row: Option<Columns>) -> Error {
-    let stored = row.map(|row| pass(resource, row)).transpose();
-    let judged = stored.and_then(|stored| shown.judge(resource, stored.as_ref()));
+    let judged = pass(resource, row).and_then(|row| shown.judge(resource, row.as_ref()));
     judged.err().unwrap_or_else(|| {
         damaged(
             resource,

@@ -137,7 +137,7 @@ impl Fence {
     /// See the [module](self).
     pub fn row(&self, connection: &Connection) -> Result<Option<Pass>, Error> {
         let row = self.columns(connection)?;
-        row.map(|row| row::pass(&self.resource, row)).transpose()
+        row::pass(&self.resource, row)
     }
 
     fn columns(&self, connection: &Connection) -> Result<Option<Columns>, Error> {

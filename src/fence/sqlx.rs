@@ -167,7 +167,7 @@ impl Fence {
         executor: impl Executor<'_, Database = Postgres>,
     ) -> Result<Option<Pass>, Error> {
         let row = self.read(executor).await?;
-        row.map(|row| row::pass(&self.0.resource, row)).transpose()
+        row::pass(&self.0.resource, row)
     }
 
     async fn raise_after(

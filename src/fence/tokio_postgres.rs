@@ -152,7 +152,7 @@ impl Fence {
     /// Dropping the future leaves nothing behind.
     pub async fn row(&self, client: &impl GenericClient) -> Result<Option<Pass>, Error> {
         let row = self.read(client).await?;
-        row.map(|row| row::pass(&self.0.resource, row)).transpose()
+        row::pass(&self.0.resource, row)
     }
 
     async fn raise_after(

@@ -1,7 +1,7 @@
 //! The check of a store that claims to have conditional puts.
 
 use ::object_store::path::Path;
-use ::object_store::{ObjectStore, ObjectStoreExt, PutMode};
+use ::object_store::{ObjectStore, ObjectStoreExt, PutMode, PutResult};
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use uuid::Uuid;
@@ -60,20 +60,7 @@ async fn race(store: &dyn ObjectStore, path: &Path) -> Result<PutMode, Error> {
         });
         let reads = (0..RACERS).map(|_| read(store, path));
         let (answers, reads) = join(join_all(puts), join_all(reads)).await;
-        let mut winners = Vec::new();
-        for (racer, answer) in answers.into_iter().enumerate() {
-            match answer {
-                Ok(answer) => winners.push((racer, answer)),
-                Err(error) if is_refusal(&error) => {}
-                Err(error) => return Err(failed("try out", path, error)),
-            }
-        }
-        let [(racer, answer)] = <[_; 1]>::try_from(winners).map_err(|winners| {
-            let won = winners.len();
-            unfit(&format!(
-                "of {RACERS} puts at once on one version {won} were carried out, expected 1"
-            ))
-        })?;
+        let (racer, answer) = winner(path, answers)?;
         let text = format!("{round} {racer}");
         for seen in reads {
             // An old version with new bytes does no harm: a put on it is refused.
@@ -83,18 +70,41 @@ async fn race(store: &dyn ObjectStore, path: &Path) -> Result<PutMode, Error> {
                 ));
             }
         }
-        let stored = read(store, path).await?;
-        let (version, bytes) =
-            stored.ok_or_else(|| unfit("a put is not there for the next read"))?;
-        if version != answer.e_tag {
-            return Err(unfit("a read has another version than the put before it"));
-        }
-        if bytes != text {
-            return Err(unfit("a put that was refused was carried out"));
+        match read(store, path).await? {
+            None => return Err(unfit("a put is not there for the next read")),
+            Some((version, _)) if version != answer.e_tag => {
+                return Err(unfit("a read has another version than the put before it"));
+            }
+            Some((_, bytes)) if bytes != text => {
+                return Err(unfit("a put that was refused was carried out"));
+            }
+            Some(_) => {}
         }
         mode = PutMode::Update(answer.into());
     }
     Ok(mode)
+}
+
+/// Returns the one put of these that was carried out, by its place among them.
+fn winner(
+    path: &Path,
+    answers: Vec<::object_store::Result<PutResult>>,
+) -> Result<(usize, PutResult), Error> {
+    let mut winners = Vec::new();
+    for (racer, answer) in answers.into_iter().enumerate() {
+        match answer {
+            Ok(answer) => winners.push((racer, answer)),
+            Err(error) if is_refusal(&error) => {}
+            Err(error) => return Err(failed("try out", path, error)),
+        }
+    }
+    let [winner] = <[_; 1]>::try_from(winners).map_err(|winners| {
+        let won = winners.len();
+        unfit(&format!(
+            "of {RACERS} puts at once on one version {won} were carried out, expected 1"
+        ))
+    })?;
+    Ok(winner)
 }
 
 /// Returns the version and the bytes.
