@@ -1,12 +1,12 @@
 //! Acquires a lease: asks the store once, or as often as it takes while another holder has the name.
 
 use std::convert::Infallible;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Inner;
-use super::request::Looks;
+use super::request::Options;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floor;
@@ -17,10 +17,10 @@ use crate::store::{Claim, Held, Info, Queued};
 use crate::telemetry::{self, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Found, OutagePolicy, WaitOrder};
+use crate::waiting::{Found, OutagePolicy};
 use crate::watchdog::Pending;
 use crate::watchdog::claiming::{Patience, USELESS_GRANTS, Verdict};
-use crate::watchdog::schedule::{LeaseId, Limits};
+use crate::watchdog::schedule::LeaseId;
 
 /// The least time for an answer, even if the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
@@ -40,14 +40,10 @@ pub(super) struct Acquiring {
     pub(super) client: Arc<Inner>,
     pub(super) name: Name,
     pub(super) timing: Timing,
-    pub(super) limits: Limits,
     pub(super) info: Arc<Info>,
-    pub(super) floor: Option<Token>,
+    pub(super) options: Options,
     /// The highest token of the name that the client has seen. The client remembers it while it waits for the name.
     pub(super) known: Arc<Floor>,
-    pub(super) outage: OutagePolicy,
-    pub(super) order: WaitOrder,
-    pub(super) looks: Looks,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -59,14 +55,15 @@ impl Acquiring {
     /// Begins a request at the watchdog, without a claim, within the rest of the caller's limit. If the caller set
     /// none, only the limit of the watchdog's start holds: a start takes longer than a request, whose limit has to fit
     /// into a short ttl.
-    async fn request(&self, patience: Patience, ends_at: Instant) -> Result<Pending, Error> {
+    async fn request(&self, ends_at: Option<Instant>) -> Result<Pending, Error> {
         let begun = async {
+            let patience = ends_at.map_or(Patience::Grants(USELESS_GRANTS), Patience::Until);
             let watchdog = self.client.watchdog().await?;
-            Ok(watchdog.request(self.floor, patience))
+            Ok(watchdog.request(self.options.floor, patience))
         };
-        if ends_at == Instant::FAR_FUTURE {
+        let Some(ends_at) = ends_at.filter(|at| *at < Instant::FAR_FUTURE) else {
             return begun.await;
-        }
+        };
         // Even a wait of zero makes one look, with time for its answer.
         let ends_at = ends_at.max(self.clock.now().after(LEAST_LIMIT));
         tokio::select! {
@@ -77,25 +74,23 @@ impl Acquiring {
     }
 
     pub(super) async fn try_once(&self) -> Result<Attempt, Error> {
-        let (patience, far) = (Patience::Grants(USELESS_GRANTS), Instant::FAR_FUTURE);
-        self.attempt(&mut None, Trigger::First, patience, None, far)
-            .await
+        self.attempt(&mut None, Trigger::First, None, None).await
     }
 
-    /// Asks until the answer is of use, or the patience is at its end. A grant takes the enrollment over.
+    /// Asks until the answer is of use, or the patience is at its end: at `ends_at`, or after a few grants if the caller
+    /// does not wait. A grant takes the enrollment over.
     async fn attempt(
         &self,
         slot: &mut Option<Pending>,
         mut trigger: Trigger,
-        patience: Patience,
         queued: Option<Queued>,
-        ends_at: Instant,
+        ends_at: Option<Instant>,
     ) -> Result<Attempt, Error> {
         loop {
             self.client.sink.attempted(trigger);
             trigger = Trigger::Retry;
             if slot.is_none() {
-                *slot = Some(self.request(patience, ends_at).await?);
+                *slot = Some(self.request(ends_at).await?);
             }
             let pending = slot.as_mut().expect("it was begun above");
             match self.ask(pending, queued, ends_at).await? {
@@ -150,15 +145,16 @@ impl Acquiring {
         &self,
         pending: &mut Pending,
         queued: Option<Queued>,
-        ends_at: Instant,
+        ends_at: Option<Instant>,
     ) -> Result<Verdict, Error> {
+        let ends_at = ends_at.unwrap_or(Instant::FAR_FUTURE);
         let left = ends_at.since(self.clock.now());
         let limit = self.request_limit().min(left.max(LEAST_LIMIT));
         if pending.has_no_claim() {
             let holder = Holder::draw(self.client.id)?;
             let (name, ttl, info) = (self.name.clone(), self.timing.ttl(), self.info.clone());
             let claim = Claim::new(name, holder, ttl, info);
-            pending.enroll(claim, (self.timing, self.limits), &self.known)?;
+            pending.enroll(claim, (self.timing, self.options.limits), &self.known)?;
         }
         Ok(pending.ask(queued, limit, &self.known).await)
     }
@@ -166,7 +162,7 @@ impl Acquiring {
     /// Asks whenever it is this waiter's turn, until the lease is granted or `ends_at` has come. The last look is at
     /// that moment.
     pub(super) async fn wait(&self, ends_at: Instant) -> Result<Lease, Error> {
-        let never = std::future::pending::<Infallible>();
+        let never = pin!(std::future::pending::<Infallible>());
         let Ok(lease) = self.wait_or(ends_at, never).await?;
         Ok(lease)
     }
@@ -176,11 +172,11 @@ impl Acquiring {
     pub(super) async fn wait_or<T>(
         &self,
         ends_at: Instant,
-        other: impl Future<Output = T>,
+        mut other: Pin<&mut impl Future<Output = T>>,
     ) -> Result<Result<Lease, T>, Error> {
         self.client.check_open()?;
-        let mut other = pin!(other);
-        let place = self.client.hub.join(&self.name, self.order, self.outage);
+        let (order, outage) = (self.options.order, self.options.outage);
+        let place = self.client.hub.join(&self.name, order, outage);
         let (mut pending, mut first) = (None, Some(Trigger::First));
         loop {
             let mut look = tokio::select! {
@@ -191,8 +187,8 @@ impl Acquiring {
             };
             let now = self.clock.now();
             let trigger = first.take().unwrap_or(look.trigger());
-            let (patience, queued) = (Patience::Until(ends_at), look.queue_position());
-            let asked = self.attempt(&mut pending, trigger, patience, queued, ends_at);
+            let queued = look.queue_position();
+            let asked = self.attempt(&mut pending, trigger, queued, Some(ends_at));
             let found = match asked.await {
                 Ok(Attempt::Acquired(lease)) => {
                     look.granted(self.timing.ttl());
@@ -202,22 +198,20 @@ impl Acquiring {
                     self.client.sink.waits(&self.name, held.remaining);
                     Found::Held(Arc::from(held))
                 }
-                Err(error) if error.is_transient() => {
-                    first = Some(Trigger::Retry);
-                    Found::Failed(error)
-                }
+                Err(error) if error.is_transient() => Found::Failed(error),
                 Err(error) => return Err(error),
             };
             self.report(&found);
             look.found(found.clone());
-            if now >= ends_at || (first.is_some() && self.outage == OutagePolicy::Fail) {
+            first = matches!(found, Found::Failed(_)).then_some(Trigger::Retry);
+            if now >= ends_at || (first.is_some() && outage == OutagePolicy::Fail) {
                 return Err(found.into_error(&self.name));
             }
         }
     }
 
     pub(super) fn report(&self, found: &Found) {
-        if let Some(looks) = &self.looks {
+        if let Some(looks) = &self.options.looks {
             looks.send_replace(Some(match found {
                 Found::Held(held) => Ok(Held::clone(held)),
                 Found::Failed(error) => Err(error.clone()),

@@ -74,24 +74,6 @@ impl Deref for LeaseSet {
     }
 }
 
-impl IntoIterator for LeaseSet {
-    type Item = Share;
-    type IntoIter = std::vec::IntoIter<Share>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.shares.into_iter()
-    }
-}
-
-impl<'a> IntoIterator for &'a LeaseSet {
-    type Item = &'a Share;
-    type IntoIter = std::slice::Iter<'a, Share>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
 impl Owner {
     /// Acquires all of these names or none, one after the other in byte order, so callers that do this cannot
     /// deadlock. A name that this owner already holds is acquired again; a name that is given twice is acquired once.

@@ -64,7 +64,7 @@ impl LeaseRequest {
                 "acquire refused: a job that runs once has one holder; expected no permits, shared or exclusive",
             ));
         }
-        check_hold(self.limits, self.hold_at_least)?;
+        check_hold(self.options.limits, self.hold_at_least)?;
         self.name = format!("{}@{}", self.name, since.as_secs());
         let remembered = match std::mem::take(&mut self.hold_at_least) {
             Duration::ZERO => REMEMBERED,
@@ -72,7 +72,7 @@ impl LeaseRequest {
         };
         let fire = |lease| Some(Fire { lease, remembered });
         let (looks, mut seen) = watch::channel(None);
-        let asked = self.looks.replace(looks);
+        let asked = self.options.looks.replace(looks);
         let mut acquiring = std::pin::pin!(self.acquire());
         loop {
             tokio::select! {

@@ -3,6 +3,7 @@
 //! The tasks of a client that wait for one pool queue at its door as one client. The one that has the door also takes
 //! free permits for the others, and hands them over.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ impl<'a> Taker<'a> {
             let again_at = clock
                 .now()
                 .after(AFTER_FAILURE.mul_f64(0.5 + fastrand::f64() / 2.0));
-            let is_patient = self.request.outage == OutagePolicy::WaitOut;
+            let is_patient = self.request.options.outage == OutagePolicy::WaitOut;
             match self.ends_at {
                 Some(ends_at) if is_patient && again_at < ends_at => {
                     clock.nap_until(again_at).await;
@@ -115,8 +116,7 @@ impl<'a> Taker<'a> {
 
     /// Begins to look at a permit until it is free.
     fn watch(&self, permit: u16) -> Result<(), Error> {
-        let name = permit_name(&self.request.name, permit)?;
-        let (request, held) = (self.request.of(name), self.held.clone());
+        let (request, held) = (self.request.for_permit(permit)?, self.held.clone());
         self.looks.push(Box::pin(async move {
             request.until_free(&held).await?;
             Ok(permit)
@@ -179,31 +179,30 @@ impl Pool for Taker<'_> {
     async fn take_door(&mut self) -> Result<DoorAnswer, Error> {
         self.looks.clear();
         let door = self.request.for_door(self.access);
-        let Some(ends_at) = self.ends_at else {
-            return Ok(match door.try_once().await? {
-                Attempt::Acquired(lease) => {
-                    self.door = Some(lease);
-                    DoorAnswer::Granted
+        let attempt = match self.ends_at {
+            None => door.try_once().await?,
+            Some(ends_at) => {
+                let request = self.request.of(self.request.name.clone());
+                let place = self.request.client.pools.join(self.access, request);
+                match door.wait_or(ends_at, pin!(place.gift())).await? {
+                    Ok(lease) => Attempt::Acquired(lease),
+                    Err(permit) => {
+                        self.permit = Some(permit);
+                        return Ok(DoorAnswer::Given);
+                    }
                 }
-                Attempt::Held(held) => {
-                    *self.held.lock() = Some(Arc::from(held));
-                    DoorAnswer::Taken
-                }
-            });
+            }
         };
-        let request = self.request.of(self.request.name.clone());
-        let pools = &self.request.client.pools;
-        let place = pools.join(self.access, request);
-        match door.wait_or(ends_at, place.gift()).await? {
-            Err(permit) => {
-                self.permit = Some(permit);
-                Ok(DoorAnswer::Given)
-            }
-            Ok(lease) => {
+        Ok(match attempt {
+            Attempt::Acquired(lease) => {
                 self.door = Some(lease);
-                Ok(DoorAnswer::Granted)
+                DoorAnswer::Granted
             }
-        }
+            Attempt::Held(held) => {
+                *self.held.lock() = Some(Arc::from(held));
+                DoorAnswer::Taken
+            }
+        })
     }
 
     /// Those that are free come in random order.
@@ -294,10 +293,10 @@ impl Acquiring {
     fn for_door(&self, access: Access) -> Self {
         let mut door = self.of(self.name.clone());
         if self.client.store.facts().has_queue {
-            door.order = WaitOrder::Fair;
+            door.options.order = WaitOrder::Fair;
         }
         if access != Access::Exclusive {
-            door.limits = Limits::default();
+            door.options.limits = Limits::default();
         }
         door
     }
@@ -312,7 +311,7 @@ impl Acquiring {
         let place = self
             .client
             .hub
-            .join(&self.name, WaitOrder::Any, self.outage);
+            .join(&self.name, WaitOrder::Any, self.options.outage);
         loop {
             let look = place.turn(Instant::FAR_FUTURE).await?;
             let found = match self.inspect(&self.name).await {
@@ -325,7 +324,7 @@ impl Acquiring {
             match found {
                 Found::Held(held) => *last.lock() = Some(held),
                 Found::Failed(error)
-                    if error.is_transient() && self.outage == OutagePolicy::WaitOut => {}
+                    if error.is_transient() && self.options.outage == OutagePolicy::WaitOut => {}
                 Found::Failed(error) => return Err(error),
             }
         }
@@ -344,14 +343,11 @@ async fn take_for_others(
         .into_iter()
         .zip(free)
         .map(async |(waiting, permit)| {
-            let attempt = match waiting.request.for_permit(*permit) {
-                Ok(request) => request.try_once().await,
-                Err(error) => Err(error),
-            };
-            (waiting, attempt)
+            let attempt = async { waiting.request.for_permit(*permit)?.try_once().await };
+            (attempt.await, waiting)
         });
     let mut gifts = Vec::new();
-    for (waiting, attempt) in join_all(claims).await.into_iter().rev() {
+    for (attempt, waiting) in join_all(claims).await.into_iter().rev() {
         match attempt {
             Ok(Attempt::Acquired(lease)) => gifts.push((waiting, lease)),
             // It is told of an error by its own request for the door.

@@ -47,10 +47,16 @@ pub struct LeaseRequest {
     pub(super) ttl: Option<Duration>,
     pub(super) margin: Option<Duration>,
     pub(super) label: Option<String>,
-    pub(super) floor: Option<Token>,
-    pub(super) limits: Limits,
     pub(super) hold_at_least: Duration,
     pub(super) access: Option<Access>,
+    pub(super) options: Options,
+}
+
+/// The options of a request that need no check of their own, or none without the others.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Options {
+    pub(super) floor: Option<Token>,
+    pub(super) limits: Limits,
     pub(super) outage: OutagePolicy,
     pub(super) order: WaitOrder,
     pub(super) looks: Looks,
@@ -67,13 +73,9 @@ impl LeaseRequest {
             ttl: None,
             margin: None,
             label: None,
-            floor: None,
-            limits: Limits::default(),
             hold_at_least: Duration::ZERO,
             access: None,
-            outage: OutagePolicy::default(),
-            order: WaitOrder::default(),
-            looks: None,
+            options: Options::default(),
         }
     }
 
@@ -101,13 +103,13 @@ impl LeaseRequest {
 
     /// Makes the grant carry a token greater than this one, for example the highest that storage has seen.
     pub fn min_token(mut self, token: Token) -> Self {
-        self.floor = Some(token);
+        self.options.floor = Some(token);
         self
     }
 
     /// Limits how long the lease is held. After that time the lease is lost and its holder is cancelled.
     pub fn max_hold(mut self, most: Duration) -> Self {
-        self.limits.max_hold = Some(most);
+        self.options.limits.max_hold = Some(most);
         self
     }
 
@@ -128,7 +130,7 @@ impl LeaseRequest {
     /// Limits the time without a call of [`Lease::progress`]. After that time the lease is lost and its holder is
     /// cancelled.
     pub fn progress_within(mut self, most: Duration) -> Self {
-        self.limits.progress_within = Some(most);
+        self.options.limits.progress_within = Some(most);
         self
     }
 
@@ -161,21 +163,21 @@ impl LeaseRequest {
 
     /// Sets whether a wait fails or retries while the store cannot be reached.
     pub fn on_outage(mut self, outage: OutagePolicy) -> Self {
-        self.outage = outage;
+        self.options.outage = outage;
         self
     }
 
     /// Sets the order in which waiting clients are served. [`try_acquire`](Self::try_acquire) does not wait, and does
     /// not overtake a client that waits in [fair](WaitOrder::Fair) order.
     pub fn order(mut self, order: WaitOrder) -> Self {
-        self.order = order;
+        self.options.order = order;
         self
     }
 
     /// Reports to `looks` what a waiting request finds whenever it asks the store: who has the name, or why the store
     /// did not answer. Of several requests of one client for one name, only the first in line asks.
     pub fn report_to(mut self, looks: watch::Sender<Option<Result<Held, Error>>>) -> Self {
-        self.looks = Some(looks);
+        self.options.looks = Some(looks);
         self
     }
 
@@ -253,8 +255,8 @@ impl LeaseRequest {
             None => client.info.clone(),
             Some(label) => Arc::new(Info::here(Some(label))?),
         };
-        check_hold(self.limits, self.hold_at_least)?;
-        check_facts(client.store.facts(), self.order, timing.ttl())?;
+        check_hold(self.options.limits, self.hold_at_least)?;
+        check_facts(client.store.facts(), self.options.order, timing.ttl())?;
         let name = Name::new(&self.name)?;
         if let Some(access) = self.access {
             check_access(access, &name)?;
@@ -264,12 +266,8 @@ impl LeaseRequest {
             known: client.floors.keep(name.clone()),
             name,
             timing,
-            limits: self.limits,
             info,
-            floor: self.floor,
-            outage: self.outage,
-            order: self.order,
-            looks: self.looks,
+            options: self.options,
             clock: client.store.clock(),
             client,
         })

@@ -79,27 +79,13 @@ pub async fn check(store: Arc<dyn Store>) {
     check_as(store, facts, 0).await;
 }
 
-/// Runs the checks of [`check`] against a store some of whose servers, `down` of them, do not answer.
+/// Runs the checks of [`check`] against a store in a set-up where other facts hold than it says: it can give notices,
+/// but not behind a transaction pooler, for example, and must return no subscription there. `down` of its servers do not
+/// answer.
 ///
 /// # Panics
 /// As [`check`].
-pub async fn check_with_members_down(store: Arc<dyn Store>, down: usize) {
-    let facts = store.facts();
-    check_as(store, facts, down).await;
-}
-
-/// Runs the checks of [`check`] against a store that can give notices, but not in this set-up, for example behind a
-/// transaction pooler: it must return no subscription.
-///
-/// # Panics
-/// As [`check`].
-pub async fn check_without_notices(store: Arc<dyn Store>) {
-    let mut facts = store.facts();
-    facts.has_notices = false;
-    check_as(store, facts, 0).await;
-}
-
-async fn check_as(store: Arc<dyn Store>, facts: Facts, down: usize) {
+pub async fn check_as(store: Arc<dyn Store>, facts: Facts, down: usize) {
     let run = Uuid::new_v4().simple().to_string();
     let waiting = waiting::checks(facts);
     let all = [CHECKS, releases::CHECKS, &waiting, LAST].concat();

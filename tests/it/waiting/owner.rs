@@ -101,7 +101,7 @@ async fn several_names_come_in_byte_order_and_each_once() {
     let leases = client.acquire_all(["b", "a", "b", "B"]).await.unwrap();
     let names: Vec<_> = leases.iter().map(|lease| lease.name().as_str()).collect();
     assert_eq!(names, ["B", "a", "b"]);
-    for lease in &leases {
+    for lease in leases.iter() {
         lease.check().unwrap();
     }
 }
