@@ -12,12 +12,12 @@ use crate::fence::{Bearer, Pass, Refusal};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
-use crate::telemetry::{HoldEnd, LeaseLabel};
+use crate::telemetry::LeaseLabel;
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
 use crate::watchdog::LeaseView;
+use crate::watchdog::schedule::LeaseId;
 pub use crate::watchdog::schedule::ReleaseOutcome;
-use crate::watchdog::schedule::{LeaseId, Leaving};
 
 /// The guard of a held lease, which is renewed until the guard is released or dropped.
 ///
@@ -213,14 +213,10 @@ impl Lease {
         // Withdrawn first: no renewal may follow the release.
         let (leaving, was_held) = self.handle.view.withdraw(id, self.keep_for());
         let held_for = self.clock().now().since(self.held_since);
-        let end = if was_held {
-            HoldEnd::Released
-        } else {
-            HoldEnd::Lost
-        };
+        let end = if was_held { "released" } else { "lost" };
         let (sink, label) = (self.handle.view.sink(), self.label());
         sink.left(&label, end, held_for);
-        let is_of_one_grant = leaving.as_ref().is_some_and(Leaving::is_of_one_grant);
+        let is_of_one_grant = (leaving.as_ref()).is_some_and(|leaving| leaving.is_of_one_grant);
         let outcome = match leaving {
             None => ReleaseOutcome::AlreadyLost,
             Some(leaving) => self.handle.view.release(leaving).await,

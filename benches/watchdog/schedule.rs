@@ -73,10 +73,8 @@ impl Bench {
         let limits = Limits::default();
         let id = (self.schedule).enroll((name, holder), 0, timing, limits, signal);
         let id = id.expect("it is open");
-        let _ = self
-            .schedule
-            .hold(id, Token::MAX, self.now, self.now)
-            .expect("held");
+        let held = self.schedule.hold(id, Token::MAX, self.now, self.now);
+        held.expect("held");
     }
 
     /// Returns the microseconds of a turn and of settling its renewals.

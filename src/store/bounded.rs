@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::telemetry::{Standing, StoreCall, StoreCounts};
+use crate::telemetry::{Sink, Standing, StoreCall};
 
 /// The limit of a call that brings none, such as making a connection. Every store connects within two seconds unless it
 /// is set otherwise, and none may be set to more than this.
@@ -39,7 +39,7 @@ pub(crate) struct Bounded {
     clock: Arc<dyn Clock>,
     /// The purpose of this connection; `None` if it is for the callers.
     purpose: Option<Purpose>,
-    counts: &'static StoreCounts,
+    counts: &'static Sink,
 }
 
 /// A call as messages and metrics name it.
@@ -50,7 +50,7 @@ impl Bounded {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self {
             clock: store.clock(),
-            counts: StoreCounts::of(store.facts().kind),
+            counts: Sink::of_store(store.facts().kind),
             store,
             purpose: None,
         }

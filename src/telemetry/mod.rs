@@ -39,7 +39,6 @@ pub(crate) use self::reporter::{client_ended, update, watch};
 pub(crate) use self::sink::Sink;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) use self::stores::ConnectionGauge;
-pub(crate) use self::stores::StoreCounts;
 use self::stores::whole;
 #[cfg_attr(
     not(feature = "internals"),
@@ -53,7 +52,7 @@ pub(crate) use self::words::AckOutcome;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) use self::words::LaneUse;
 pub(crate) use self::words::{
-    AcquireOutcome, CheckOutcome, FenceKind, HoldEnd, NoticeOutcome, Standing, StoreCall, Trigger,
+    AcquireOutcome, CheckOutcome, FenceKind, Standing, StoreCall, Trigger,
 };
 use crate::error::Error;
 use crate::name::Name;
@@ -72,6 +71,15 @@ pub(crate) struct RenewalStats {
     pub(crate) first_error: Option<Error>,
     /// Those that were renewed, if the log wants to [know](tells_each_renewal).
     pub(crate) named: Vec<LeaseLabel>,
+}
+
+impl RenewalStats {
+    /// A lease of this ttl was renewed when this much was left until its deadline.
+    pub(crate) fn note_renewed(&mut self, ttl: Duration, left: Duration) {
+        let left = left.as_secs_f64() / ttl.as_secs_f64();
+        self.least_left = Some(self.least_left.map_or(left, |least| least.min(left)));
+        self.renewed += 1;
+    }
 }
 
 /// The lease that an event is about.
@@ -122,9 +130,9 @@ impl Sink {
     /// A guard was dropped without a release.
     pub(crate) fn dropped(&'static self, lease: LeaseLabel, was_held: bool, held_for: Duration) {
         let (outcome, end) = if was_held {
-            ("dropped", HoldEnd::Dropped)
+            ("dropped", "dropped")
         } else {
-            ("already_lost", HoldEnd::Lost)
+            ("already_lost", "lost")
         };
         self.add(&table::RELEASES, &[outcome], 1);
         hand_over(move || self.left(&lease, end, held_for));
@@ -156,8 +164,8 @@ impl Sink {
     }
 
     /// The guard of a lease ended.
-    pub(crate) fn left(&self, lease: &LeaseLabel, end: HoldEnd, held_for: Duration) {
-        let ((name, token), group, end) = (lease.fields(), self.group(), end.as_str());
+    pub(crate) fn left(&self, lease: &LeaseLabel, end: &'static str, held_for: Duration) {
+        let ((name, token), group) = (lease.fields(), self.group());
         self.record(&table::HOLD_DURATION, &[end], held_for);
         tracing::debug!(name, token, group, end, ?held_for, "lease ended");
     }

@@ -8,7 +8,6 @@ use metrics::gauge;
 use parking_lot::{Condvar, Mutex};
 
 use super::sink::Sink;
-use super::stores::StoreCounts;
 use super::survey::{self, Surveyed};
 use super::{quietly, table};
 use crate::clock::{Clock, Instant, Monotonic};
@@ -171,8 +170,10 @@ fn tell(known: &mut usize) {
     }
     quietly(tell_build);
     survey::survey_all();
-    StoreCounts::survey_all();
-    Sink::all().into_iter().for_each(Sink::tell);
+    for sink in Sink::all() {
+        sink.survey_connections();
+        sink.tell();
+    }
 }
 
 /// Reports which stores were compiled in, besides the one in memory.

@@ -5,12 +5,14 @@
 //! block or panic, gets them from the reporter. They are *set* and not moved: a value that is set twice, or late, or in
 //! a recorder that was installed late, is right all the same. Only samples of histograms go to the recorder at once.
 
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use metrics::{IntoF64, Key, Label, Level, Metadata};
 use parking_lot::Mutex;
 
 use super::metric::{Metric, MetricKind, MetricLabel};
+use super::stores::ConnectionGauge;
 use super::{quietly, table};
 use crate::group::Group;
 
@@ -40,6 +42,8 @@ pub(crate) struct Sink {
     all: Vec<Vec<Series>>,
     /// Calls of a group to acquire that are under way.
     pub(super) waiters: AtomicUsize,
+    /// The connections of the stores of one kind.
+    pub(super) connections: Mutex<Vec<Weak<ConnectionGauge>>>,
 }
 
 /// One series of a metric. Its key is made once, because a sample that made its own would allocate it.
@@ -67,6 +71,7 @@ impl Sink {
             owner,
             all: all.map(Option::unwrap_or_default).collect(),
             waiters: AtomicUsize::new(0),
+            connections: Mutex::default(),
         }
     }
 
@@ -83,6 +88,11 @@ impl Sink {
 
     pub(crate) fn of_group(group: Group) -> &'static Self {
         Self::of(Some(("group", group.as_str())))
+    }
+
+    /// That of the stores of this kind.
+    pub(crate) fn of_store(kind: &'static str) -> &'static Self {
+        Self::of(Some(("store", kind)))
     }
 
     pub(super) fn of_process() -> &'static Self {

@@ -4,53 +4,27 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::sink::Sink;
-use super::words::{LaneUse, NoticeOutcome, Standing, StoreCall};
+use super::words::{LaneUse, Standing, StoreCall};
 use super::{reporter, table};
 use crate::error::ErrorKind;
 
 /// What is counted of all stores of one kind.
-#[derive(Debug)]
-pub(crate) struct StoreCounts {
-    sink: &'static Sink,
-    connections: Mutex<Vec<Weak<ConnectionGauge>>>,
-}
-
-/// Those of all kinds of stores in use.
-static STORES: Mutex<Vec<&'static StoreCounts>> = Mutex::new(Vec::new());
-
-impl StoreCounts {
-    /// Those of the stores of this kind.
-    pub(crate) fn of(kind: &'static str) -> &'static Self {
-        let sink = Sink::of(Some(("store", kind)));
-        let mut stores = STORES.lock();
-        if let Some(known) = stores.iter().find(|store| std::ptr::eq(store.sink, sink)) {
-            return known;
-        }
-        let store: &'static Self = Box::leak(Box::new(Self {
-            sink,
-            connections: Mutex::default(),
-        }));
-        stores.push(store);
-        store
-    }
-
+impl Sink {
     /// A call ended. Where `is_background`, the thread is one that must not block, so the sample is left to the
     /// reporter.
     pub(crate) fn call_ended(
-        &self,
+        &'static self,
         call: StoreCall,
         took: Duration,
         error: Option<ErrorKind>,
         is_background: bool,
     ) {
-        let (sink, call) = (self.sink, call.as_str());
+        let call = call.as_str();
         if let Some(kind) = error {
-            sink.add(&table::STORE_ERRORS, &[call, kind.as_str()], 1);
+            self.add(&table::STORE_ERRORS, &[call, kind.as_str()], 1);
         }
-        let tell = move || sink.record(&table::STORE_REQUEST_DURATION, &[call], took);
+        let tell = move || self.record(&table::STORE_REQUEST_DURATION, &[call], took);
         if is_background {
             reporter::keep_sample(tell);
         } else {
@@ -58,23 +32,23 @@ impl StoreCounts {
         }
     }
 
-    /// A notice came.
-    pub(crate) fn notice(&self, outcome: NoticeOutcome) {
-        self.sink.add(&table::NOTICES, &[outcome.as_str()], 1);
+    /// A notice came: `delivered` to a waiter, `unwanted`, or one that says that others were `missed`.
+    pub(crate) fn notice(&self, outcome: &'static str) {
+        self.add(&table::NOTICES, &[outcome], 1);
     }
 
     /// The servers of the store were looked at: the number of them in each standing.
     pub(crate) fn members_seen(&self, counts: [usize; Standing::ALL.len()]) {
         for (count, standing) in counts.into_iter().zip(Standing::ALL) {
             let state = [standing.as_str()];
-            self.sink.set(&table::STORE_MEMBERS, &state, whole(count));
+            self.set(&table::STORE_MEMBERS, &state, whole(count));
         }
     }
 
     /// A connection that is not made yet. Without a purpose no metric shows it.
     pub(crate) fn connection(&'static self, purpose: Option<LaneUse>) -> Arc<ConnectionGauge> {
         let connection = Arc::new(ConnectionGauge {
-            sink: self.sink,
+            sink: self,
             purpose,
             state: AtomicU8::new(UNMADE),
         });
@@ -86,14 +60,9 @@ impl StoreCounts {
         connection
     }
 
-    /// Sets the gauges of the connections of every kind of store.
-    pub(super) fn survey_all() {
-        let stores = STORES.lock().clone();
-        stores.into_iter().for_each(Self::survey);
-    }
-
-    /// There is a gauge for each use of which this process has, or had, a connection: one that is down is a 0.
-    fn survey(&self) {
+    /// Sets the gauges of the connections: one for each use of which this process has, or had, a connection. One that is
+    /// down is a 0.
+    pub(super) fn survey_connections(&self) {
         let known = self.connections.lock();
         let known: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
         for purpose in LaneUse::ALL {
@@ -105,49 +74,49 @@ impl StoreCounts {
                 .map(|state| state == UP)
                 .reduce(|all, is_up| all && is_up)
             {
-                self.sink.show(&table::STORE_RECONNECTS, &lane);
+                self.show(&table::STORE_RECONNECTS, &lane);
                 let is_up = f64::from(u8::from(is_up));
-                self.sink.set(&table::STORE_CONNECTED, &lane, is_up);
+                self.set(&table::STORE_CONNECTED, &lane, is_up);
             }
         }
     }
 }
 
 #[cfg(feature = "redis")]
-impl StoreCounts {
+impl Sink {
     /// Stores of this kind can wait for replicas: from now on it is shown how often they did, from 0.
     pub(crate) fn has_replicas(&self) {
         (super::AckOutcome::WORDS.into_iter())
-            .for_each(|outcome| self.sink.show(&table::REPLICA_ACKS, &[outcome]));
+            .for_each(|outcome| self.show(&table::REPLICA_ACKS, &[outcome]));
     }
 
     /// A write waited for replicas.
     pub(crate) fn ack(&self, outcome: super::AckOutcome) {
-        self.sink.add(&table::REPLICA_ACKS, &[outcome.as_str()], 1);
+        self.add(&table::REPLICA_ACKS, &[outcome.as_str()], 1);
     }
 }
 
 #[cfg(feature = "quorum")]
-impl StoreCounts {
+impl Sink {
     /// Stores of this kind are quorums.
     pub(crate) fn has_quorums(&self) {
-        self.sink.show(&table::QUORUM_TAKEN_BACK, &[]);
-        self.sink.show(&table::QUORUM_REPAIRS, &[]);
+        self.show(&table::QUORUM_TAKEN_BACK, &[]);
+        self.show(&table::QUORUM_REPAIRS, &[]);
     }
 
     /// A claim to a quorum ended after this many rounds. Claims are not made on a thread that must not block.
     pub(crate) fn claimed_in(&self, rounds: usize) {
-        super::quietly(|| self.sink.record(&table::QUORUM_ROUNDS, &[], whole(rounds)));
+        super::quietly(|| self.record(&table::QUORUM_ROUNDS, &[], whole(rounds)));
     }
 
     /// A token brought no grant and is taken back.
     pub(crate) fn taken_back(&self) {
-        self.sink.add(&table::QUORUM_TAKEN_BACK, &[], 1);
+        self.add(&table::QUORUM_TAKEN_BACK, &[], 1);
     }
 
     /// A lease is put back at a member that lacks it.
     pub(crate) fn repaired(&self) {
-        self.sink.add(&table::QUORUM_REPAIRS, &[], 1);
+        self.add(&table::QUORUM_REPAIRS, &[], 1);
     }
 }
 
@@ -215,9 +184,9 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_made_again_counts_as_a_reconnect_and_the_first_does_not() {
-        let store = StoreCounts::of("reconnecting");
+        let store = Sink::of_store("reconnecting");
         let connection = store.connection(Some(LaneUse::Requests));
-        let reconnects = || store.sink.value(&table::STORE_RECONNECTS, &["requests"]);
+        let reconnects = || store.value(&table::STORE_RECONNECTS, &["requests"]);
         connection.lost();
         connection.made();
         assert_eq!(reconnects(), 0, "the first connection, at the second try");

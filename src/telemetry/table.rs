@@ -3,8 +3,7 @@
 
 use super::metric::{Metric, MetricKind, MetricLabel};
 use super::words::{
-    AckOutcome, AcquireOutcome, CheckOutcome, FenceKind, HoldEnd, LaneUse, NoticeOutcome, Standing,
-    StoreCall, Trigger,
+    AckOutcome, AcquireOutcome, CheckOutcome, FenceKind, LaneUse, Standing, StoreCall, Trigger,
 };
 use crate::error::ErrorKind;
 use crate::reason::LossReason;
@@ -96,7 +95,7 @@ library {
         "Held leases that were not renewed for two thirds of their ttl";
     SOONEST_DEADLINE: Gauge "leasehold_soonest_deadline_timestamp_seconds" [group]
         "The first deadline among the held leases, as unix time; NaN when none is held";
-    HOLD_DURATION: Histogram "leasehold_hold_duration_seconds" [group, end = HoldEnd::WORDS] in HOLDS
+    HOLD_DURATION: Histogram "leasehold_hold_duration_seconds" [group, end = ["released", "lost", "dropped"]] in HOLDS
         "From the grant of a lease to the end of its guard, by how the hold ended";
     RENEWALS: Counter "leasehold_renewals_total" [group, outcome = ["renewed", "refused", "unknown"]]
         "Renewals of leases, by outcome; one batch renews many";
@@ -148,7 +147,7 @@ library {
         "Tokens that brought no grant and were taken back from the members of a quorum that had taken them";
     QUORUM_REPAIRS: Counter "leasehold_quorum_repairs_total" [store]
         "Leases put back at a member of a quorum that lacked them while a majority renewed them";
-    NOTICES: Counter "leasehold_notices_total" [store, outcome = NoticeOutcome::WORDS]
+    NOTICES: Counter "leasehold_notices_total" [store, outcome = ["delivered", "unwanted", "missed"]]
         "Notices of freed names and of turns, by what became of them; missed: the subscription was down";
     LEASE_HELD: Gauge "leasehold_lease_held" [group, name]
         "Whether this process holds the lease of this name; only with `ClientBuilder::names_in_metrics`";

@@ -53,15 +53,6 @@ words! {
 }
 
 words! {
-    /// The way in which the hold of a lease ended.
-    HoldEnd {
-        Released = "released",
-        Lost = "lost",
-        Dropped = "dropped",
-    }
-}
-
-words! {
     /// A call to a store.
     StoreCall {
         Acquire = "acquire",
@@ -89,18 +80,6 @@ words! {
         Up = "up",
         Away = "away",
         Down = "down",
-    }
-}
-
-words! {
-    /// The outcome of a notice.
-    NoticeOutcome {
-        /// It woke a waiter.
-        Delivered = "delivered",
-        /// No caller waited for it.
-        Unwanted = "unwanted",
-        /// The subscription was down for a while, so some were missed.
-        Missed = "missed",
     }
 }
 

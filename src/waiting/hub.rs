@@ -16,7 +16,7 @@ use crate::holder::ClientId;
 use crate::home::Home;
 use crate::name::Name;
 use crate::store::Store;
-use crate::telemetry::{NoticeOutcome, StoreCounts};
+use crate::telemetry::Sink;
 
 /// All waiters of a client. When it is dropped, its thread ends.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Hub {
         let shared = Shared {
             registry: Mutex::new(Registry::new(client)),
             clock: store.clock(),
-            counts: StoreCounts::of(store.facts().kind),
+            counts: Sink::of_store(store.facts().kind),
             store,
             client,
             closing: Notify::new(),
@@ -77,7 +77,7 @@ impl Drop for Hub {
 pub(super) struct Shared {
     registry: Mutex<Registry>,
     pub(super) store: Arc<dyn Store>,
-    counts: &'static StoreCounts,
+    pub(super) counts: &'static Sink,
     pub(super) client: ClientId,
     pub(super) clock: Arc<dyn Clock>,
     /// Ends the thread.
@@ -91,15 +91,6 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn count_notice(&self, has_missed: bool, has_woken: bool) {
-        let outcome = match (has_missed, has_woken) {
-            (true, _) => NoticeOutcome::Missed,
-            (false, true) => NoticeOutcome::Delivered,
-            (false, false) => NoticeOutcome::Unwanted,
-        };
-        self.counts.notice(outcome);
-    }
-
     pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock()
     }

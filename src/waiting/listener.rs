@@ -86,7 +86,11 @@ impl Listener {
                 notice = next => {
                     let has_missed = notice == Notice::Reconnected;
                     let wakes = self.shared.registry().on_notice(notice, self.shared.clock.now());
-                    self.shared.count_notice(has_missed, !wakes.is_empty());
+                    self.shared.counts.notice(match wakes.is_empty() {
+                        _ if has_missed => "missed",
+                        true => "unwanted",
+                        false => "delivered",
+                    });
                     wakes.into_iter().for_each(Wake::now);
                 }
                 () = self.shared.leaving.notified() => {}

@@ -9,13 +9,12 @@
 //! The waiters of one name form a [queue](waiters::Waiters), first come, first served; only the first looks at the
 //! store, for all of them. The [`Hub`] has all waiters of a client. One [thread](listener) of its own has the client's
 //! one subscription: there it outlives the user's runtimes, and a waker of the user's that blocks cannot delay a
-//! renewal. The [`registry`] brings together who waits ([`waiters`]), which names are followed ([`following`]), and
-//! the client's positions in the store's queues.
+//! renewal. The [`registry`] brings together who waits ([`waiters`]), which names are followed, and the client's
+//! positions in the store's queues.
 //!
 //! A waiter looks when a hint comes and when the holder's time has passed, with a little jitter *after* it: looking
 //! earlier would only spin. Hints can be lost, so it looks in between as well.
 
-mod following;
 mod hub;
 mod listener;
 mod place;
@@ -70,39 +69,24 @@ pub enum WaitOrder {
     Fair,
 }
 
-/// The pause of the first waiter before it looks again.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
-    /// The longest sleep.
-    cap: Duration,
-}
+/// The longest pause of the first waiter where the store gives hints: a lost one costs no more than this.
+const WITH_NOTICES: Duration = Duration::from_secs(5);
+/// That of a client in the store's queue: it shows three times within its patience that it is alive.
+const IN_QUEUE: Duration = Duration::from_secs(3);
+/// That where nothing else shows that the name was freed.
+const WITHOUT_NOTICES: Duration = Duration::from_millis(100);
+/// The most by which a look comes after the moment that it waits for: clients that wait for one moment are spread over
+/// it, and a name that is free does not lie idle for longer.
+const JITTER: Duration = Duration::from_millis(50);
 
-impl Pace {
-    /// The pace where the store gives hints: a lost one costs no more than this.
-    pub(crate) const WITH_NOTICES: Self = Self {
-        cap: Duration::from_secs(5),
-    };
-    /// For a client in the store's queue: it shows three times within its patience that it is alive.
-    pub(crate) const IN_QUEUE: Self = Self {
-        cap: Duration::from_secs(3),
-    };
-    /// The pace where nothing else shows that the name was freed.
-    pub(crate) const WITHOUT_NOTICES: Self = Self {
-        cap: Duration::from_millis(100),
-    };
-    /// The most by which a look comes after the moment that it waits for: clients that wait for one moment are spread
-    /// over it, and a name that is free does not lie idle for longer.
-    const JITTER: Duration = Duration::from_millis(50);
-
-    /// The sleep before the next look; `roll` picks the jitter.
-    pub(crate) fn pause(self, remaining: Option<Duration>, roll: u16) -> Duration {
-        let pause = remaining.unwrap_or(Duration::MAX).min(self.cap);
-        let jitter = (pause / 10).min(Self::JITTER);
-        let share = f64::from(roll) / f64::from(u16::MAX);
-        // Never less than a millisecond, so that a name whose lease should have ended but which is not free is not
-        // hammered.
-        pause + jitter.mul_f64(share) + Duration::from_millis(1)
-    }
+/// The pause of the first waiter before it looks again; `roll` picks the jitter.
+fn pause(longest: Duration, remaining: Option<Duration>, roll: u16) -> Duration {
+    let pause = remaining.unwrap_or(Duration::MAX).min(longest);
+    let jitter = (pause / 10).min(JITTER);
+    let share = f64::from(roll) / f64::from(u16::MAX);
+    // Never less than a millisecond, so that a name whose lease should have ended but which is not free is not
+    // hammered.
+    pause + jitter.mul_f64(share) + Duration::from_millis(1)
 }
 
 #[cfg(test)]
@@ -113,17 +97,17 @@ mod tests {
     fn a_waiter_never_looks_before_the_remaining_ttl_is_over() {
         for roll in [0, 1, u16::MAX] {
             for remaining in [Duration::ZERO, Duration::from_secs(2)] {
-                let late = Pace::WITH_NOTICES.pause(Some(remaining), roll) - remaining;
-                assert!(!late.is_zero() && late < Pace::JITTER * 2, "{late:?}");
+                let late = pause(WITH_NOTICES, Some(remaining), roll) - remaining;
+                assert!(!late.is_zero() && late < JITTER * 2, "{late:?}");
             }
         }
     }
 
     #[test]
     fn a_waiter_looks_at_least_as_often_as_the_cap() {
-        for pace in [Pace::WITH_NOTICES, Pace::IN_QUEUE, Pace::WITHOUT_NOTICES] {
+        for longest in [WITH_NOTICES, IN_QUEUE, WITHOUT_NOTICES] {
             for remaining in [None, Some(Duration::from_secs(3_600))] {
-                assert!(pace.pause(remaining, u16::MAX) < pace.cap * 2);
+                assert!(pause(longest, remaining, u16::MAX) < longest * 2);
             }
         }
     }

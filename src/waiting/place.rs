@@ -14,9 +14,6 @@ use crate::store::Queued;
 use crate::telemetry::Trigger;
 use crate::term::Instant;
 
-/// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
-const AFTER_FAILURE: Duration = Duration::from_millis(100);
-
 /// A waiter's place. Dropping it leaves the queue, and passes a wake that came for this waiter on to the next one.
 #[derive(Debug)]
 #[must_use = "a place that is dropped is given up"]
@@ -157,13 +154,10 @@ impl<'a> Look<'a> {
         if !self.is_in_turn {
             return;
         }
-        let (is_held, remaining) = match &found {
-            Found::Held(held) => (true, held.remaining),
-            Found::Failed(_) => (false, Some(AFTER_FAILURE)),
-        };
+        let is_held = matches!(found, Found::Held(_));
         let Place { shared, key, .. } = self.place;
         let now = shared.clock.now();
-        let wakes = shared.registry().found(key, found, remaining, now);
+        let wakes = shared.registry().found(key, found, now);
         wakes.into_iter().for_each(Wake::now);
         if is_held {
             self.place.listen();

@@ -1,19 +1,24 @@
-//! All waiters of a client by name and order: brings together who waits, which names are followed for them, and the
-//! client's positions in the store's queues.
+//! All waiters of a client by name and order: brings together who waits, the names for which the client listens to the
+//! store's hints, and the client's positions in the store's queues.
+//!
+//! A name is followed from its first look that found it held. It stays followed for a while after its last waiter left:
+//! a task that waits again and again for one name does not subscribe to it again and again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::following::Following;
 use super::waiters::{Action, Found, QueueKey, WaiterId, Waiters};
 use super::wake::{Sleeper, Wake};
-use super::{OutagePolicy, Pace, WaitOrder};
+use super::{IN_QUEUE, OutagePolicy, WITH_NOTICES, WITHOUT_NOTICES, WaitOrder, pause};
 use crate::error::Error;
 use crate::holder::ClientId;
 use crate::name::Name;
-use crate::store::{Notice, Notices, Queued};
+use crate::store::{Notice, Notices, Queued, Topic};
 use crate::term::Instant;
+
+/// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// The time between the end of an offer and the look of the next client in the store's queue.
 const AFTER_OFFER: Duration = Duration::from_millis(5);
@@ -21,16 +26,29 @@ const AFTER_OFFER: Duration = Duration::from_millis(5);
 /// The most positions that wait to be given up. Beyond them, the store finds the client dead at its turn.
 const LEAVING: usize = 1_024;
 
+/// The most names that are followed although no task waits for them. A few dozen bytes each, here and on the server.
+/// When there are more, the client stops following all of them, which costs one new subscription in a thousand.
+const IDLE_NAMES: usize = 1_024;
+/// The most hints in a row for a name that no task waits for. After one more the client stops following the name.
+const UNWANTED_HINTS: u32 = 16;
+
 /// All waiters of a client, what is followed for them, and the client's positions in the store's queues.
 ///
 /// The client has one position for all its fair waiters of a name. It gives the position up when the last of them
 /// leaves, because a client that is not there at its turn costs the others the time of an offer.
 #[derive(Debug)]
 pub(super) struct Registry {
-    /// The queues that have waiters.
+    /// The queues that have waiters or are followed.
     queues: HashMap<QueueKey, Waiters>,
     last_ticket: WaiterId,
-    following: Following,
+    /// The client whose turns are followed.
+    client: ClientId,
+    /// Says whether the thread that listens was started.
+    has_listened: bool,
+    /// The subscription, while the store gives hints. Without it waiters look by time only.
+    notices: Option<Arc<dyn Notices>>,
+    /// The number of queues that are followed and have no waiters.
+    idle: usize,
     /// The names whose queue the client is to leave, and the store does not know it yet.
     leaving: Vec<Name>,
     is_closed: bool,
@@ -41,7 +59,10 @@ impl Registry {
         Self {
             queues: HashMap::new(),
             last_ticket: 0,
-            following: Following::new(client),
+            client,
+            has_listened: false,
+            notices: None,
+            idle: 0,
             leaving: Vec::new(),
             is_closed: false,
         }
@@ -52,8 +73,11 @@ impl Registry {
         self.last_ticket += 1;
         let ticket = self.last_ticket;
         let waiters = self.queues.entry(key.clone());
-        waiters.or_insert_with(Waiters::new).join(ticket, waiter);
-        self.following.set_awaited(key);
+        let waiters = waiters.or_insert_with(|| Waiters::new(None));
+        if waiters.is_idle() {
+            self.idle -= 1;
+        }
+        waiters.join(ticket, waiter);
         ticket
     }
 
@@ -95,23 +119,14 @@ impl Registry {
     }
 
     /// Takes in what the first waiter found instead of a grant. Returns the waiters that are to hear of a failure.
-    pub(super) fn found(
-        &mut self,
-        key: &QueueKey,
-        found: Found,
-        remaining: Option<Duration>,
-        now: Instant,
-    ) -> Vec<Wake> {
-        let (is_held, ahead) = match &found {
-            Found::Held(held) => (true, held.ahead),
-            Found::Failed(_) => (false, None),
+    pub(super) fn found(&mut self, key: &QueueKey, found: Found, now: Instant) -> Vec<Wake> {
+        let (is_held, ahead, remaining) = match &found {
+            Found::Held(held) => (true, held.ahead, held.remaining),
+            Found::Failed(_) => (false, None, Some(AFTER_FAILURE)),
         };
-        let pace = self.pace(ahead);
-        let pause = match ahead {
-            // The store tells the client when it is next; until then it only has to show that it is alive.
-            Some(1..) => pace.pause(None, fastrand::u16(..)),
-            _ => pace.pause(remaining, fastrand::u16(..)),
-        };
+        // The store tells the client when it is next; until then it only has to show that it is alive.
+        let remaining = remaining.filter(|_| ahead.unwrap_or_default() == 0);
+        let pause = pause(self.pace(ahead), remaining, fastrand::u16(..));
         let waiters = self.waiters(key);
         waiters.found(found, now.after(pause));
         waiters.waiters().filter(|_| !is_held).collect()
@@ -128,8 +143,8 @@ impl Registry {
     ) -> Wake {
         let is_queued = queued.is_some_and(|queued| queued.more > 0);
         let pause = match queued {
-            None => self.pace(None).pause(Some(ttl), fastrand::u16(..)),
-            Some(_) if is_queued => Pace::IN_QUEUE.pause(None, fastrand::u16(..)),
+            None => pause(self.pace(None), Some(ttl), fastrand::u16(..)),
+            Some(_) if is_queued => pause(IN_QUEUE, None, fastrand::u16(..)),
             // A waiter that joined since has no position in the store's queue yet.
             Some(_) => Duration::ZERO,
         };
@@ -150,51 +165,83 @@ impl Registry {
         wake
     }
 
-    fn pace(&self, ahead: Option<usize>) -> Pace {
-        match (self.following.is_live(), ahead) {
-            (true, Some(_)) => Pace::IN_QUEUE,
-            (true, None) => Pace::WITH_NOTICES,
-            (false, _) => Pace::WITHOUT_NOTICES,
+    /// The longest pause before the next look of a client with this number of others before it in the store's queue.
+    fn pace(&self, ahead: Option<usize>) -> Duration {
+        match (&self.notices, ahead) {
+            (Some(_), Some(_)) => IN_QUEUE,
+            (Some(_), None) => WITH_NOTICES,
+            (None, _) => WITHOUT_NOTICES,
         }
     }
 
+    /// Removes a queue without waiters, unless it is followed: then it begins anew.
     fn remove_if_empty(&mut self, key: &QueueKey) {
-        if !self.waiters(key).is_empty() {
+        let waiters = self.waiters(key);
+        if !waiters.is_empty() {
             return;
         }
-        let left = self.queues.remove(key);
-        if left.is_some_and(|left| left.is_queued) {
+        let (is_queued, followed) = (waiters.is_queued, waiters.followed);
+        *waiters = Waiters::new(followed);
+        if is_queued {
             self.leave_queue(key.name.clone());
         }
-        self.following.set_idle(key);
+        if followed.is_none() {
+            self.queues.remove(key);
+            return;
+        }
+        self.idle += 1;
+        if self.idle > IDLE_NAMES {
+            self.idle = 0;
+            let (notices, client) = (&self.notices, self.client);
+            self.queues.retain(|key, waiters| {
+                let is_idle = waiters.is_idle();
+                if let Some(notices) = notices.as_ref().filter(|_| is_idle) {
+                    notices.unfollow(&key.topic(client));
+                }
+                !is_idle
+            });
+        }
     }
 
-    /// Follows the name of a queue that has waiters, if the store gives hints.
+    /// Follows the name of a queue, if the store gives hints.
     pub(super) fn follow(&mut self, key: &QueueKey) {
-        if self.queues.contains_key(key) {
-            self.following.follow(key);
+        if let Some(notices) = &self.notices
+            && let Some(waiters) = self.queues.get_mut(key)
+            && waiters.followed.is_none()
+        {
+            notices.follow(&key.topic(self.client));
+            waiters.followed = Some(0);
         }
     }
 
     /// The thread that listens is about to start. Returns whether it is to: there is one, and none after the end.
     pub(super) fn begin_listening(&mut self) -> bool {
-        !self.is_closed && self.following.begin()
+        let is_first = !self.is_closed && !self.has_listened;
+        self.has_listened |= is_first;
+        is_first
     }
 
     /// Returns whether the thread that listens was started.
     pub(super) fn has_listened(&self) -> bool {
-        self.following.has_begun()
+        self.has_listened
     }
 
-    /// From now on the store gives hints.
+    /// From now on the store gives hints. Follows the names that have waiters.
     pub(super) fn start_notices(&mut self, notices: Arc<dyn Notices>) {
-        self.following.start(notices, self.queues.keys());
+        self.notices = Some(notices);
+        let awaited: Vec<_> = self.queues.keys().cloned().collect();
+        awaited.iter().for_each(|key| self.follow(key));
     }
 
     /// From now on there are no hints: looks that were planned at the pace of a store with hints are made now. Returns
     /// the subscription, which is to be dropped outside the mutex, and the waiters to wake.
     pub(super) fn stop_notices(&mut self) -> (Option<Arc<dyn Notices>>, Vec<Wake>) {
-        (self.following.stop(), self.hint_all())
+        self.idle = 0;
+        self.queues.retain(|_, waiters| {
+            waiters.followed = None;
+            !waiters.is_empty()
+        });
+        (self.notices.take(), self.hint_all())
     }
 
     /// Takes in a hint.
@@ -208,15 +255,27 @@ impl Registry {
             }
         };
         let key = QueueKey { name, order };
-        if let Some(waiters) = self.queues.get_mut(&key) {
-            self.following.count_wanted(&key);
+        let Some(waiters) = self.queues.get_mut(&key) else {
+            return Vec::new();
+        };
+        let is_wanted = !waiters.is_empty();
+        if let Some(unwanted) = &mut waiters.followed {
+            *unwanted = if is_wanted { 0 } else { *unwanted + 1 };
+        }
+        if is_wanted {
             return vec![match next {
                 None => waiters.hint(),
                 Some(at) => waiters.bring_forward(at),
             }];
         }
-        let was_followed = self.following.count_unwanted(&key);
-        if was_followed && order == WaitOrder::Fair && next.is_none() {
+        if waiters.followed > Some(UNWANTED_HINTS) {
+            self.idle -= 1;
+            self.queues.remove(&key);
+            if let Some(notices) = &self.notices {
+                notices.unfollow(&key.topic(self.client));
+            }
+        }
+        if order == WaitOrder::Fair && next.is_none() {
             // A turn that no waiter of this client wants.
             self.leave_queue(key.name);
         }
@@ -255,7 +314,8 @@ impl Registry {
                 name: name.clone(),
                 order: WaitOrder::Fair,
             };
-            self.is_closed || !self.queues.contains_key(&key)
+            let has_waiters = |waiters: &Waiters| !waiters.is_empty();
+            self.is_closed || !self.queues.get(&key).is_some_and(has_waiters)
         });
         leaving
     }
@@ -267,6 +327,16 @@ impl Registry {
     fn leave_queue(&mut self, name: Name) {
         if self.leaving.len() < LEAVING {
             self.leaving.push(name);
+        }
+    }
+}
+
+impl QueueKey {
+    /// Returns the topic of the hints that the waiters of this queue need.
+    fn topic(&self, client: ClientId) -> Topic {
+        match self.order {
+            WaitOrder::Any => Topic::Freed(self.name.clone()),
+            WaitOrder::Fair => Topic::Turn(self.name.clone(), client),
         }
     }
 }
@@ -307,7 +377,7 @@ mod tests {
         let first = registry.join(&key, waiter.clone());
         assert_eq!(step(&mut registry, first), Action::Look);
         let held = Found::Held(Arc::new(Held::new(key.name.clone())));
-        let woken = registry.found(&key, held, Some(Duration::from_secs(500)), now);
+        let woken = registry.found(&key, held, now);
         assert!(woken.is_empty());
         assert!(matches!(step(&mut registry, first), Action::Sleep(_)));
         registry.leave(&key, first).now();

@@ -26,6 +26,8 @@ pub(super) struct Waiters {
     found_for: WaiterId,
     /// The client is, or may be, in the store's queue of the name.
     pub(super) is_queued: bool,
+    /// While the client listens to hints for these waiters: the number of them in a row that no task wanted.
+    pub(super) followed: Option<u32>,
 }
 
 /// The key of a queue: waiters that take turns with other clients do not queue with those that do not.
@@ -82,18 +84,24 @@ impl Found {
 }
 
 impl Waiters {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(followed: Option<u32>) -> Self {
         Self {
             waiters: BTreeMap::new(),
             next_look: NextLook::Planned(DUE),
             found: None,
             found_for: 0,
             is_queued: false,
+            followed,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.waiters.is_empty()
+    }
+
+    /// Returns whether it has no waiters and is kept because it is followed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_empty() && self.followed.is_some()
     }
 
     /// Returns how many wait.
@@ -241,7 +249,7 @@ mod tests {
 
     /// A queue of this many waiters.
     fn queue(count: u64) -> (Waiters, Vec<Sleeper>) {
-        let mut queue = Waiters::new();
+        let mut queue = Waiters::new(None);
         let waiters: Vec<_> = (0..count).map(|_| Sleeper::default()).collect();
         for (ticket, waiter) in (0..).zip(&waiters) {
             queue.join(ticket, waiter.clone());

@@ -18,10 +18,10 @@
 
 use std::sync::Arc;
 
-use super::schedule::{LeaseId, Leaving, Limits, MustWake, Schedule, Useless};
+use super::schedule::{LeaseId, Leaving, Limits, Schedule, Useless};
 use super::signal::Signal;
 use crate::error::Error;
-use crate::store::{Answer, Claim, Failed, Grant, Held, Sent};
+use crate::store::{Answer, Claim, Failed, Held, Sent};
 use crate::term::{Instant, Timing};
 use crate::token::Token;
 
@@ -145,7 +145,7 @@ impl Claiming {
         }
     }
 
-    /// Takes in the answer to an attempt. Also returns whether the loop has to be woken.
+    /// Takes in the answer to an attempt.
     pub fn answered(
         &mut self,
         schedule: &mut Schedule,
@@ -153,23 +153,22 @@ impl Claiming {
         answer: Result<Answer, Failed>,
         seen: Option<Token>,
         now: Instant,
-    ) -> (Verdict, MustWake) {
+    ) -> Verdict {
         let is_open = matches!(&answer, Err(failed) if failed.sent == Sent::Perhaps);
         if !is_open {
             schedule.claim_answered(self.enrolled().id, asked.before);
         }
         match answer {
-            Err(failed) => (Verdict::Failed(failed.error), MustWake(false)),
-            Ok(Answer::Held(held)) => (Verdict::Taken(held), MustWake(false)),
-            Ok(Answer::Granted(grant)) => self.granted(schedule, &asked, grant, seen, now),
+            Err(failed) => Verdict::Failed(failed.error),
+            Ok(Answer::Held(held)) => Verdict::Taken(held),
+            Ok(Answer::Granted(grant)) => self.granted(schedule, &asked, grant.token, seen, now),
         }
     }
 
     /// Ends the request, answered or not.
-    pub fn given_up(&mut self, schedule: &mut Schedule, now: Instant) -> MustWake {
-        match self.enrolled.take() {
-            Some(enrolled) => schedule.leave(enrolled.id, now, None),
-            None => MustWake(false),
+    pub fn given_up(&mut self, schedule: &mut Schedule, now: Instant) {
+        if let Some(enrolled) = self.enrolled.take() {
+            schedule.give_up(enrolled.id, now);
         }
     }
 
@@ -178,70 +177,58 @@ impl Claiming {
         &mut self,
         schedule: &mut Schedule,
         asked: &Asked,
-        grant: Grant,
+        token: Token,
         seen: Option<Token>,
         now: Instant,
-    ) -> (Verdict, MustWake) {
+    ) -> Verdict {
         let (id, first_floor) = (self.enrolled().id, self.enrolled().first_floor);
-        let must_wake = match schedule.hold(id, grant.token, asked.sent_at, now) {
-            Ok(must_wake) => must_wake,
-            Err(useless) => return self.not_held(schedule, useless, asked, now),
-        };
-        let token = grant.token;
+        match schedule.hold(id, token, asked.sent_at, now) {
+            Ok(()) => {}
+            Err(Useless::Late) => {
+                let verdict = self.useless(None, asked);
+                if matches!(verdict, Verdict::TooLate(_)) {
+                    self.given_up(schedule, now);
+                }
+                return verdict;
+            }
+            Err(Useless::Ended) => {
+                self.given_up(schedule, now);
+                return Verdict::Failed(Error::shut_down());
+            }
+        }
         let is_below = |floor: &Token| token <= *floor;
         if let Some(seen) = first_floor.filter(is_below) {
-            let must_wake = self.given_up(schedule, now);
-            return (Verdict::TokenFell { token, seen }, must_wake);
-        }
-        let seen = self.floor.max(seen);
-        if seen.as_ref().is_some_and(is_below) {
-            // The floor rose while the claim was under way, and its holder is answered the same token again. Another
-            // claim must not find the name taken by this one, so the release goes first.
-            self.enrolled = None;
-            let (leaving, withdrawn) = Leaving::begin(schedule, id, None, now);
-            let verdict = if self.is_out_of_patience(asked) {
-                Verdict::TooLate(leaving)
-            } else {
-                Verdict::Again(leaving)
-            };
-            return (verdict, withdrawn.must_wake);
+            self.given_up(schedule, now);
+            return Verdict::TokenFell { token, seen };
         }
         let enrolled = self.enrolled.take().expect("it was asked for");
-        let granted = Verdict::Granted {
+        if self.floor.max(seen).as_ref().is_some_and(is_below) {
+            // The floor rose while the claim was under way, and its holder is answered the same token again. Another
+            // claim must not find the name taken by this one, so the release goes first.
+            let (leaving, _) = schedule.withdraw(id, None, now);
+            return self.useless(leaving, asked);
+        }
+        Verdict::Granted {
             id,
             claim: enrolled.claim,
             token,
             held_since: asked.sent_at,
-        };
-        (granted, must_wake)
+        }
     }
 
-    /// Takes in a grant that cannot be held.
-    fn not_held(
-        &mut self,
-        schedule: &mut Schedule,
-        useless: Useless,
-        asked: &Asked,
-        now: Instant,
-    ) -> (Verdict, MustWake) {
-        let verdict = match useless {
-            Useless::Late if !self.is_out_of_patience(asked) => {
-                return (Verdict::Again(None), MustWake(false));
-            }
-            Useless::Late => Verdict::TooLate(None),
-            Useless::Ended => Verdict::Failed(Error::shut_down()),
-        };
-        (verdict, self.given_up(schedule, now))
-    }
-
-    /// Counts a grant that is of no use. Returns whether the request gives up after it.
-    fn is_out_of_patience(&mut self, asked: &Asked) -> bool {
-        match &mut self.patience {
+    /// Counts a grant that is of no use, and is released so. The request gives up after it if its patience is at its end.
+    fn useless(&mut self, leaving: Option<Leaving>, asked: &Asked) -> Verdict {
+        let is_last = match &mut self.patience {
             Patience::Grants(left) => {
                 *left = left.saturating_sub(1);
                 *left == 0
             }
             Patience::Until(end) => asked.sent_at >= *end,
+        };
+        if is_last {
+            Verdict::TooLate(leaving)
+        } else {
+            Verdict::Again(leaving)
         }
     }
 
@@ -257,7 +244,7 @@ mod tests {
     use super::*;
     use crate::holder::{ClientId, Holder};
     use crate::name::Name;
-    use crate::store::Info;
+    use crate::store::{Grant, Info};
 
     #[test]
     fn a_request_whose_grants_are_all_too_late_ends_with_its_limit() {
@@ -277,7 +264,7 @@ mod tests {
             let asked = claiming.sent(&mut schedule, None, sent_at);
             let grant = Ok(Answer::Granted(Grant::new(Token::MAX)));
             let now = sent_at.after(ttl);
-            claiming.answered(&mut schedule, asked, grant, None, now).0
+            claiming.answered(&mut schedule, asked, grant, None, now)
         };
         for sent_at in [begun, begun.after(ttl), end.before(Duration::from_nanos(1))] {
             let verdict = granted_late(sent_at);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Shared;
 use super::claiming::{Claiming, Patience, Verdict};
-use super::schedule::{LeaseId, Leaving, Limits, ReleaseOutcome, Schedule};
+use super::schedule::{LeaseId, Leaving, Limits, ReleaseOutcome};
 use super::signal::Signal;
 use crate::clock::Clock;
 use crate::error::Error;
@@ -112,8 +112,7 @@ impl Drop for Pending {
         if !self.has_no_claim() && !self.shared.home.is_forked() {
             let now = self.shared.clock.now();
             let claiming = &mut self.claiming;
-            self.shared
-                .change(|schedule| ((), claiming.given_up(schedule, now)));
+            (self.shared).change(|schedule| claiming.given_up(schedule, now));
         }
     }
 }
@@ -136,7 +135,7 @@ impl LeaseView {
         keep_for: Option<Duration>,
     ) -> (Option<Leaving>, bool) {
         let now = self.clock().now();
-        let ended = (self.shared).end(|schedule| Leaving::begin(schedule, id, keep_for, now));
+        let ended = (self.shared).change(|schedule| schedule.withdraw(id, keep_for, now));
         self.wake_handles();
         ended
     }
@@ -151,8 +150,7 @@ impl LeaseView {
     /// whether the lease was held until then. Never blocks, never fails.
     pub(crate) fn leave(&self, id: LeaseId, keep_for: Option<Duration>) -> bool {
         let now = self.clock().now();
-        let end = |schedule: &mut Schedule| ((), Leaving::by_the_loop(schedule, id, keep_for, now));
-        let ((), was_held) = self.shared.end(end);
+        let was_held = (self.shared).change(|schedule| schedule.leave(id, keep_for, now));
         self.wake_handles();
         was_held
     }
@@ -216,7 +214,7 @@ impl Drop for SentRelease<'_> {
             && !shared.home.is_forked()
         {
             let now = shared.clock.now();
-            shared.change(|schedule| ((), leaving.given_up(schedule, now)));
+            shared.change(|schedule| leaving.given_up(schedule, now));
         }
     }
 }

@@ -40,7 +40,7 @@ use tokio::sync::{Notify, oneshot};
 
 use self::claiming::Patience;
 pub(crate) use self::enrollment::{LeaseView, Pending};
-use self::schedule::{Awaited, LeaseId, Loss, MustWake, Schedule, Withdrawn};
+use self::schedule::{Awaited, LeaseId, Loss, Schedule};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::home::Home;
@@ -122,9 +122,7 @@ impl Watchdog {
     /// Ends all leases, then waits until their guards are dropped and their releases are sent, up to `limit`. Returns
     /// whether nothing is left.
     pub(crate) async fn shut_down(&self, limit: Duration) -> bool {
-        let losses = self.shared.schedule().close(LossReason::Shutdown);
-        self.shared.tell(losses);
-        self.shared.wake.notify_one();
+        (self.shared).change(|schedule| schedule.close(LossReason::Shutdown));
         let ends_at = self.shared.clock.now().after(limit);
         loop {
             let emptied = self.shared.emptied.notified();
@@ -142,8 +140,7 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         if !self.shared.home.is_forked() {
-            self.shared.schedule().retire();
-            self.shared.wake.notify_one();
+            self.shared.change(Schedule::retire);
         }
     }
 }
@@ -182,12 +179,6 @@ impl Shared {
         self.schedule.lock()
     }
 
-    fn wake_if(&self, MustWake(is_needed): MustWake) {
-        if is_needed {
-            self.wake.notify_one();
-        }
-    }
-
     fn why_closed(&self) -> Error {
         if self.is_dead.load(Ordering::Acquire) {
             died()
@@ -196,28 +187,25 @@ impl Shared {
         }
     }
 
-    /// Changes the schedule. Then wakes the loop if the change asks for it, and the callers that wait for the end of a
-    /// shutdown if this was the last lease.
-    fn change<T>(&self, change: impl FnOnce(&mut Schedule) -> (T, MustWake)) -> T {
+    /// Changes the schedule. Then, without its lock, does what the change asks for, and wakes the callers that wait for
+    /// the end of a shutdown if this was the last lease.
+    fn change<T>(&self, change: impl FnOnce(&mut Schedule) -> T) -> T {
         let mut schedule = self.schedule();
-        let (answer, must_wake) = change(&mut schedule);
+        let answer = change(&mut schedule);
+        let effects = schedule.take_effects();
         let is_done = schedule.is_done();
         drop(schedule);
-        self.wake_if(must_wake);
-        self.tell_emptied_if(is_done);
+        self.tell(effects.losses);
+        for Awaited { name, signal } in effects.renewed {
+            self.wake_users(&name, || signal.wake());
+        }
+        if effects.must_wake {
+            self.wake.notify_one();
+        }
+        if is_done && catch_unwind(AssertUnwindSafe(|| self.emptied.notify_waiters())).is_err() {
+            telemetry::waker_panicked(None);
+        }
         answer
-    }
-
-    /// Ends an enrollment. Also returns whether its lease was held until then.
-    fn end<T>(&self, end: impl FnOnce(&mut Schedule) -> (T, Withdrawn)) -> (T, bool) {
-        let mut schedule = self.schedule();
-        let (answer, withdrawn) = end(&mut schedule);
-        let is_done = schedule.is_done();
-        drop(schedule);
-        self.tell(withdrawn.loss.into_iter().collect());
-        self.wake_if(withdrawn.must_wake);
-        self.tell_emptied_if(is_done);
-        (answer, withdrawn.was_held)
     }
 
     /// Cancels the tokens of lost leases.
@@ -232,20 +220,6 @@ impl Shared {
                 let overrun = self.clock.now().since(deadline);
                 self.sink.lost(lease, loss.reason, overrun);
             }
-        }
-    }
-
-    /// Wakes the tasks that wait for a renewal of these leases.
-    fn tell_renewed(&self, renewed: Vec<Awaited>) {
-        for Awaited { name, signal } in renewed {
-            self.wake_users(&name, || signal.wake());
-        }
-    }
-
-    /// Wakes the callers that wait for the end of a shutdown, if it has ended.
-    fn tell_emptied_if(&self, is_done: bool) {
-        if is_done && catch_unwind(AssertUnwindSafe(|| self.emptied.notify_waiters())).is_err() {
-            telemetry::waker_panicked(None);
         }
     }
 

@@ -45,12 +45,7 @@ struct Obituary<'a>(&'a Arc<Shared>);
 impl Drop for Obituary<'_> {
     fn drop(&mut self) {
         self.0.is_dead.store(true, Ordering::Release);
-        let mut schedule = self.0.schedule();
-        let losses = schedule.close(LossReason::WatchdogDied);
-        let is_done = schedule.is_done();
-        drop(schedule);
-        self.0.tell(losses);
-        self.0.tell_emptied_if(is_done);
+        (self.0).change(|schedule| schedule.close(LossReason::WatchdogDied));
     }
 }
 
@@ -109,13 +104,12 @@ impl Keeper {
     fn turn(&mut self) -> Instant {
         let now = self.shared.clock.now();
         let shard_of = |name: &Name| self.store.shard(name);
-        let turn = self.shared.schedule().turn(now, shard_of);
-        self.shared.tell(turn.losses);
-        for batch in turn.batches {
+        let work = (self.shared).change(|schedule| schedule.turn(now, shard_of));
+        for batch in work.batches {
             let (shared, store) = (self.shared.clone(), self.store.clone());
             self.batches.spawn(renew(shared, store, batch));
         }
-        for leaving in turn.releases {
+        for leaving in work.releases {
             let (shared, store) = (self.shared.clone(), self.store.clone());
             self.releases.spawn(release(shared, store, leaving));
         }
@@ -131,13 +125,11 @@ impl Keeper {
 async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     let renewed = store.renew(&batch.renewals, batch.limit).await;
     let now = shared.clock.now();
-    let settled = shared.schedule().settle(&batch, renewed, now);
+    let settled = shared.change(|schedule| schedule.settle(&batch, renewed, now));
     if let Some((jump, by)) = settled.step {
-        telemetry::clock_jumped(jump.as_str(), by);
+        telemetry::clock_jumped(jump, by);
     }
-    shared.tell(settled.losses);
     shared.sink.renewed(settled.stats);
-    shared.tell_renewed(settled.wakes);
 }
 
 async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, leaving: Leaving) {
@@ -145,5 +137,5 @@ async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, leaving: Leaving) {
     let answer = store.release(&leaving.name, leaving.holder, keep_for, limit);
     let answer = answer.await;
     let now = shared.clock.now();
-    let _ = shared.change(|schedule| leaving.answered(schedule, answer, now));
+    shared.change(|schedule| leaving.answered(schedule, answer, now));
 }

@@ -7,7 +7,7 @@ use tokio::runtime;
 use tokio::sync::{Notify, Semaphore};
 
 use super::*;
-use crate::telemetry::StoreCounts;
+use crate::telemetry::Sink;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -101,7 +101,7 @@ impl Exchange for Fake {
 }
 
 fn on(runtime: Handle, script: FakeServer) -> Connection<Fake> {
-    let gauge = StoreCounts::of("connection").connection(None);
+    let gauge = Sink::of_store("connection").connection(None);
     Connection::new(Fake(Arc::new(script)), HomeRuntime::Runtime(runtime), gauge)
 }
 

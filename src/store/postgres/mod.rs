@@ -99,7 +99,7 @@ use self::max_ttl::MaxTtl;
 use self::protocol::reply;
 use super::budget::{self, Budget};
 use super::{Error, Store};
-use crate::telemetry::StoreCounts;
+use crate::telemetry::Sink;
 
 /// The label of this kind of store in metrics.
 const KIND: &str = "postgres";
@@ -140,8 +140,8 @@ impl fmt::Debug for Postgres {
 }
 
 /// Returns where this kind of store is counted.
-fn counts() -> &'static StoreCounts {
-    StoreCounts::of(KIND)
+fn counts() -> &'static Sink {
+    Sink::of_store(KIND)
 }
 
 /// Opens the store at a URL whose scheme is ours.

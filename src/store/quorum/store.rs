@@ -24,7 +24,7 @@ use crate::store::{
     Answer, Ask, Claim, Eviction, Facts, Hazard, Held, HeldState, Member, Notices, Outcome,
     Purpose, Release, Renewal, Renewed, Store as _,
 };
-use crate::telemetry::StoreCounts;
+use crate::telemetry::Sink;
 use crate::token::Token;
 
 /// Says how many names one call reads; reading a whole lease costs a member more than a renewal.
@@ -49,7 +49,7 @@ pub(super) struct Shared {
     pub(super) connect_timeout: Duration,
     /// Where the members are, without secrets.
     place: String,
-    pub(super) counts: &'static StoreCounts,
+    pub(super) counts: &'static Sink,
 }
 
 impl Quorum {
@@ -58,7 +58,7 @@ impl Quorum {
         max_ttl: Option<Duration>,
         connect_timeout: Duration,
     ) -> Self {
-        let counts = StoreCounts::of(KIND);
+        let counts = Sink::of_store(KIND);
         counts.has_quorums();
         let shared = Shared {
             granted: Mutex::default(),

@@ -20,7 +20,7 @@ use crate::store::connection::is_transient;
 use crate::store::connection::pauses::Pauses;
 use crate::store::subscription::{Subscription, Wanted};
 use crate::store::{Notice, Topic};
-use crate::telemetry::{ConnectionGauge, LaneUse, StoreCounts};
+use crate::telemetry::{ConnectionGauge, LaneUse, Sink};
 
 /// Says how many channels one command names, so that a reconnect with many names does not block the server.
 const AT_ONCE: usize = 256;
@@ -56,7 +56,7 @@ impl Listener {
     ) -> Result<Subscription, Failure> {
         Subscription::start(async |wanted| {
             let settings = &redis.fleet.settings;
-            let counts = StoreCounts::of(settings.program.kind);
+            let counts = Sink::of_store(settings.program.kind);
             let listener = Self {
                 fleet: redis.fleet.clone(),
                 keys: redis.keys.clone(),

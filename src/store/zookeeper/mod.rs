@@ -125,7 +125,7 @@ use super::{
     Purpose, Queued, Release, Renewal, Renewed, Store,
 };
 use crate::holder::ClientId;
-use crate::telemetry::{LaneUse, StoreCounts};
+use crate::telemetry::{LaneUse, Sink};
 
 /// The kind of this store in its facts and in metrics.
 const KIND: &str = "zookeeper";
@@ -306,8 +306,8 @@ impl Backend for Zookeeper {
     }
 }
 
-fn counts() -> &'static StoreCounts {
-    StoreCounts::of(KIND)
+fn counts() -> &'static Sink {
+    Sink::of_store(KIND)
 }
 
 /// Opens the store at a URL whose scheme is ours.

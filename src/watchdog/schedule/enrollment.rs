@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::slot::{Bounds, Holding, Leased, Phase, Slot};
-use super::{LeaseId, Limits, MustWake, Schedule, Useless};
+use super::{LeaseId, Limits, Schedule, Useless};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::term::{Instant, Timing};
@@ -73,7 +73,7 @@ impl Schedule {
         token: Token,
         sent_at: Instant,
         now: Instant,
-    ) -> Result<MustWake, Useless> {
+    ) -> Result<(), Useless> {
         let slot = &mut self.slots[id.index()];
         let shard = &self.shards[slot.shard];
         if matches!(slot.phase, Phase::Lost(_)) {
@@ -102,10 +102,11 @@ impl Schedule {
             ends_at: Instant::ZERO,
             renew_at: term.renew_at(true, self.random.u16(..)),
             attempt: None,
+            failures: 0,
         };
         holding.ends_at = holding.end(lease);
-        let armed = holding.ends_at.min(holding.renew_at);
+        self.note_armed(holding.ends_at.min(holding.renew_at));
         self.transition(id, Phase::Held(holding));
-        Ok(self.must_wake(armed))
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::slot::{Leave, Phase, Slot};
-use super::{LeaseId, Loss, MustWake, Schedule, Ticket};
+use super::{LeaseId, Schedule, Ticket};
 use crate::error::Error;
 use crate::holder::Holder;
 use crate::name::Name;
@@ -57,113 +57,87 @@ pub struct Leaving {
     pub limit: Duration,
     /// Says whether the lease was held until its enrollment ended.
     was_held: bool,
-    is_of_one_grant: bool,
+    /// Says whether each attempt of the claim was answered. Then the lease had one grant, and a release that was carried
+    /// out released that one.
+    pub is_of_one_grant: bool,
     /// Says whether the loop sends it and counts it among its releases in flight.
     is_of_the_loop: bool,
 }
 
-/// The end of an enrollment.
-#[derive(Debug)]
-#[must_use = "the holder has to be told of a loss in it"]
-pub struct Withdrawn {
-    /// Says whether the lease was held until now.
-    pub was_held: bool,
-    /// A loss that was not yet reported to the holder. It has to be told now, before the guard is dropped.
-    pub loss: Option<Loss>,
-    /// Says whether the loop has to be woken.
-    pub must_wake: MustWake,
-}
-
 impl Leaving {
-    /// Ends the enrollment before the caller sends the release. Returns no release if there is nothing to release.
-    pub fn begin(
-        schedule: &mut Schedule,
-        id: LeaseId,
-        keep_for: Option<Duration>,
-        now: Instant,
-    ) -> (Option<Self>, Withdrawn) {
-        let (was_held, loss) = schedule.last_check(id, now);
-        let (mut leaving, must_wake) = schedule.withdraw(id, now, keep_for);
-        if let Some(leaving) = &mut leaving {
-            leaving.was_held = was_held;
-        }
-        let withdrawn = Withdrawn {
-            was_held,
-            loss,
-            must_wake,
-        };
-        (leaving, withdrawn)
-    }
-
-    /// Ends the enrollment of a guard that was dropped, and leaves its release to the loop.
-    pub fn by_the_loop(
-        schedule: &mut Schedule,
-        id: LeaseId,
-        keep_for: Option<Duration>,
-        now: Instant,
-    ) -> Withdrawn {
-        let (was_held, loss) = schedule.last_check(id, now);
-        Withdrawn {
-            was_held,
-            loss,
-            must_wake: schedule.leave(id, now, keep_for),
-        }
-    }
-
-    /// Returns whether each attempt of the claim was answered. Then the lease had one grant, and a release that was
-    /// carried out released that one.
-    pub const fn is_of_one_grant(&self) -> bool {
-        self.is_of_one_grant
-    }
-
-    /// Takes in the answer. Also returns whether the loop has to be woken.
+    /// Takes in the answer.
     pub fn answered(
         self,
         schedule: &mut Schedule,
         answer: Result<Release, Error>,
         now: Instant,
-    ) -> (ReleaseOutcome, MustWake) {
+    ) -> ReleaseOutcome {
         if self.is_of_the_loop {
             schedule.release_landed(self.shard, answer.is_err());
         }
-        let must_wake = schedule.settle_release(self.ticket, answer.is_ok(), now);
-        let outcome = match answer {
+        schedule.settle_release(self.ticket, answer.is_ok(), now);
+        match answer {
             Err(_) => ReleaseOutcome::Unknown,
             Ok(Release::Released) if self.was_held => ReleaseOutcome::Released,
             Ok(_) => ReleaseOutcome::AlreadyLost,
-        };
-        (outcome, must_wake)
+        }
     }
 
     /// Leaves the release to the loop, because it may never have been sent.
-    pub fn given_up(self, schedule: &mut Schedule, now: Instant) -> MustWake {
-        schedule.take_over(self.ticket, now)
+    pub fn given_up(self, schedule: &mut Schedule, now: Instant) {
+        schedule.take_over(self.ticket, now);
     }
 }
 
 impl Schedule {
-    /// Ends an enrollment whose guard was dropped, and leaves the release to the loop.
-    pub fn leave(&mut self, id: LeaseId, now: Instant, keep_for: Option<Duration>) -> MustWake {
-        if !self.end_enrollment(id, keep_for) {
-            return self.must_wake(Instant::FAR_FUTURE);
-        }
-        self.release_at(id, now)
-    }
-
-    /// Ends an enrollment whose guard sends the release itself. Returns the release, or `None` if there is nothing to
-    /// release. If its answer is not reported in time, the loop sends the release.
-    pub(super) fn withdraw(
+    /// Ends the enrollment of a lease before the caller sends its release, and has the name kept for this long. Returns
+    /// the release, or `None` if there is nothing to release; and whether the lease was held until now. If the answer is
+    /// not reported in time, the loop sends the release.
+    pub fn withdraw(
         &mut self,
         id: LeaseId,
-        now: Instant,
         keep_for: Option<Duration>,
-    ) -> (Option<Leaving>, MustWake) {
+        now: Instant,
+    ) -> (Option<Leaving>, bool) {
+        let was_held = self.last_check(id, now);
         if !self.end_enrollment(id, keep_for) {
-            return (None, self.must_wake(Instant::FAR_FUTURE));
+            return (None, was_held);
         }
-        let leaving = self.depart(id, false);
-        let takes_over_at = now.after(gives_up_after(leaving.limit));
-        (Some(leaving), self.release_at(id, takes_over_at))
+        let leaving = Leaving {
+            was_held,
+            ..self.depart(id, false)
+        };
+        self.release_at(id, now.after(gives_up_after(leaving.limit)));
+        (Some(leaving), was_held)
+    }
+
+    /// Ends the enrollment of a lease whose guard was dropped, and leaves its release to the loop. Returns whether the
+    /// lease was held until now.
+    pub fn leave(&mut self, id: LeaseId, keep_for: Option<Duration>, now: Instant) -> bool {
+        let was_held = self.last_check(id, now);
+        if self.end_enrollment(id, keep_for) {
+            self.release_at(id, now);
+        }
+        was_held
+    }
+
+    /// Ends the enrollment of a claim that was given up, and leaves its release to the loop.
+    pub fn give_up(&mut self, id: LeaseId, now: Instant) {
+        if self.end_enrollment(id, None) {
+            self.release_at(id, now);
+        }
+    }
+
+    /// Checks a lease whose guard is about to go: returns whether it is held. Has the holder told of a loss that a
+    /// `check()`, this one included, found. No check of its handles succeeds from then on.
+    fn last_check(&mut self, id: LeaseId, now: Instant) -> bool {
+        let checked = self.slot(id).lease.signal.check(now);
+        if let Err(reason) = checked {
+            self.lose(id, reason);
+        }
+        // Before the caller unlocks the schedule: from then on the release may be sent, and a rival granted the name.
+        self.slot(id).lease.signal.lose(LossReason::Released);
+        checked.is_ok()
     }
 
     /// Takes a lease out of the renewals. Returns whether something is left to release; if not, the lease is forgotten.
@@ -193,13 +167,13 @@ impl Schedule {
     }
 
     /// Has the loop release a lease that is leaving, at this moment.
-    fn release_at(&mut self, id: LeaseId, at: Instant) -> MustWake {
+    fn release_at(&mut self, id: LeaseId, at: Instant) {
         let (slot, shard) = self.with_shard(id);
         if let Phase::Leaving(leave) = &mut slot.phase {
             leave.release_at = at;
-            shard.queues.arm_release(id, at);
+            shard.queues.releases.insert(id, at);
         }
-        self.must_wake(at)
+        self.note_armed(at);
     }
 
     /// The next release to send for a lease that is leaving.
@@ -234,14 +208,9 @@ impl Schedule {
     }
 
     /// Takes in the answer to a release: `is_clear` if the store said what it did.
-    pub(super) fn settle_release(
-        &mut self,
-        ticket: Ticket,
-        is_clear: bool,
-        now: Instant,
-    ) -> MustWake {
+    pub(super) fn settle_release(&mut self, ticket: Ticket, is_clear: bool, now: Instant) {
         let Some((leave, ttl)) = self.take_leave(ticket) else {
-            return MustWake(false);
+            return;
         };
         let next = if is_clear {
             leave.keep_for = None;
@@ -251,19 +220,15 @@ impl Schedule {
         };
         match next {
             Some(at) => self.release_at(ticket.id, at),
-            None => {
-                self.forget(ticket.id);
-                self.must_wake(Instant::FAR_FUTURE)
-            }
+            None => self.forget(ticket.id),
         }
     }
 
     /// Has the loop send a release that its caller gave up.
-    pub(super) fn take_over(&mut self, ticket: Ticket, now: Instant) -> MustWake {
-        if self.take_leave(ticket).is_none() {
-            return MustWake(false);
+    pub(super) fn take_over(&mut self, ticket: Ticket, now: Instant) {
+        if self.take_leave(ticket).is_some() {
+            self.release_at(ticket.id, now);
         }
-        self.release_at(ticket.id, now)
     }
 
     /// The lease that still waits for the answer to this release, and its ttl. It waits for that answer no longer.
@@ -275,7 +240,7 @@ impl Schedule {
         let Phase::Leaving(leave) = &mut slot.phase else {
             return None;
         };
-        shard.queues.disarm_release(ticket.id, leave.release_at);
+        shard.queues.releases.remove(ticket.id, leave.release_at);
         leave.attempt = None;
         Some((leave, slot.lease.timing.ttl()))
     }

@@ -7,8 +7,9 @@
 //! 2. An answer counts only for the attempt that it belongs to. A lease that has left has no attempt, so a late answer
 //!    finds nothing to change.
 //! 3. Losses are taken before renewals: on waking late, cancel first.
-//! 4. Every exit goes through [`Leaving::begin`] or [`Schedule::leave`], once.
-//! 5. What one shard waits for delays no other: queues, requests in flight and the server's clock are kept per shard. A
+//! 4. Every exit goes through [`Schedule::withdraw`], [`Schedule::leave`] or [`Schedule::give_up`], once.
+//! 5. What a change asks of the world outside is in [`Effects`], which its caller takes before it unlocks the schedule.
+//! 6. What one shard waits for delays no other: queues, requests in flight and the server's clock are kept per shard. A
 //!    lease follows its name: the store is asked for the shard when a renewal falls due and when a release is sent, and
 //!    again, for all that waits for room in a shard, after a request to that shard has failed.
 
@@ -21,19 +22,15 @@ mod slot;
 mod survey;
 #[cfg(test)]
 mod tests;
-mod timings;
 mod work;
 
-use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use slab::Slab;
 
-pub use self::leaving::{Leaving, ReleaseOutcome, Withdrawn};
+pub use self::leaving::{Leaving, ReleaseOutcome};
 pub use self::settle::Awaited;
-#[cfg(any(test, feature = "internals"))]
-pub use self::settle::Jump;
 #[cfg(feature = "internals")]
 pub use self::settle::Settled;
 use self::shard::Shard;
@@ -59,8 +56,6 @@ pub const EARLY: Duration = Duration::from_millis(5);
 pub struct Schedule {
     slots: Slab<Slot>,
     shards: Vec<Shard>,
-    /// Held leases whose last renewals got no answer, and how many of them in a row.
-    failing: HashMap<LeaseId, u32>,
     /// The moment at which the last turn began.
     turned_at: Instant,
     attempts: u64,
@@ -69,6 +64,19 @@ pub struct Schedule {
     /// Source of jitter.
     random: fastrand::Rng,
     is_closing: bool,
+    /// What the changes since it was last taken ask for.
+    effects: Effects,
+}
+
+/// What a change asks of its caller, once the schedule is unlocked.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// The holders that are to be told of a loss, first of all.
+    pub losses: Vec<Loss>,
+    /// Leases that were renewed, and whose renewal a task may wait for.
+    pub renewed: Vec<Awaited>,
+    /// Says whether the loop has to be woken: for what is due before it would wake, or because it has to end.
+    pub must_wake: bool,
 }
 
 /// The limits that the caller set for a lease.
@@ -89,23 +97,18 @@ pub enum Useless {
     Ended,
 }
 
-/// Says whether the loop has to be woken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a loop that is not woken sleeps past what was armed"]
-pub struct MustWake(pub bool);
-
 impl Schedule {
     /// An empty schedule; the seed is for the jitter.
     pub fn new(seed: u64) -> Self {
         Self {
             slots: Slab::new(),
             shards: Vec::new(),
-            failing: HashMap::new(),
             turned_at: Instant::ZERO,
             attempts: 0,
             asleep_until: Instant::FAR_FUTURE,
             random: fastrand::Rng::with_seed(seed),
             is_closing: false,
+            effects: Effects::default(),
         }
     }
 
@@ -117,10 +120,14 @@ impl Schedule {
         self.asleep_until
     }
 
-    /// Returns whether the loop has to be woken after a change: because `armed` is earlier than its next wake, or
-    /// because nothing is left for it to do and it has to end.
-    pub(super) fn must_wake(&self, armed: Instant) -> MustWake {
-        MustWake(armed < self.asleep_until || self.is_done())
+    /// Takes what the changes until now ask for.
+    pub fn take_effects(&mut self) -> Effects {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Notes that something is due at this moment, of which the loop may not know.
+    fn note_armed(&mut self, at: Instant) {
+        self.effects.must_wake |= at < self.asleep_until;
     }
 
     fn slot(&self, id: LeaseId) -> &Slot {
@@ -142,7 +149,10 @@ impl Schedule {
     fn index_of(&mut self, number: u32) -> usize {
         let known = self.shards.iter().position(|shard| shard.number == number);
         known.unwrap_or_else(|| {
-            self.shards.push(Shard::new(number));
+            self.shards.push(Shard {
+                number,
+                ..Shard::default()
+            });
             self.shards.len() - 1
         })
     }
@@ -164,9 +174,8 @@ impl Schedule {
                 to.timings.add(&slot.lease.timing);
             }
             Phase::Leaving(leave) => {
-                if from.queues.disarm_release(id, leave.release_at) {
-                    to.queues.arm_release(id, leave.release_at);
-                }
+                let (from, to) = (&mut from.queues.releases, &mut to.queues.releases);
+                from.hand_over(to, id, leave.release_at);
             }
             Phase::Claiming { .. } | Phase::Lost(_) => {}
         }
@@ -180,9 +189,6 @@ impl Schedule {
         if let Phase::Held(holding) = &slot.phase {
             shard.queues.disarm(id, holding);
             shard.timings.remove(&slot.lease.timing);
-            if !self.failing.is_empty() {
-                self.failing.remove(&id);
-            }
         }
         if let Phase::Held(holding) = &next {
             shard.queues.arm(id, holding);
@@ -194,55 +200,41 @@ impl Schedule {
     /// Forgets a lease of which nothing is left in the store.
     fn forget(&mut self, id: LeaseId) {
         self.slots.remove(id.index());
+        // Once nothing is left, the loop ends.
+        self.effects.must_wake |= self.is_done();
     }
 
-    /// Ends a lease that is held or claimed. Returns `None` if it has ended already.
-    pub(super) fn lose(&mut self, id: LeaseId, reason: LossReason) -> Option<Loss> {
+    /// Ends a lease that is held or claimed, and has its holder told. Has no effect if it has ended already.
+    fn lose(&mut self, id: LeaseId, reason: LossReason) {
         let slot = self.slot(id);
         if matches!(slot.phase, Phase::Lost(_) | Phase::Leaving(_)) {
-            return None;
+            return;
         }
         let reason = slot.lease.signal.lose(reason);
         let deadline = match self.transition(id, Phase::Lost(reason)) {
             Phase::Held(holding) => Some(holding.deadline),
             _ => None,
         };
-        let lease = &self.slot(id).lease;
-        Some(Loss {
+        let lease = &self.slots[id.index()].lease;
+        self.effects.losses.push(Loss {
             name: lease.name.clone(),
             reason,
             deadline,
             signal: lease.signal.clone(),
-        })
-    }
-
-    /// Checks a lease whose guard is about to go. Returns whether it is held; and its loss, if a `check()`, this one
-    /// included, found it and it was not yet reported to the holder. No check of its handles succeeds from then on.
-    pub(super) fn last_check(&mut self, id: LeaseId, now: Instant) -> (bool, Option<Loss>) {
-        let is_held = self.slot(id).lease.signal.check(now).is_ok();
-        let loss = self.found(id);
-        // Before the caller unlocks the schedule: from then on the release may be sent, and a rival granted the name.
-        self.slot(id).lease.signal.lose(LossReason::Released);
-        (is_held, loss)
-    }
-
-    /// Takes the loss that a `check()` found, if the holder was not told yet.
-    pub fn found(&mut self, id: LeaseId) -> Option<Loss> {
-        let reason = self.slot(id).lease.signal.deadline().err()?;
-        self.lose(id, reason)
+        });
     }
 
     /// Refuses further claims, and ends all leases.
-    pub fn close(&mut self, reason: LossReason) -> Vec<Loss> {
-        self.is_closing = true;
+    pub fn close(&mut self, reason: LossReason) {
+        self.retire();
         let ids: Vec<LeaseId> = self.ids().collect();
-        let losses = ids.into_iter().filter_map(|id| self.lose(id, reason));
-        losses.collect()
+        ids.into_iter().for_each(|id| self.lose(id, reason));
     }
 
     /// Refuses further claims. Leases that are held are still renewed.
     pub fn retire(&mut self) {
         self.is_closing = true;
+        self.effects.must_wake = true;
     }
 
     /// Returns whether there is nothing to renew, to release, or to wait for.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::shard::Shard;
 use super::slot::Phase;
-use super::{Batch, LeaseId, Loss, Schedule, Ticket};
+use super::{Batch, LeaseId, Schedule, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::reason::LossReason;
-use crate::store::{Outcome, Renewed, ServerTime};
+use crate::store::{Outcome, Renewed};
 use crate::telemetry::{self, LeaseLabel, RenewalStats};
 use crate::term::Instant;
 use crate::watchdog::server_time::{Finding, Reading};
@@ -19,33 +19,11 @@ use crate::watchdog::signal::Signal;
 /// The outcome of a batch.
 #[derive(Debug, Default)]
 pub struct Settled {
-    /// Leases that the store refused to renew.
-    pub losses: Vec<Loss>,
-    /// Leases that were renewed, and whose renewal a task may wait for.
-    pub wakes: Vec<Awaited>,
     /// What is counted and logged of the batch.
     pub(crate) stats: RenewalStats,
-    /// The direction and the size of a step of the server's clock.
-    pub step: Option<(Jump, Duration)>,
-}
-
-/// The direction of a step of the server's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Jump {
-    /// Leases end earlier than was believed.
-    Forward,
-    /// Leases end later.
-    Backward,
-}
-
-impl Jump {
-    /// The word of logs and metrics.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-        }
-    }
+    /// The direction of a step of the server's clock, as metrics call it, and its size: `forward` if leases end earlier
+    /// than was believed, `backward` if they end later.
+    pub step: Option<(&'static str, Duration)>,
 }
 
 /// A lease whose renewal a task may wait for.
@@ -66,16 +44,9 @@ impl Schedule {
         let sent_to = self.index_of(batch.shard);
         let in_flight = &mut self.shards[sent_to].batches_in_flight;
         *in_flight = in_flight.saturating_sub(1);
-        reply.outcomes.resize_with(batch.tickets.len(), || {
-            Outcome::Unknown(Error::new(
-                ErrorKind::TimedOut,
-                "renew failed: the store gave no answer in time",
-            ))
-        });
-        let sent_at = match reply.server_time {
-            Some(shown) => self.take_server_time(batch, &reply.outcomes, shown, now, &mut settled),
-            None => batch.sent_at,
-        };
+        let outcomes = &mut reply.outcomes;
+        outcomes.resize_with(batch.tickets.len(), unanswered);
+        let sent_at = self.take_server_time(batch, &reply, now, &mut settled);
         let is_unknown = |outcome: &Outcome| matches!(outcome, Outcome::Unknown(_));
         self.shards[sent_to].has_failed |= reply.outcomes.iter().any(is_unknown);
         // All are looked at before any is changed. They lie all over the memory: reads of them overlap, while each
@@ -87,21 +58,24 @@ impl Schedule {
             let Some(deadline) = deadline else {
                 continue;
             };
-            match outcome {
-                Outcome::Renewed => match deadline {
-                    Ok(_) => self.renewed(id, sent_at, now, &mut settled),
-                    Err(reason) => settled.losses.extend(self.lose(id, reason)),
-                },
-                Outcome::Refused => settled.losses.extend(self.lose(id, LossReason::Refused)),
-                Outcome::Evicted => settled.losses.extend(self.lose(id, LossReason::Evicted)),
+            let lost = match outcome {
+                Outcome::Renewed => deadline
+                    .and_then(|_| self.renewed(id, sent_at, now, &mut settled.stats))
+                    .err(),
+                Outcome::Refused => Some(LossReason::Refused),
+                Outcome::Evicted => Some(LossReason::Evicted),
                 Outcome::Unknown(error) => {
                     settled.stats.unknown += 1;
                     settled.stats.first_error.get_or_insert(error);
                     self.renew_again(id, batch.sent_at, now);
+                    None
                 }
+            };
+            if let Some(reason) = lost {
+                settled.stats.refused += 1;
+                self.lose(id, reason);
             }
         }
-        settled.stats.refused = settled.losses.len();
         settled
     }
 
@@ -113,11 +87,14 @@ impl Schedule {
     fn take_server_time(
         &mut self,
         batch: &Batch,
-        outcomes: &[Outcome],
-        shown: ServerTime,
+        reply: &Renewed,
         now: Instant,
         settled: &mut Settled,
     ) -> Instant {
+        let Some(shown) = reply.server_time else {
+            return batch.sent_at;
+        };
+        let outcomes = &reply.outcomes;
         self.follow_confirmed(batch, outcomes, shown.shard);
         let reading = Reading {
             sent_at: batch.sent_at,
@@ -136,10 +113,10 @@ impl Schedule {
             Finding::Forward(by) => {
                 let confirmed = self.confirmed_by(batch, outcomes).collect();
                 self.shorten(server, by, &confirmed);
-                settled.step = is_concerned.then_some((Jump::Forward, by));
+                settled.step = is_concerned.then_some(("forward", by));
             }
             Finding::Backward(by) => {
-                settled.step = is_concerned.then_some((Jump::Backward, by));
+                settled.step = is_concerned.then_some(("backward", by));
             }
             Finding::Before(by) => return batch.sent_at.before(by),
         }
@@ -177,30 +154,47 @@ impl Schedule {
         slot.is_some_and(|slot| slot.is_waiting_for(attempt))
     }
 
-    fn renewed(&mut self, id: LeaseId, sent_at: Instant, now: Instant, settled: &mut Settled) {
+    /// Counts a renewal that the store confirmed.
+    ///
+    /// # Errors
+    /// Why the lease ends instead. A reply that comes after the end, or after a `check()` saw the deadline pass, revives
+    /// nothing.
+    fn renewed(
+        &mut self,
+        id: LeaseId,
+        sent_at: Instant,
+        now: Instant,
+        stats: &mut RenewalStats,
+    ) -> Result<(), LossReason> {
         let slot = &mut self.slots[id.index()];
         let queues = &mut self.shards[slot.shard].queues;
         let (holding, lease) = slot.holding_mut();
         let term = lease.timing.term(sent_at);
         holding.attempt = None;
-        // A reply that comes after the end, or after a `check()` saw the deadline pass, revives nothing. The end that
-        // is armed may be older than the last sign of progress.
+        // The end that is armed may be older than the last sign of progress.
         if now >= holding.end(lease) {
-            let reason = holding.reason(lease, now);
-            settled.losses.extend(self.lose(id, reason));
-            return;
+            return Err(holding.reason(lease, now));
         }
-        if let Err(reason) = lease.signal.extend(term.deadline()) {
-            settled.losses.extend(self.lose(id, reason));
-            return;
+        lease.signal.extend(term.deadline())?;
+        stats.note_renewed(lease.timing.ttl(), holding.deadline.since(now));
+        holding.failures = 0;
+        holding.deadline = term.deadline();
+        holding.renew_at = term.renew_at(false, self.random.u16(..));
+        queues.renewals.insert(id, holding.renew_at);
+        let end = holding.end(lease);
+        // An instant that is armed too early is looked at again when it comes due. While it is far off, the next
+        // renewal comes first.
+        let is_far = holding.ends_at <= end && holding.ends_at.since(now) > lease.timing.ttl() / 2;
+        if !is_far {
+            queues.move_end(id, holding, end);
         }
-        let left = holding.deadline.since(now).as_secs_f64() / lease.timing.ttl().as_secs_f64();
-        let stats = &mut settled.stats;
-        stats.least_left = Some(stats.least_left.map_or(left, |least| least.min(left)));
-        stats.renewed += 1;
-        if !self.failing.is_empty() {
-            self.failing.remove(&id);
-        }
+        self.tell_renewed(id, stats);
+        Ok(())
+    }
+
+    /// Has a renewal shown in the log, if it wants to know of each, and to the tasks that wait for it.
+    fn tell_renewed(&mut self, id: LeaseId, stats: &mut RenewalStats) {
+        let lease = &self.slots[id.index()].lease;
         if telemetry::tells_each_renewal() {
             stats.named.push(LeaseLabel {
                 name: lease.name.clone(),
@@ -208,20 +202,10 @@ impl Schedule {
             });
         }
         if lease.signal.has_waiters() {
-            settled.wakes.push(Awaited {
+            self.effects.renewed.push(Awaited {
                 name: lease.name.clone(),
                 signal: lease.signal.clone(),
             });
-        }
-        holding.deadline = term.deadline();
-        holding.renew_at = term.renew_at(false, self.random.u16(..));
-        queues.arm_renewal(id, holding);
-        let end = holding.end(lease);
-        // An instant that is armed too early is looked at again when it comes due. While it is far off, the next
-        // renewal comes first.
-        let is_far = holding.ends_at <= end && holding.ends_at.since(now) > lease.timing.ttl() / 2;
-        if !is_far {
-            queues.move_end(id, holding, end);
         }
     }
 
@@ -233,16 +217,16 @@ impl Schedule {
             let pause = (slot.lease.timing.ttl() / 50).max(Duration::from_millis(10));
             holding.attempt = None;
             holding.renew_at = sent_at.after(pause).max(now);
-            queues.arm_renewal(id, holding);
-            *self.failing.entry(id).or_default() += 1;
+            queues.renewals.insert(id, holding.renew_at);
+            holding.failures += 1;
         }
     }
 
     /// Moves every deadline on this server but these, and every renewal that is still to be sent, forward in time.
     fn shorten(&mut self, server: usize, by: Duration, but: &HashSet<LeaseId>) {
         let Shard { queues, .. } = &mut self.shards[server];
-        let held = queues.by_end().filter(|id| !but.contains(id));
-        for id in held.collect::<Vec<_>>() {
+        let held = queues.ends.iter().filter(|(_, id)| !but.contains(id));
+        for (_, id) in held.collect::<Vec<_>>() {
             let (holding, lease) = self.slots[id.index()].holding_mut();
             queues.rearm(id, holding, |holding| {
                 holding.deadline = holding.deadline.before(by);
@@ -253,4 +237,9 @@ impl Schedule {
             let _ = lease.signal.extend(holding.deadline);
         }
     }
+}
+
+fn unanswered() -> Outcome {
+    let what = "renew failed: the store gave no answer in time";
+    Outcome::Unknown(Error::new(ErrorKind::TimedOut, what))
 }

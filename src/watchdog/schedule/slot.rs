@@ -96,6 +96,8 @@ pub(super) struct Holding {
     pub(super) renew_at: Instant,
     /// The renewal in flight.
     pub(super) attempt: Option<NonZeroU64>,
+    /// The number of renewals in a row that got no answer.
+    pub(super) failures: u32,
 }
 
 /// A release that is to be sent, or is under way.

@@ -21,10 +21,8 @@ impl Schedule {
                 continue;
             };
             if let Phase::Held(holding) = &slot.phase {
-                let failures = self.failing.get(&LeaseId::new(index));
-                let failures = failures.copied().unwrap_or_default();
                 let (name, timing) = (&slot.lease.name, slot.lease.timing);
-                survey.note_held(name, timing, holding.deadline, failures, now);
+                survey.note_held(name, timing, holding.deadline, holding.failures, now);
                 if holding.attempt.is_none() && holding.renew_at <= now {
                     survey.backlog += 1;
                 }

@@ -57,7 +57,7 @@ impl Bench {
 
     fn held_count(&self) -> usize {
         let shards = self.schedule.shards.iter();
-        shards.map(|shard| shard.queues.by_end().count()).sum()
+        shards.map(|shard| shard.queues.ends.iter().count()).sum()
     }
 
     fn enroll(&mut self, now: Instant, limits: Limits) -> (LeaseId, Arc<Signal>) {
@@ -77,13 +77,24 @@ impl Bench {
         let (id, signal) = self.enroll(sent_at, limits);
         let before = self.schedule.claim_sent(id, sent_at);
         self.schedule.claim_answered(id, before);
-        let _ = self.grant(id, sent_at, sent_at).expect("held");
+        self.grant(id, sent_at, sent_at).expect("held");
         (id, signal)
     }
 
     /// The grant of a claim whose attempt left at `sent_at`.
-    fn grant(&mut self, id: LeaseId, sent_at: Instant, now: Instant) -> Result<MustWake, Useless> {
+    fn grant(&mut self, id: LeaseId, sent_at: Instant, now: Instant) -> Result<(), Useless> {
         self.schedule.hold(id, Token::MAX, sent_at, now)
+    }
+
+    /// Returns whether the loop has to be woken after the changes until now.
+    fn must_wake(&mut self) -> bool {
+        self.schedule.take_effects().must_wake
+    }
+
+    /// Returns why leases were lost by the changes until now.
+    fn losses(&mut self) -> Vec<LossReason> {
+        let losses = self.schedule.take_effects().losses;
+        losses.iter().map(|loss| loss.reason).collect()
     }
 
     fn held(&mut self, sent_at: Instant) -> (LeaseId, Arc<Signal>) {
@@ -132,7 +143,8 @@ impl Bench {
 
     /// Returns when the renewals are planned, in order.
     fn planned(&self) -> Vec<Instant> {
-        self.schedule.shards[0].queues.planned().collect()
+        let renewals = self.schedule.shards[0].queues.renewals.iter();
+        renewals.map(|(at, _)| at).collect()
     }
 
     fn next(&mut self) -> Instant {
@@ -149,10 +161,6 @@ fn unknown() -> Outcome {
     Outcome::Unknown(Error::new(ErrorKind::TimedOut, "renew failed: no answer"))
 }
 
-fn reasons(losses: &[Loss]) -> Vec<LossReason> {
-    losses.iter().map(|loss| loss.reason).collect()
-}
-
 fn progress_within(within: Duration) -> Limits {
     Limits {
         progress_within: Some(within),
@@ -166,12 +174,11 @@ fn the_time_without_progress_begins_with_the_hold_and_not_with_the_wait_for_it()
     let (id, _signal) = bench.enroll(START, progress_within(ms(5_000)));
     let before = bench.schedule.claim_sent(id, at(60_000));
     bench.schedule.claim_answered(id, before);
-    let _ = bench.grant(id, at(60_000), at(60_000)).expect("held");
-    assert!(bench.turn(at(60_010)).losses.is_empty());
-    assert_eq!(
-        reasons(&bench.turn(at(65_000)).losses),
-        [LossReason::NoProgress]
-    );
+    bench.grant(id, at(60_000), at(60_000)).expect("held");
+    bench.turn(at(60_010));
+    assert_eq!(bench.losses(), []);
+    bench.turn(at(65_000));
+    assert_eq!(bench.losses(), [LossReason::NoProgress]);
 }
 
 #[test]
@@ -181,7 +188,7 @@ fn a_renewal_that_comes_between_progress_and_the_next_turn_ends_nothing() {
     let batch = bench.batch(at(9_990));
     signal.note_progress(at(9_995));
     let settled = bench.settle(&batch, renewed, at(10_001));
-    assert_eq!(reasons(&settled.losses), []);
+    assert_eq!(bench.losses(), []);
     assert_eq!(settled.stats.renewed, 1);
 }
 
@@ -193,11 +200,11 @@ fn nothing_past_its_deadline_is_renewed_however_many_are_lost_at_once() {
     }
     let late = START.after(TTL);
     let first = bench.turn(late);
-    assert_eq!(first.losses.len(), STEPS_PER_TURN);
+    assert_eq!(bench.losses().len(), STEPS_PER_TURN);
     assert!(first.batches.is_empty());
     assert!(bench.next() <= late);
     let second = bench.turn(late);
-    assert_eq!(second.losses.len(), 10);
+    assert_eq!(bench.losses().len(), 10);
     assert!(second.batches.is_empty());
 }
 
@@ -212,7 +219,8 @@ fn a_turn_looks_at_a_bounded_number_of_leases_that_made_progress() {
     }
     let mut turns = 0;
     while bench.next() <= at(1_000) {
-        assert!(bench.turn(at(1_000)).losses.is_empty());
+        bench.turn(at(1_000));
+        assert_eq!(bench.losses(), []);
         turns += 1;
     }
     assert_eq!(turns, 3);
@@ -257,13 +265,8 @@ fn a_reply_to_an_older_attempt_changes_nothing() {
     let second = bench.batch(at(12_000));
     let before = signal.deadline();
     assert_eq!(bench.settle(&first, renewed, at(12_001)).stats.renewed, 0);
-    assert_eq!(
-        bench
-            .settle(&first, || Outcome::Refused, at(12_001))
-            .losses
-            .len(),
-        0
-    );
+    bench.settle(&first, || Outcome::Refused, at(12_001));
+    assert_eq!(bench.losses(), []);
     assert_eq!(signal.deadline(), before);
     assert_eq!(bench.settle(&second, renewed, at(12_002)).stats.renewed, 1);
     assert_eq!(signal.deadline(), Ok(bench.term(at(12_000)).deadline()));
@@ -274,9 +277,9 @@ fn a_reply_to_a_former_lease_does_not_touch_the_one_in_its_place() {
     let mut bench = Bench::new();
     let (id, _signal) = bench.held(START);
     let old = bench.batch(at(10_000));
-    let (leaving, _) = bench.schedule.withdraw(id, at(10_001), None);
+    let (leaving, _) = bench.schedule.withdraw(id, None, at(10_001));
     let ticket = leaving.expect("something to release").ticket;
-    let _ = bench.schedule.settle_release(ticket, true, at(10_002));
+    bench.schedule.settle_release(ticket, true, at(10_002));
     let (reused, signal) = bench.held(at(10_003));
     assert_eq!(reused, id, "the place is used again");
     let before = signal.deadline();
@@ -291,8 +294,9 @@ fn an_unknown_renewal_is_tried_again_until_the_deadline_and_not_in_a_storm() {
     let (mut now, mut attempts) = (bench.next(), 0);
     loop {
         let turn = bench.turn(now);
-        if !turn.losses.is_empty() {
-            assert_eq!(reasons(&turn.losses), [LossReason::Deadline]);
+        let losses = bench.losses();
+        if !losses.is_empty() {
+            assert_eq!(losses, [LossReason::Deadline]);
             break;
         }
         for batch in &turn.batches {
@@ -311,8 +315,8 @@ fn a_reply_in_the_last_milliseconds_is_late() {
     bench.held(START);
     let batch = bench.batch(at(10_000));
     let end = bench.term(START).deadline().before(EARLY);
-    let settled = bench.settle(&batch, renewed, end);
-    assert_eq!(reasons(&settled.losses), [LossReason::Deadline]);
+    bench.settle(&batch, renewed, end);
+    assert_eq!(bench.losses(), [LossReason::Deadline]);
 }
 
 #[test]
@@ -323,8 +327,8 @@ fn a_reply_after_a_check_said_no_revives_nothing() {
     let deadline = bench.term(START).deadline();
     signal.check(deadline).expect_err("it has passed");
     // The reply was read before the check, and comes to be taken in after it.
-    let settled = bench.settle(&batch, renewed, deadline.before(ms(6)));
-    assert_eq!(reasons(&settled.losses), [LossReason::Deadline]);
+    bench.settle(&batch, renewed, deadline.before(ms(6)));
+    assert_eq!(bench.losses(), [LossReason::Deadline]);
     assert_eq!(signal.deadline(), Err(LossReason::Deadline));
 }
 
@@ -332,13 +336,13 @@ fn a_reply_after_a_check_said_no_revives_nothing() {
 fn the_loop_is_woken_only_for_what_is_earlier_than_its_sleep() {
     let mut bench = Bench::new();
     let (first, _) = bench.enroll(START, Limits::default());
-    assert_eq!(bench.grant(first, START, START), Ok(MustWake(true)));
+    bench.grant(first, START, START).expect("held");
+    assert!(bench.must_wake());
     let next = bench.next();
     let (second, _) = bench.enroll(START, Limits::default());
-    assert_eq!(bench.grant(second, at(20_000), START), Ok(MustWake(false)));
+    bench.grant(second, at(20_000), START).expect("held");
+    assert!(!bench.must_wake());
     assert_eq!(bench.next(), next);
-    assert!(
-        bench.schedule.leave(second, at(1), None).0,
-        "its release is due at once"
-    );
+    bench.schedule.leave(second, None, at(1));
+    assert!(bench.must_wake(), "its release is due at once");
 }

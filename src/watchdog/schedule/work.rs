@@ -17,8 +17,6 @@ const LOOKED_AT: usize = 4 * MAX_BATCH;
 /// The work that is to be done now. The loop carries it out, in this order.
 #[derive(Debug, Default)]
 pub struct Work {
-    /// The holders to be told.
-    pub losses: Vec<Loss>,
     /// Batches to be sent.
     pub batches: Vec<Batch>,
     /// Releases to be sent.
@@ -54,22 +52,21 @@ pub struct Batch {
 }
 
 impl Schedule {
-    /// Returns what is to be done now: all losses, and as many batches and releases as there is room for. `shard_of` is
-    /// the store's number of the part that keeps a name.
+    /// Ends what has come to its end. Returns what is to be sent now: as many batches and releases as there is room for.
+    /// `shard_of` is the store's number of the part that keeps a name.
     pub fn turn(&mut self, now: Instant, shard_of: impl Fn(&Name) -> u32) -> Work {
         self.turned_at = now;
-        let losses = self.take_losses(now);
+        self.end_leases(now);
         for shard in 0..self.shards.len() {
             if std::mem::take(&mut self.shards[shard].has_failed) {
-                let waiting: Vec<_> = self.shards[shard].queues.waiting().collect();
+                let queues = &self.shards[shard].queues;
+                let waiting = queues.due.iter().chain(queues.releases.iter());
+                let waiting: Vec<_> = waiting.map(|(_, id)| id).collect();
                 self.follow_all(waiting, &shard_of);
             }
             self.move_due(shard, now, &shard_of);
         }
-        let mut work = Work {
-            losses,
-            ..Work::default()
-        };
+        let mut work = Work::default();
         for shard in 0..self.shards.len() {
             work.batches.extend(self.take_batches(shard, now));
             let releases = self.take_releases(shard, now, &shard_of);
@@ -78,12 +75,12 @@ impl Schedule {
         work
     }
 
-    fn take_losses(&mut self, now: Instant) -> Vec<Loss> {
-        let mut losses = Vec::new();
+    /// Ends the leases whose end has come.
+    fn end_leases(&mut self, now: Instant) {
         let mut steps = STEPS_PER_TURN;
         for shard in 0..self.shards.len() {
             while steps > 0
-                && let Some(id) = self.shards[shard].queues.ended(now)
+                && let Some(id) = self.shards[shard].queues.ends.first_until(now)
             {
                 steps -= 1;
                 let (slot, Shard { queues, .. }) = self.with_shard(id);
@@ -94,11 +91,10 @@ impl Schedule {
                     queues.move_end(id, holding, end);
                 } else {
                     let reason = holding.reason(lease, now);
-                    losses.extend(self.lose(id, reason));
+                    self.lose(id, reason);
                 }
             }
         }
-        losses
     }
 
     /// Makes those renewals due whose moment has come, in the shards that keep their names now. When more have come
@@ -106,15 +102,15 @@ impl Schedule {
     /// a backlog that came before it.
     fn move_due(&mut self, shard: usize, now: Instant, shard_of: &impl Fn(&Name) -> u32) {
         let queues = &mut self.shards[shard].queues;
-        let mut come = queues.take_renewals(now, STEPS_PER_TURN);
-        if queues.has_renewal(now) {
-            let nearest = queues.by_end().take(LOOKED_AT);
-            let nearest = nearest.map(|id| (self.slots[id.index()].holding().renew_at, id));
-            let nearest: Vec<_> = nearest.collect();
-            let urgent = nearest
-                .into_iter()
-                .filter(|(renew_at, id)| *renew_at <= now && queues.take_renewal(*renew_at, *id));
-            come.extend(urgent.map(|(_, id)| id));
+        let next = std::iter::from_fn(|| queues.renewals.pop_until(now));
+        let mut come: Vec<_> = next.take(STEPS_PER_TURN).collect();
+        if queues.renewals.first_until(now).is_some() {
+            let nearest = queues.ends.iter().take(LOOKED_AT).map(|(_, id)| id);
+            let urgent = nearest.filter(|id| {
+                let renew_at = self.slots[id.index()].holding().renew_at;
+                renew_at <= now && queues.renewals.remove(*id, renew_at)
+            });
+            come.extend(urgent);
         }
         self.follow_all(come.iter().copied(), shard_of);
         // In a loop of its own: the leases lie all over the memory, and so their reads overlap.
@@ -123,7 +119,7 @@ impl Schedule {
             (slot.shard, slot.holding().deadline, id)
         });
         for (shard, deadline, id) in due.collect::<Vec<_>>() {
-            self.shards[shard].queues.push_due(deadline, id);
+            self.shards[shard].queues.due.insert(id, deadline);
         }
     }
 
@@ -145,7 +141,7 @@ impl Schedule {
     fn take_batches(&mut self, shard: usize, now: Instant) -> Vec<Batch> {
         let leases = &self.shards[shard];
         // Pending losses are reported first: none of these leases may be renewed.
-        if leases.queues.ended(now).is_some() {
+        if leases.queues.ends.first_until(now).is_some() {
             return Vec::new();
         }
         (0..leases.batch_room())
@@ -164,9 +160,9 @@ impl Schedule {
             sent_at: now,
             limit,
         };
-        for due in picked {
-            self.shards[shard].queues.take_due(due);
-            self.push_into(&mut batch, due.1);
+        for (deadline, id) in picked {
+            self.shards[shard].queues.due.remove(id, deadline);
+            self.push_into(&mut batch, id);
         }
         self.shards[shard].batches_in_flight += 1;
         Some(batch)
@@ -192,13 +188,13 @@ impl Schedule {
         shard_of: &impl Fn(&Name) -> u32,
     ) -> Vec<Leaving> {
         let mut releases = Vec::new();
-        while self.shards[shard].release_room() > 0
-            && let Some(id) = self.shards[shard].queues.first_release(now)
+        while self.shards[shard].has_release_room()
+            && let Some(id) = self.shards[shard].queues.releases.first_until(now)
         {
             self.follow_all([id], shard_of);
             let is_here = self.slot(id).shard == shard;
             if is_here {
-                self.shards[shard].queues.take_release();
+                self.shards[shard].queues.releases.pop_until(now);
                 self.shards[shard].releases_in_flight += 1;
                 releases.push(self.depart(id, true));
             }
@@ -213,9 +209,9 @@ impl Schedule {
             let timing = &self.slots[id.index()].lease.timing;
             term::attempt_budget(timing, deadline.since(now))
         };
-        let first = budget_of(&queues.due().next()?);
+        let first = budget_of(&queues.due.iter().next()?);
         let is_alike = |budget: Duration| budget <= first * 2 && first <= budget * 2;
-        let nearest = queues.due().take(LOOKED_AT);
+        let nearest = queues.due.iter().take(LOOKED_AT);
         let budgets = nearest.map(|due| (due, budget_of(&due)));
         let alike = budgets.filter(|(_, budget)| is_alike(*budget));
         let picked: Vec<_> = alike.take(MAX_BATCH).collect();

@@ -134,8 +134,8 @@ impl Process {
         if !matches!(reply, Reply::Failed) {
             enrolled.unanswered_until = before;
         }
-        let (verdict, must_wake) = claiming.answered(&mut self.schedule, asked, answer, seen, now);
-        self.wake_if(stage, must_wake);
+        let verdict = claiming.answered(&mut self.schedule, asked, answer, seen, now);
+        self.take_effects(stage);
         let ttl = stage.plan.timing.ttl();
         match verdict {
             Verdict::Granted {
@@ -245,9 +245,9 @@ impl Process {
     pub(super) fn give_claim_up(&mut self, stage: &mut Stage, slot: usize) {
         if let Phase::Claiming(claiming, _) = &mut self.slots[slot].phase {
             let now = stage.shown(self.id);
-            let must_wake = claiming.given_up(&mut self.schedule, now);
+            claiming.given_up(&mut self.schedule, now);
             self.claim_ended(stage, slot);
-            self.wake_if(stage, must_wake);
+            self.take_effects(stage);
             self.again(stage, slot);
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::ClientId;
 use leasehold::clock::{Instant, Timing};
-use leasehold::internals::schedule::{EARLY, Jump, Limits, Loss, Work};
+use leasehold::internals::schedule::{EARLY, Limits, Loss, Work};
 use leasehold::internals::signal::Signal;
 use leasehold::{Holder, LossReason, Name, Token};
 
@@ -293,7 +293,7 @@ impl Ledger {
     }
 
     /// A step of a server's clock is only found where some clock stepped.
-    pub(super) fn check_step(&mut self, at: Real, step: Option<(Jump, Duration)>) {
+    pub(super) fn check_step(&mut self, at: Real, step: Option<(&str, Duration)>) {
         let has_stepped = self.faults.keys().any(|fault| fault.contains("clock"));
         let promise = Promise::NoStepOfAClockThatDidNotStep;
         self.check(promise, at, step.is_none() || has_stepped, || {
@@ -301,8 +301,14 @@ impl Ledger {
         });
     }
 
-    pub(super) fn check_turn(&mut self, at: Real, turn: &Work, is_within_room: bool) {
-        let is_bounded = turn.losses.len() <= 4_096
+    pub(super) fn check_turn(
+        &mut self,
+        at: Real,
+        turn: &Work,
+        losses: usize,
+        is_within_room: bool,
+    ) {
+        let is_bounded = losses <= 4_096
             && is_within_room
             && turn
                 .batches

@@ -10,7 +10,7 @@ use leasehold::ClientId;
 use leasehold::clock::Instant;
 use leasehold::internals::claiming::Asked;
 use leasehold::internals::schedule::{
-    BATCHES_IN_FLIGHT, Batch, Jump, Leaving, Loss, MustWake, RELEASES_IN_FLIGHT, Schedule, Work,
+    BATCHES_IN_FLIGHT, Batch, Leaving, Loss, RELEASES_IN_FLIGHT, Schedule, Work,
 };
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed, ServerTime};
@@ -121,9 +121,10 @@ impl Process {
     fn turn(&mut self, stage: &mut Stage) {
         let now = stage.shown(self.id);
         let turn = self.schedule.turn(now, |name| stage.shard_of(name));
+        let losses = self.schedule.take_effects().losses;
         let is_within_room = self.take_off(&turn);
-        stage.ledger.check_turn(stage.now, &turn, is_within_room);
-        self.tell(stage, turn.losses);
+        (stage.ledger).check_turn(stage.now, &turn, losses.len(), is_within_room);
+        self.tell(stage, losses);
         for batch in turn.batches {
             self.send_batch(stage, batch);
         }
@@ -161,9 +162,11 @@ impl Process {
         })
     }
 
-    /// The loop was woken.
-    pub(super) fn wake_if(&mut self, stage: &mut Stage, MustWake(is_needed): MustWake) {
-        if is_needed {
+    /// Does what the last change of the schedule asks for.
+    pub(super) fn take_effects(&mut self, stage: &mut Stage) {
+        let effects = self.schedule.take_effects();
+        self.tell(stage, effects.losses);
+        if effects.must_wake {
             self.wake += 1;
             let after = stage.rng.u64(WAKES_WITHIN);
             let wake = Happening::Wake(self.wake);
@@ -171,7 +174,7 @@ impl Process {
         }
     }
 
-    pub(super) fn tell(&mut self, stage: &mut Stage, losses: Vec<Loss>) {
+    fn tell(&mut self, stage: &mut Stage, losses: Vec<Loss>) {
         for loss in losses {
             loss.signal.cancel();
             let (slot, holder) = self.by_signal[&Arc::as_ptr(&loss.signal)];
@@ -249,7 +252,7 @@ impl Process {
                 self.in_flight[leaving.shard as usize].1 -= 1;
                 let now = stage.shown(self.id);
                 // The loop turns after each release that has ended.
-                let _ = leaving.answered(&mut self.schedule, released(reply), now);
+                leaving.answered(&mut self.schedule, released(reply), now);
                 self.turn(stage);
             }
             Call::Farewell { slot, version } => {
@@ -287,11 +290,11 @@ impl Process {
             if hidden_since.is_some_and(|since| batch.sent_at >= since) {
                 hiding.remove(&(self.client, server));
             }
-            if matches!(settled.step, Some((Jump::Forward, _))) && !is_hidden {
+            if matches!(settled.step, Some(("forward", _))) && !is_hidden {
                 stage.step_was_found(self.client, server, read_at);
             }
         }
-        self.tell(stage, settled.losses);
+        self.take_effects(stage);
         for holder in confirmed {
             stage.ledger.check_deadline(stage.now, holder);
         }
@@ -345,9 +348,8 @@ impl Process {
 
     pub(super) fn shut_down(&mut self, stage: &mut Stage) {
         self.is_shut_down = true;
-        let losses = self.schedule.close(LossReason::Shutdown);
-        self.tell(stage, losses);
-        self.wake_if(stage, MustWake(true));
+        self.schedule.close(LossReason::Shutdown);
+        self.take_effects(stage);
     }
 }
 

@@ -159,19 +159,16 @@ impl Process {
         };
         let (id, enrolled) = (*id, enrolled.clone());
         let now = stage.shown(self.id);
-        let (leaving, withdrawn) = if stage.rng.bool() {
-            (
-                None,
-                Leaving::by_the_loop(&mut self.schedule, id, None, now),
-            )
+        let leaving = if stage.rng.bool() {
+            self.schedule.leave(id, None, now);
+            None
         } else {
             let ttl = self.slots[slot].timing.ttl();
             let keep_for = (stage.rng.u8(..6) == 0).then_some(ttl / 4);
-            Leaving::begin(&mut self.schedule, id, keep_for, now)
+            self.schedule.withdraw(id, keep_for, now).0
         };
-        self.tell(stage, withdrawn.loss.into_iter().collect());
+        self.take_effects(stage);
         self.gone(stage, slot, &enrolled);
-        self.wake_if(stage, withdrawn.must_wake);
         self.give_back(stage, slot, (leaving, enrolled), None);
     }
 
@@ -215,8 +212,8 @@ impl Process {
         } = phase
         {
             let now = stage.shown(self.id);
-            let (_, must_wake) = leaving.answered(&mut self.schedule, released(reply), now);
-            self.wake_if(stage, must_wake);
+            leaving.answered(&mut self.schedule, released(reply), now);
+            self.take_effects(stage);
             self.go_on(stage, slot, request);
         }
     }
@@ -226,8 +223,8 @@ impl Process {
         let phase = std::mem::replace(&mut self.slots[slot].phase, Phase::Idle);
         if let Phase::Leaving { leaving, .. } = phase {
             let now = stage.shown(self.id);
-            let must_wake = leaving.given_up(&mut self.schedule, now);
-            self.wake_if(stage, must_wake);
+            leaving.given_up(&mut self.schedule, now);
+            self.take_effects(stage);
             self.again(stage, slot);
         }
     }

@@ -18,7 +18,7 @@ use crate::error::ErrorKind;
 use crate::store::Sent;
 use crate::store::budget::{Budget, millis};
 use crate::store::connection::shared_task::{self, SharedTask};
-use crate::telemetry::{AckOutcome, StoreCounts};
+use crate::telemetry::{AckOutcome, Sink};
 
 /// The longest time that a server waits for its replicas, and so keeps everything else on the connection waiting.
 const LONGEST: Duration = Duration::from_millis(200);
@@ -171,7 +171,7 @@ fn limit_of(budget: Budget) -> Duration {
 
 /// Fails if fewer replicas acknowledged a write than must, and counts it.
 fn enough(acknowledged: u64, replicas: u8) -> Result<(), Failure> {
-    let counts = StoreCounts::of(super::super::KIND);
+    let counts = Sink::of_store(super::super::KIND);
     if acknowledged >= u64::from(replicas) {
         counts.ack(AckOutcome::Acknowledged);
         return Ok(());

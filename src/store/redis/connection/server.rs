@@ -20,7 +20,7 @@ use super::acks::IsWritten;
 use super::{Connector, Request};
 use crate::store::budget::Budget;
 use crate::store::connection::{Connection, HomeRuntime};
-use crate::telemetry::{LaneUse, StoreCounts};
+use crate::telemetry::{LaneUse, Sink};
 
 /// The connections to one server.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Server {
         // for which its connection is made again.
         open.by_runtime.retain(|_, known| !known.is_down());
         let kind = self.connector.program.kind;
-        let counts = StoreCounts::of(kind);
+        let counts = Sink::of_store(kind);
         if kind == super::super::KIND {
             counts.has_replicas();
         }

@@ -14,7 +14,8 @@ fn evicted() -> Outcome {
 fn lost_by(bench: &mut Bench, outcome: fn() -> Outcome) -> LeaseId {
     let (id, _) = bench.held(START);
     let batch = bench.batch(at(10_000));
-    assert_eq!(bench.settle(&batch, outcome, at(10_001)).losses.len(), 1);
+    bench.settle(&batch, outcome, at(10_001));
+    assert_eq!(bench.losses().len(), 1);
     id
 }
 
@@ -31,7 +32,9 @@ fn a_claim_that_was_answered_and_not_granted_leaves_nothing_to_do() {
     let (id, _) = bench.enroll(START, Limits::default());
     let before = bench.schedule.claim_sent(id, START);
     bench.schedule.claim_answered(id, before);
-    assert!(!bench.schedule.leave(id, at(1), None).0);
+    bench.must_wake();
+    bench.schedule.give_up(id, at(1));
+    assert!(!bench.must_wake());
     assert!(bench.schedule.is_empty());
 }
 
@@ -42,13 +45,13 @@ fn a_claim_with_an_unanswered_attempt_is_released_until_one_ttl_after_it_was_sen
     bench.schedule.claim_sent(id, START);
     let before = bench.schedule.claim_sent(id, at(1_000));
     bench.schedule.claim_answered(id, before);
-    let _ = bench.schedule.leave(id, at(2_000), None);
+    bench.schedule.give_up(id, at(2_000));
     let mut sent = Vec::new();
     while !bench.schedule.is_empty() {
         let now = bench.next().max(at(2_000));
         let leaving = leaving(&mut bench, now);
         sent.push(now);
-        let _ = bench.schedule.settle_release(leaving.ticket, true, now);
+        bench.schedule.settle_release(leaving.ticket, true, now);
     }
     assert_eq!(sent.first(), Some(&at(2_000)));
     assert_eq!(sent.last(), Some(&START.after(TTL).after(ms(1_000))));
@@ -58,9 +61,11 @@ fn a_claim_with_an_unanswered_attempt_is_released_until_one_ttl_after_it_was_sen
 fn a_lease_that_is_left_is_released_and_never_renewed_again() {
     let mut bench = Bench::new();
     let (id, _) = bench.held(START);
-    assert!(bench.schedule.leave(id, at(1), None).0);
+    bench.must_wake();
+    bench.schedule.give_up(id, at(1));
+    assert!(bench.must_wake());
     let leaving = leaving(&mut bench, at(1));
-    let _ = bench.schedule.settle_release(leaving.ticket, true, at(2));
+    bench.schedule.settle_release(leaving.ticket, true, at(2));
     assert!(bench.schedule.is_empty());
     assert_eq!(bench.next(), Instant::FAR_FUTURE);
 }
@@ -70,8 +75,8 @@ fn no_check_succeeds_from_the_moment_at_which_the_guard_ends() {
     let mut bench = Bench::new();
     let (dropped, of_dropped) = bench.held(START);
     let (released, of_released) = bench.held(START);
-    let _ = Leaving::by_the_loop(&mut bench.schedule, dropped, None, at(1));
-    let _ = Leaving::begin(&mut bench.schedule, released, None, at(1));
+    bench.schedule.leave(dropped, None, at(1));
+    bench.schedule.withdraw(released, None, at(1));
     for signal in [of_dropped, of_released] {
         assert_eq!(signal.check(at(1)), Err(LossReason::Released));
     }
@@ -86,7 +91,9 @@ fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
     let late = at(22_000);
     assert_eq!(bench.grant(id, START, late), Err(Useless::Late));
     assert_eq!(bench.held_count(), 0);
-    assert!(bench.schedule.leave(id, late, None).0);
+    bench.must_wake();
+    bench.schedule.give_up(id, late);
+    assert!(bench.must_wake());
     let _ = leaving(&mut bench, late);
 }
 
@@ -98,7 +105,7 @@ fn a_claim_whose_grant_came_too_late_is_held_when_it_is_asked_again() {
     for (sent_at, hold) in [(START, Err(Useless::Late)), (late, Ok(()))] {
         let before = bench.schedule.claim_sent(id, sent_at);
         bench.schedule.claim_answered(id, before);
-        assert_eq!(bench.grant(id, sent_at, late).map(drop), hold);
+        assert_eq!(bench.grant(id, sent_at, late), hold);
     }
     assert_eq!(bench.held_count(), 1);
     assert!(signal.check(late.after(TTL / 2)).is_ok());
@@ -108,7 +115,9 @@ fn a_claim_whose_grant_came_too_late_is_held_when_it_is_asked_again() {
 fn after_a_refusal_nothing_is_sent() {
     let mut bench = Bench::new();
     let id = lost_by(&mut bench, refused);
-    assert!(!bench.schedule.leave(id, at(11_000), None).0);
+    bench.must_wake();
+    bench.schedule.give_up(id, at(11_000));
+    assert!(!bench.must_wake());
     assert!(bench.schedule.is_empty());
 }
 
@@ -117,7 +126,9 @@ fn after_any_other_loss_the_release_waits_until_the_guard_is_dropped() {
     let mut bench = Bench::new();
     let id = lost_by(&mut bench, evicted);
     assert!(bench.turn(at(29_000)).releases.is_empty());
-    assert!(bench.schedule.leave(id, at(29_000), None).0);
+    bench.must_wake();
+    bench.schedule.give_up(id, at(29_000));
+    assert!(bench.must_wake());
     let _ = leaving(&mut bench, at(29_000));
 }
 
@@ -125,20 +136,18 @@ fn after_any_other_loss_the_release_waits_until_the_guard_is_dropped() {
 fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
     let mut bench = Bench::new();
     let (id, _) = bench.held(START);
-    let (withdrawn, must_wake) = bench.schedule.withdraw(id, at(1), None);
+    let (withdrawn, _) = bench.schedule.withdraw(id, None, at(1));
     let withdrawn = withdrawn.expect("something to release");
-    assert!(must_wake.0);
+    assert!(bench.must_wake());
     assert!(bench.turn(at(3_000)).releases.is_empty());
     let leaving = leaving(&mut bench, at(3_001));
     // The report comes after all: it is no longer waited for.
-    assert!(
-        !bench
-            .schedule
-            .settle_release(withdrawn.ticket, true, at(3_002))
-            .0
-    );
+    bench.must_wake();
+    let ticket = withdrawn.ticket;
+    bench.schedule.settle_release(ticket, true, at(3_002));
+    assert!(!bench.must_wake());
     assert!(!bench.schedule.is_empty());
-    let _ = bench
+    bench
         .schedule
         .settle_release(leaving.ticket, true, at(3_003));
     assert!(bench.schedule.is_empty());
@@ -148,17 +157,21 @@ fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
 fn a_release_that_the_user_gives_up_is_taken_over_at_once() {
     let mut bench = Bench::new();
     let (id, _) = bench.held(START);
-    let (withdrawn, _) = bench.schedule.withdraw(id, at(1), Some(ms(500)));
+    let (withdrawn, _) = bench.schedule.withdraw(id, Some(ms(500)), at(1));
     let ticket = withdrawn.expect("something to release").ticket;
     bench.next();
-    assert!(bench.schedule.take_over(ticket, at(2)).0);
+    bench.must_wake();
+    bench.schedule.take_over(ticket, at(2));
+    assert!(bench.must_wake());
     let leaving = leaving(&mut bench, at(2));
     assert_eq!(leaving.keep_for, Some(ms(500)));
     // The user's signal counts no more.
-    assert!(!bench.schedule.take_over(ticket, at(3)).0);
-    let _ = bench.schedule.settle_release(ticket, true, at(3));
+    bench.must_wake();
+    bench.schedule.take_over(ticket, at(3));
+    assert!(!bench.must_wake());
+    bench.schedule.settle_release(ticket, true, at(3));
     assert!(!bench.schedule.is_empty());
-    let _ = bench.schedule.settle_release(leaving.ticket, true, at(4));
+    bench.schedule.settle_release(leaving.ticket, true, at(4));
     assert!(bench.schedule.is_empty());
 }
 
@@ -166,11 +179,12 @@ fn a_release_that_the_user_gives_up_is_taken_over_at_once() {
 fn a_users_release_that_fails_soon_is_repeated_before_the_watchdog_takes_over() {
     let mut bench = Bench::new();
     let (id, _) = bench.held(START);
-    let (withdrawn, _) = bench.schedule.withdraw(id, at(1), None);
+    let (withdrawn, _) = bench.schedule.withdraw(id, None, at(1));
     let ticket = withdrawn.expect("something to release").ticket;
     assert_eq!(bench.next(), at(3_001));
-    let must_wake = bench.schedule.settle_release(ticket, false, at(2));
-    assert!(must_wake.0, "the loop is to be woken");
+    bench.must_wake();
+    bench.schedule.settle_release(ticket, false, at(2));
+    assert!(bench.must_wake(), "the loop is to be woken");
     let _ = leaving(&mut bench, at(1_002));
 }
 
@@ -181,11 +195,11 @@ fn a_name_is_kept_once_by_a_release_that_was_answered() {
     bench.schedule.claim_sent(id, START);
     let before = bench.schedule.claim_sent(id, at(1));
     bench.schedule.claim_answered(id, before);
-    let _ = bench.grant(id, at(1), at(1)).expect("held");
-    let _ = bench.schedule.leave(id, at(2), Some(ms(500)));
+    bench.grant(id, at(1), at(1)).expect("held");
+    bench.schedule.leave(id, Some(ms(500)), at(2));
     let first = leaving(&mut bench, at(2));
     assert_eq!(first.keep_for, Some(ms(500)));
-    let _ = bench.schedule.settle_release(first.ticket, true, at(3));
+    bench.schedule.settle_release(first.ticket, true, at(3));
     assert_eq!(leaving(&mut bench, at(1_003)).keep_for, None);
 }
 
@@ -193,11 +207,11 @@ fn a_name_is_kept_once_by_a_release_that_was_answered() {
 fn a_lost_name_is_not_kept() {
     let mut bench = Bench::new();
     let id = lost_by(&mut bench, evicted);
-    let _ = bench.schedule.leave(id, at(11_000), Some(ms(500)));
+    bench.schedule.leave(id, Some(ms(500)), at(11_000));
     assert_eq!(leaving(&mut bench, at(11_000)).keep_for, None);
     let mut bench = Bench::new();
     let id = lost_by(&mut bench, evicted);
-    let (withdrawn, _) = bench.schedule.withdraw(id, at(11_000), Some(ms(500)));
+    let (withdrawn, _) = bench.schedule.withdraw(id, Some(ms(500)), at(11_000));
     assert_eq!(withdrawn.expect("something to release").keep_for, None);
 }
 
@@ -207,24 +221,26 @@ fn closing_tells_each_holder_once_and_waits_for_the_guards() {
     let lost = lost_by(&mut bench, refused);
     let (held, signal) = bench.held(START);
     let (claimed, _) = bench.enroll(START, Limits::default());
-    let losses = bench.schedule.close(LossReason::Shutdown);
+    bench.schedule.close(LossReason::Shutdown);
+    let losses = bench.schedule.take_effects().losses;
     assert_eq!(losses.len(), 2);
     assert_eq!(signal.deadline(), Err(LossReason::Shutdown));
     assert!(
         losses.iter().any(|loss| loss.deadline.is_none()),
         "a claim had no deadline"
     );
-    assert!(bench.schedule.close(LossReason::WatchdogDied).is_empty());
+    bench.schedule.close(LossReason::WatchdogDied);
+    assert_eq!(bench.losses(), []);
     assert_eq!(
         bench.grant(claimed, at(1), at(1)).err(),
         Some(Useless::Ended)
     );
     for id in [held, claimed, lost] {
         assert!(!bench.schedule.is_empty());
-        let _ = bench.schedule.leave(id, at(10_002), None);
+        bench.schedule.give_up(id, at(10_002));
     }
     for leaving in bench.turn(at(10_002)).releases {
-        let _ = bench
+        bench
             .schedule
             .settle_release(leaving.ticket, true, at(10_003));
     }
@@ -236,18 +252,24 @@ fn the_loop_is_woken_to_see_that_nothing_is_left_and_not_before() {
     let mut bench = Bench::new();
     let id = lost_by(&mut bench, refused);
     bench.next();
-    assert!(!bench.schedule.leave(id, at(11_000), None).0, "it is open");
+    bench.must_wake();
+    bench.schedule.give_up(id, at(11_000));
+    assert!(!bench.must_wake(), "it is open");
     let ids = [lost_by(&mut bench, refused), lost_by(&mut bench, refused)];
     let (released, _) = bench.held(START);
     bench.schedule.retire();
-    let (withdrawn, _) = bench.schedule.withdraw(released, at(11_000), None);
+    let (withdrawn, _) = bench.schedule.withdraw(released, None, at(11_000));
     let ticket = withdrawn.expect("something to release").ticket;
     assert!(!bench.schedule.is_done());
     bench.make_room(0, 0);
     bench.schedule.next_wake();
-    assert!(!bench.schedule.leave(ids[0], at(11_000), None).0);
-    assert!(!bench.schedule.settle_release(ticket, true, at(11_000)).0);
-    assert!(bench.schedule.withdraw(ids[1], at(11_000), None).1.0);
+    bench.must_wake();
+    bench.schedule.give_up(ids[0], at(11_000));
+    assert!(!bench.must_wake());
+    bench.schedule.settle_release(ticket, true, at(11_000));
+    assert!(!bench.must_wake());
+    bench.schedule.withdraw(ids[1], None, at(11_000));
+    assert!(bench.must_wake());
     assert!(bench.schedule.is_done());
 }
 
@@ -256,16 +278,18 @@ fn the_loop_is_woken_by_the_last_answer_to_a_release() {
     let mut bench = Bench::new();
     let (id, _) = bench.held(START);
     bench.schedule.retire();
-    let (withdrawn, _) = bench.schedule.withdraw(id, at(1), None);
+    let (withdrawn, _) = bench.schedule.withdraw(id, None, at(1));
     let ticket = withdrawn.expect("something to release").ticket;
     bench.next();
-    assert!(bench.schedule.settle_release(ticket, true, at(2)).0);
+    bench.must_wake();
+    bench.schedule.settle_release(ticket, true, at(2));
+    assert!(bench.must_wake());
 }
 
 #[test]
 fn a_closing_schedule_takes_no_claims_in() {
     for close in [
-        |schedule: &mut Schedule| drop(schedule.close(LossReason::Shutdown)),
+        |schedule: &mut Schedule| schedule.close(LossReason::Shutdown),
         Schedule::retire,
     ] {
         let mut bench = Bench::new();
@@ -294,14 +318,14 @@ fn a_retired_schedule_renews_on_what_is_held() {
 
 #[test]
 fn a_loss_that_a_check_found_is_told_once() {
-    let mut bench = Bench::new();
-    let (id, signal) = bench.held(START);
-    assert!(bench.schedule.found(id).is_none());
-    signal.check(START.after(TTL)).expect_err("it has passed");
-    assert_eq!(
-        bench.schedule.found(id).map(|loss| loss.reason),
-        Some(LossReason::Deadline)
-    );
-    assert!(bench.schedule.found(id).is_none());
-    assert!(bench.turn(START.after(TTL)).losses.is_empty());
+    for check_at in [at(0), START.after(TTL)] {
+        let mut bench = Bench::new();
+        let (id, signal) = bench.held(START);
+        let is_lost = signal.check(check_at).is_err();
+        assert_eq!(bench.schedule.leave(id, None, check_at), !is_lost);
+        let told = is_lost.then_some(LossReason::Deadline);
+        assert_eq!(bench.losses(), Vec::from_iter(told));
+        bench.turn(START.after(TTL));
+        assert_eq!(bench.losses(), []);
+    }
 }

@@ -63,19 +63,18 @@ impl Play {
             Step::Settle { outcome } => self.settle(outcome),
             Step::Leave { pick } => {
                 if let Some((id, _)) = self.guard(pick) {
-                    let _ = self.bench.schedule.leave(id, self.now, None);
+                    self.bench.schedule.give_up(id, self.now);
                 }
             }
             Step::Withdraw { pick } => {
                 if let Some((id, _)) = self.guard(pick) {
-                    let (leaving, _) = self.bench.schedule.withdraw(id, self.now, None);
+                    let (leaving, _) = self.bench.schedule.withdraw(id, None, self.now);
                     self.reports.extend(leaving.map(|leaving| leaving.ticket));
                 }
             }
             Step::Report { is_clear } => {
                 if let Some(ticket) = self.reports.pop() {
-                    let _ = self
-                        .bench
+                    self.bench
                         .schedule
                         .settle_release(ticket, is_clear, self.now);
                 }
@@ -108,8 +107,7 @@ impl Play {
 
     fn hold(&mut self) {
         if let Some((id, signal)) = self.claims.pop() {
-            let _ = self
-                .bench
+            self.bench
                 .grant(id, self.now, self.now)
                 .expect("it is not closing");
             self.guards.push((id, signal));
@@ -157,12 +155,12 @@ impl Play {
     /// All leases are left, and every release is answered.
     fn end(&mut self) {
         while let Some((id, _)) = self.guard(0) {
-            let _ = self.bench.schedule.leave(id, self.now, None);
+            self.bench.schedule.give_up(id, self.now);
         }
         let mut turns = 0;
         while !self.bench.schedule.is_empty() {
             for ticket in std::mem::take(&mut self.reports) {
-                let _ = self.bench.schedule.settle_release(ticket, true, self.now);
+                self.bench.schedule.settle_release(ticket, true, self.now);
             }
             if self.bench.schedule.is_empty() {
                 return;

@@ -73,7 +73,7 @@ fn a_release_goes_to_the_present_shard_of_its_name_and_frees_its_room() {
     let mut bench = Bench::new();
     let (id, _) = bench.held(START);
     bench.move_to(1, 5);
-    let _ = bench.schedule.leave(id, at(1), None);
+    bench.schedule.leave(id, None, at(1));
     let mut releases = Vec::new();
     while releases.is_empty() {
         releases = bench.schedule_turn(at(1)).releases;
