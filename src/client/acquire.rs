@@ -77,8 +77,8 @@ impl Acquiring {
         self.attempt(&mut None, Trigger::First, None, None).await
     }
 
-    /// Asks until the answer is of use, or the patience is at its end: at `ends_at`, or after a few grants if the caller
-    /// does not wait. A grant takes the enrollment over.
+    /// Asks until the answer is of use, or the patience is at its end: at `ends_at`, or after a few grants if the
+    /// caller does not wait. A grant takes the enrollment over.
     async fn attempt(
         &self,
         slot: &mut Option<Pending>,

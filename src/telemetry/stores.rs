@@ -60,8 +60,8 @@ impl Sink {
         connection
     }
 
-    /// Sets the gauges of the connections: one for each use of which this process has, or had, a connection. One that is
-    /// down is a 0.
+    /// Sets the gauges of the connections: one for each use of which this process has, or had, a connection. One that
+    /// is down is a 0.
     pub(super) fn survey_connections(&self) {
         let known = self.connections.lock();
         let known: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();

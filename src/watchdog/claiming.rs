@@ -216,7 +216,8 @@ impl Claiming {
         }
     }
 
-    /// Counts a grant that is of no use, and is released so. The request gives up after it if its patience is at its end.
+    /// Counts a grant that is of no use, and is released so. The request gives up after it once its patience is at its
+    /// end.
     fn useless(&mut self, leaving: Option<Leaving>, asked: &Asked) -> Verdict {
         let is_last = match &mut self.patience {
             Patience::Grants(left) => {

@@ -80,8 +80,8 @@ pub async fn check(store: Arc<dyn Store>) {
 }
 
 /// Runs the checks of [`check`] against a store in a set-up where other facts hold than it says: it can give notices,
-/// but not behind a transaction pooler, for example, and must return no subscription there. `down` of its servers do not
-/// answer.
+/// but not behind a transaction pooler, for example, and must return no subscription there. `down` of its servers do
+/// not answer.
 ///
 /// # Panics
 /// As [`check`].

@@ -57,8 +57,8 @@ pub struct Leaving {
     pub limit: Duration,
     /// Says whether the lease was held until its enrollment ended.
     was_held: bool,
-    /// Says whether each attempt of the claim was answered. Then the lease had one grant, and a release that was carried
-    /// out released that one.
+    /// Says whether each attempt of the claim was answered. Then the lease had one grant, and a release that was
+    /// carried out released that one.
     pub is_of_one_grant: bool,
     /// Says whether the loop sends it and counts it among its releases in flight.
     is_of_the_loop: bool,
@@ -91,8 +91,8 @@ impl Leaving {
 
 impl Schedule {
     /// Ends the enrollment of a lease before the caller sends its release, and has the name kept for this long. Returns
-    /// the release, or `None` if there is nothing to release; and whether the lease was held until now. If the answer is
-    /// not reported in time, the loop sends the release.
+    /// the release, or `None` if there is nothing to release; and whether the lease was held until now. If the answer
+    /// is not reported in time, the loop sends the release.
     pub fn withdraw(
         &mut self,
         id: LeaseId,

@@ -157,8 +157,8 @@ impl Schedule {
     /// Counts a renewal that the store confirmed.
     ///
     /// # Errors
-    /// Why the lease ends instead. A reply that comes after the end, or after a `check()` saw the deadline pass, revives
-    /// nothing.
+    /// Why the lease ends instead. A reply that comes after the end, or after a `check()` saw the deadline pass,
+    /// revives nothing.
     fn renewed(
         &mut self,
         id: LeaseId,

@@ -52,8 +52,8 @@ pub struct Batch {
 }
 
 impl Schedule {
-    /// Ends what has come to its end. Returns what is to be sent now: as many batches and releases as there is room for.
-    /// `shard_of` is the store's number of the part that keeps a name.
+    /// Ends what has come to its end. Returns what is to be sent now: as many batches and releases as there is room
+    /// for. `shard_of` is the store's number of the part that keeps a name.
     pub fn turn(&mut self, now: Instant, shard_of: impl Fn(&Name) -> u32) -> Work {
         self.turned_at = now;
         self.end_leases(now);
