@@ -25,10 +25,15 @@ pub(in crate::store) trait Exchange: Connect {
     fn fault(failure: &Self::Failure, open: &Self::Open, replace_every: Duration) -> Option<Fault>;
 
     /// Makes this the failure of a step before the request was sent.
-    fn unsent(failure: Self::Failure) -> Self::Failure;
+    fn unsent(failure: Self::Failure) -> Self::Failure {
+        failure
+    }
 
-    /// Makes this the failure of a request whose first connection was found closed.
-    fn sent_before(failure: Self::Failure) -> Self::Failure;
+    /// Makes this the failure of a request whose first connection was found closed. Where that is looked at before
+    /// anything is sent, it is the same one.
+    fn sent_before(failure: Self::Failure) -> Self::Failure {
+        failure
+    }
 }
 
 /// The reason for which a connection is given up.

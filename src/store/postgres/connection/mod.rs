@@ -179,15 +179,6 @@ impl Exchange for Connector {
             failure => failure.is_broken().then_some(Fault::Broken),
         }
     }
-
-    fn unsent(failure: Failure) -> Failure {
-        failure
-    }
-
-    // It is looked at before anything is sent.
-    fn sent_before(failure: Failure) -> Failure {
-        failure
-    }
 }
 
 impl OpenConnection {
