@@ -84,14 +84,19 @@ CREATE TABLE IF NOT EXISTS {schema}.lineage (
 -- Identifies this server and its timeline, to tell it from the one that a standby, a backup or a dump was taken from: a
 -- promotion and a recovery to a point in time begin a new timeline, and another server has another identifier.
 CREATE OR REPLACE FUNCTION {schema}.origin_1() RETURNS text
-LANGUAGE sql
+-- It keeps its plan, while a function in plain SQL is planned again by each claim.
+LANGUAGE plpgsql
 AS $$
-  SELECT CASE
-    -- A standby has no timeline of its own, but writes nothing anyway.
-    WHEN pg_is_in_recovery() THEN 'standby'
-    ELSE c.system_identifier::text || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
-  END
-  FROM pg_control_system() c
+BEGIN
+  RETURN (
+    SELECT CASE
+      -- A standby has no timeline of its own, but writes nothing anyway.
+      WHEN pg_is_in_recovery() THEN 'standby'
+      ELSE c.system_identifier::text || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+    END
+    FROM pg_control_system() c
+  );
+END
 $$;
 
 -- Microseconds since 1970.
