@@ -43,7 +43,7 @@ const BLOCKS: usize = 6;
 const BLOCK: usize = 25;
 const PAIRS_A_TASK: usize = 10;
 /// As many as the store opens at most, unless it is told otherwise.
-const CONNECTIONS: usize = 4;
+const CONNECTIONS: usize = 10;
 
 /// Acquires and releases.
 async fn pair(client: &Client, name: &str) {

@@ -1,8 +1,8 @@
 //! Leases in a Postgres database, for teams that already have one.
 //!
 //! Every operation is one call of a function in the database, on a few connections that all requests share. Tables and
-//! functions are made once, by `leasehold init --store URL` or by [`Postgres::init`]; `README.md` in this folder describes
-//! them, for clients in other languages as well. The lease and the fence can be in one database.
+//! functions are made once, by `leasehold init --store URL` or by [`Postgres::init`]; `README.md` in this folder
+//! describes them, for clients in other languages as well. The lease and the fence can be in one database.
 //!
 //! ```no_run
 //! # #[tokio::main]
@@ -26,7 +26,7 @@
 //! - `host`, `port`, `user`, `password`: the same as the parts before the question mark; a host that begins with `/` is
 //!   the folder of a socket. Several are separated by commas; one port is that of all hosts.
 //! - `notices`: `off`, so that waiting clients only check again after some time.
-//! - `connections`: the greatest number of connections for requests (default: 4). A second one is opened only when the
+//! - `connections`: the greatest number of connections for requests (default: 10). Another one is opened only when the
 //!   first is busy; unused ones are closed after ten seconds. The watchdog and the waiting clients each have one more.
 //!
 //! Of several hosts, and of several addresses of a host, the first one that accepts writes is used. The one that
