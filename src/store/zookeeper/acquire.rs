@@ -1,98 +1,72 @@
 //! The way from a claim to a grant: look, judge, and one transaction that holds only if nothing changed meanwhile.
 
-use super::connection::session::{Change, Mode};
-use super::connection::sessions::SessionCall;
+use super::connection::session::SessionCall;
 use super::failure::Failure;
 use super::millis;
 use super::protocol::judge::{Judgement, judge};
-use super::protocol::reading::{NameReading, Signature, make_name};
+use super::protocol::reading::{NameReading, Signature};
 use super::protocol::stamp;
+use super::protocol::wire::{Change, Mode};
 use super::remembered::OwnLease;
 use crate::clock::{Boottime, Clock};
 use crate::store::{Answer, Ask, Claim, Grant};
 use crate::token::Token;
 
-/// The next step of a claim.
-enum Next {
-    Answer(Answer),
-    /// Look again, on a server that has seen this change.
-    Look(i64),
-}
-
 impl SessionCall<'_> {
     pub(super) async fn take(&self, claim: &Claim, ask: Ask) -> Result<Answer, Failure> {
-        let mut known = self.shared.remembered().take_known(&claim.name, ask);
-        let mut at_least = 0;
+        let mut known = (self.shared.remembered.lock()).take_known(&claim.name, ask);
         loop {
             let reading = match known.take() {
-                None => self.look(&claim.name, at_least).await?,
-                known => known,
+                None => self.look(&claim.name).await?,
+                Some(known) => known,
             };
-            let step = match &reading {
-                None => self.grant_new(claim, ask).await,
-                Some(reading) => self.step(claim, ask, reading).await,
-            };
-            match step {
-                Ok(Next::Answer(answer)) => return Ok(answer),
-                Ok(Next::Look(zxid)) => at_least = zxid,
+            match self.step(claim, ask, &reading).await {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => {}
                 Err(failure) if failure.is_stale() && !self.budget.left().is_zero() => {}
                 Err(failure) => return Err(failure),
             }
         }
     }
 
-    /// Does what is to be done after one look.
-    async fn step(&self, claim: &Claim, ask: Ask, reading: &NameReading) -> Result<Next, Failure> {
-        let client = claim.holder.client();
+    /// Does what is to be done after one look. Returns `None` if that was not the end of it: look again.
+    async fn step(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        reading: &NameReading,
+    ) -> Result<Option<Answer>, Failure> {
         match judge(reading, claim, ask) {
-            Judgement::Unclear => {
-                self.freshen().await?;
-                Ok(Next::Look(0))
-            }
             Judgement::Extend(token) => {
                 let path = self.shared.tree.lease(&claim.name, claim.holder);
-                let stat = self.set(&path, &millis(claim.ttl)).await?;
+                let stat = self.set(&path, millis(claim.ttl)).await?;
                 self.adopt(&path, claim.ttl, stat).await?;
                 let is_alone = reading.children.queue.is_empty();
-                let version = is_alone.then_some(reading.stat.version);
-                Ok(Next::Answer(self.granted(claim, token, version)))
+                let version = reading.version().filter(|_| is_alone);
+                Ok(Some(self.granted(claim, token, version)))
             }
-            Judgement::Grant(places) => {
-                let grant = self.grant(claim, ask, Some(reading), &places).await;
-                grant.map(Next::Answer)
-            }
-            Judgement::PassOn(places) => self.pass_on(reading, &places).await.map(Next::Look),
+            Judgement::Grant(places) => self.grant(claim, ask, reading, &places).await.map(Some),
+            Judgement::PassOn(places) => self.pass_on(reading, &places).await.map(|()| None),
             Judgement::Held(held) => {
+                let client = claim.holder.client();
                 if ask.queued.is_some() && reading.children.place(client).is_none() {
                     let joined = self.join(&claim.name, client).await?;
+                    let changes = reading
+                        .stat
+                        .map(|stat| stat.children_changes.wrapping_add(1));
                     // Unless the place is all that changed, the name may be free.
-                    if joined.children_changes != reading.stat.children_changes.wrapping_add(1) {
-                        return Ok(Next::Look(joined.zxid));
+                    if Some(joined.children_changes) != changes {
+                        // It was another session that joined, perhaps at another server.
+                        self.sync(&reading.path).await?;
+                        return Ok(None);
                     }
                 }
-                Ok(Next::Answer(Answer::Held(held)))
+                Ok(Some(Answer::Held(held)))
             }
         }
     }
 
-    /// Grants a name for the first time.
-    async fn grant_new(&self, claim: &Claim, ask: Ask) -> Result<Next, Failure> {
-        match self.grant(claim, ask, None, &[]).await {
-            Err(Failure::NoNode) => {
-                self.make_root().await?;
-                self.ensure(&self.shared.tree.folder(&claim.name)).await?;
-                Ok(Next::Look(0))
-            }
-            answer => {
-                let answer = answer?;
-                self.store.sweep_now_and_then(&claim.name);
-                Ok(Next::Answer(answer))
-            }
-        }
-    }
-
-    /// Grants the name if it did not change since it was read, and deletes these places in its queue. `None` stands for
-    /// a name that was never granted.
+    /// Grants the name if it did not change since it was read, and deletes these places in its queue.
     ///
     /// Deletes the old token's node by its path and creates another: a comparison of the version alone would succeed
     /// again once the name was removed and made anew.
@@ -100,27 +74,27 @@ impl SessionCall<'_> {
         &self,
         claim: &Claim,
         ask: Ask,
-        reading: Option<&NameReading>,
+        reading: &NameReading,
         places: &[String],
     ) -> Result<Answer, Failure> {
         let client = claim.holder.client();
-        let last = match reading.and_then(|reading| reading.last.as_ref()) {
+        let last = match &reading.last {
             Some(last) => Some(last.token),
             None => self.last_swept(&claim.name).await?,
         };
         let token = self.mint(last, ask.floor).await?;
-        let mut steps = match reading {
-            None => make_name(self.shared.tree.name(&claim.name)).into(),
-            Some(reading) => reading.make_way(places, ask.queued.map(|_| client)),
-        };
+        let mut steps = reading.make_way(places, ask.queued.map(|_| client));
         steps.extend(self.steps_of_lease(claim, token));
         let version = self.write(&steps).await?.version;
+        if reading.stat.is_none() {
+            self.store.sweep_now_and_then(&claim.name);
+        }
         let joins_again = ask.queued.is_some_and(|queued| queued.more > 0);
         if joins_again {
             // If this fails, the next claim joins the queue.
             let _ = self.join(&claim.name, client).await;
         }
-        let others_wait = reading.is_some_and(|it| it.others_wait_after(places, version));
+        let others_wait = reading.others_wait_after(places, version);
         let version = (!joins_again && !others_wait).then_some(version);
         Ok(self.granted(claim, token, version))
     }
@@ -147,17 +121,17 @@ impl SessionCall<'_> {
             ttl: claim.ttl,
             renewed_at: Boottime.now(),
         };
-        let mut remembered = self.shared.remembered();
+        let mut remembered = self.shared.remembered.lock();
         remembered.granted(&claim.name, claim.holder, lease);
         Answer::Granted(Grant::new(token))
     }
 
     async fn mint(&self, last: Option<Token>, floor: Option<Token>) -> Result<Token, Failure> {
-        let age = self.shared.remembered().clock.age(Boottime.now());
+        let age = self.shared.remembered.lock().clock.age(Boottime.now());
         if age.is_none_or(|age| age > stamp::OLD) {
             self.freshen().await?;
         }
-        let now_us = self.shared.remembered().clock.now_us(Boottime.now());
+        let now_us = self.shared.remembered.lock().clock.now_us(Boottime.now());
         let now_us = now_us.ok_or_else(|| Failure::Odd("lack of a stamp of the leader"))?;
         Token::mint(last, floor, now_us).map_err(Failure::Refused)
     }

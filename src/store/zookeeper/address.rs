@@ -22,12 +22,14 @@ const LEAST_MEMORY_S: u64 = 60;
 
 /// The servers' addresses, the login, and the settings that a URL can have.
 pub(super) struct Address {
-    servers: Vec<String>,
-    login: Option<String>,
+    /// Each `host:port`.
+    pub(super) servers: Vec<String>,
+    /// `user:password`.
+    pub(super) login: Option<String>,
     /// Empty, or a path without a slash at its end.
-    chroot: String,
-    prefix: String,
-    session: Duration,
+    pub(super) chroot: String,
+    pub(super) prefix: String,
+    pub(super) session: Duration,
     /// For how long a name's last token is remembered after it was freed.
     pub(super) token_memory: Duration,
 }
@@ -60,28 +62,6 @@ impl Address {
             session: time(&read, "session", 1)?.unwrap_or(SESSION),
             token_memory: time(&read, "token_memory", LEAST_MEMORY_S)?.unwrap_or(TOKEN_MEMORY),
         })
-    }
-
-    /// Each `host:port`.
-    pub(super) fn servers(&self) -> &[String] {
-        &self.servers
-    }
-
-    /// `user:password`.
-    pub(super) fn login(&self) -> Option<&str> {
-        self.login.as_deref()
-    }
-
-    pub(super) fn chroot(&self) -> &str {
-        &self.chroot
-    }
-
-    pub(super) fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    pub(super) const fn session(&self) -> Duration {
-        self.session
     }
 }
 
@@ -162,13 +142,13 @@ mod tests {
     #[test]
     fn a_url_is_taken_apart() {
         let address = parse("zookeeper://me:se%40cret@a,b:2182,[::1]:9/app/x?session=9s&prefix=p");
-        assert_eq!(address.servers(), ["a:2181", "b:2182", "[::1]:9"]);
-        assert_eq!(address.login(), Some("me:se@cret"));
-        assert_eq!((address.chroot(), address.prefix()), ("/app/x", "p"));
-        assert_eq!(address.session(), Duration::from_secs(9));
+        assert_eq!(address.servers, ["a:2181", "b:2182", "[::1]:9"]);
+        assert_eq!(address.login.as_deref(), Some("me:se@cret"));
+        assert_eq!((&*address.chroot, &*address.prefix), ("/app/x", "p"));
+        assert_eq!(address.session, Duration::from_secs(9));
         let address = parse("zookeeper://a/");
-        assert_eq!((address.chroot(), address.prefix()), ("", "leasehold"));
-        assert_eq!(address.session(), Duration::from_secs(40));
+        assert_eq!((&*address.chroot, &*address.prefix), ("", "leasehold"));
+        assert_eq!(address.session, Duration::from_secs(40));
     }
 
     #[test]

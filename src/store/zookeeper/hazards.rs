@@ -7,9 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::Zookeeper;
 use super::connection::sessions::KeptSession;
 use super::failure::Failure;
-use super::{Zookeeper, counts};
 use crate::clock::{Boottime, Clock, wall_clock_us};
 use crate::store::Severity::Warning;
 use crate::store::budget::Budget;
@@ -17,6 +17,8 @@ use crate::store::check::{Check, found, judge};
 use crate::store::connection::HomeRuntime;
 use crate::store::{Hazard, Member, MemberState};
 
+/// Where the servers of an ensemble are written down.
+const ENSEMBLE: &str = "/zookeeper/config";
 /// Largest difference between the leader's clock and ours.
 const APART: Duration = Duration::from_secs(1);
 /// Limit for a write: a lease of 3 s is renewed every second.
@@ -47,13 +49,14 @@ impl Zookeeper {
         let stat = call.freshen().await?;
         let wrote_in = Boottime.now().since(sent_at);
         // Not to be seen by everybody: then the URL has to tell.
-        let ensemble = call.ensemble().await.unwrap_or_default();
+        let (ensemble, _) = call.data(ENSEMBLE).await.unwrap_or_default();
+        let ensemble = String::from_utf8_lossy(&ensemble);
         let listed = ensemble.lines().filter(|line| line.starts_with("server."));
         let our_clock = Duration::from_micros(wall_clock_us());
         let set_up = SetUp {
-            servers: listed.count().max(self.shared.address.servers().len()),
+            servers: listed.count().max(self.shared.address.servers.len()),
             session: longest,
-            has_login: self.shared.address.login().is_some(),
+            has_login: self.shared.address.login.is_some(),
             wrote_in,
             apart: our_clock.abs_diff(stat.stamp.since_1970()),
             zxid: stat.stamp.zxid,
@@ -65,16 +68,14 @@ impl Zookeeper {
     async fn timeout_of_leases(&self, budget: Budget) -> Result<Duration, Failure> {
         let shared = &self.shared;
         let home = HomeRuntime::Thread(shared.driver.clone());
-        let gauge = counts().connection(None);
-        let asked = shared.address.session();
-        let kept = KeptSession::new(shared.address.clone(), home, asked, gauge);
-        let timeout = kept.session(budget).await?.timeout();
+        let kept = KeptSession::new(&shared.address, home, shared.address.session, None);
+        let timeout = kept.line(budget).await?.timeout;
         kept.close().await;
         Ok(timeout)
     }
 
     pub(super) async fn look_at_servers(&self, limit: Duration) -> Vec<Member> {
-        let servers = self.shared.address.servers();
+        let servers = &self.shared.address.servers;
         let looks = servers.iter().map(|server| async move {
             let answer = timeout(limit, ask(server)).await.unwrap_or_default();
             let (state, version) = read_answer(&answer);

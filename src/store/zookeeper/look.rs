@@ -4,15 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use tokio::sync::oneshot;
 
-use super::connection::NodeWatch;
-use super::connection::session::{Session, Stat};
-use super::connection::sessions::SessionCall;
+use super::connection::session::{SessionCall, Watches};
 use super::failure::Failure;
 use super::protocol::reading::{LastGrant, NameReading, Taken};
-use super::protocol::stamp::Left;
+use super::protocol::stamp::Stamp;
 use super::protocol::tree::Children;
+use super::protocol::wire::Stat;
 use crate::clock::{Boottime, Clock};
 use crate::name::Name;
 use crate::percent;
@@ -24,49 +22,41 @@ use crate::token::Token;
 const AT_ONCE: usize = 64;
 
 impl SessionCall<'_> {
-    /// Looks at a name, on a server that has seen at least this change and all that other sessions of this client have
-    /// seen of it. Returns `None` if the name was never granted.
-    pub(super) async fn look(
-        &self,
-        name: &Name,
-        at_least: i64,
-    ) -> Result<Option<NameReading>, Failure> {
-        let path = self.shared.tree.name(name);
-        let at_least = at_least.max(self.shared.remembered().seen(name));
-        let has_stamp = self.has_stamp.load(Ordering::Relaxed);
+    /// Looks at a name, on a server that has seen all that other sessions of this client have seen of it. Asks the
+    /// leader for its time if that has to be known to say how much is left of a lease or an offer.
+    pub(super) async fn look(&self, name: &Name) -> Result<NameReading, Failure> {
         loop {
-            let (found, _) = self.children_since(&path, at_least, false).await?;
-            let Some((nodes, stat)) = found else {
-                return Ok(None);
-            };
-            self.shared.remembered().saw(name, stat.zxid);
-            match self.read(path.clone(), name, &nodes, stat).await {
+            let has_stamp = self.has_stamp.load(Ordering::Relaxed);
+            let mut reading = match self.read(name).await {
                 // The name was freed or granted between the two requests.
-                Err(Failure::NoNode) if !self.budget.left().is_zero() => {}
-                Err(failure) => return Err(failure),
-                Ok(mut reading) => {
-                    if let Some((began, span)) = reading.term() {
-                        let mut remembered = self.shared.remembered();
-                        let left = remembered.left(name, began, span, Boottime.now());
-                        // Its clock may have been set back since the last stamp.
-                        let is_unsure = left == Left::Over && !has_stamp;
-                        reading.left = if is_unsure { Left::Unknown } else { left };
-                    }
-                    return Ok(Some(reading));
-                }
+                Err(Failure::NoNode) if !self.budget.left().is_zero() => continue,
+                reading => reading?,
+            };
+            let Some((began, span)) = reading.term() else {
+                return Ok(reading);
+            };
+            // The leader's clock may have been set back since a stamp of an earlier call.
+            let is_sure = |left: &Duration| has_stamp || !left.is_zero();
+            if let Some(left) = self.left(began, span).filter(is_sure) {
+                reading.left = left;
+                return Ok(reading);
             }
+            self.freshen().await?;
         }
     }
 
-    /// Reads what the children of a name say.
-    async fn read(
-        &self,
-        path: String,
-        name: &Name,
-        nodes: &[String],
-        stat: Stat,
-    ) -> Result<NameReading, Failure> {
-        let children = Children::read(nodes);
+    /// Returns what is at most left of a term, by the leader's clock: zero if it has ended, `None` if that is not known.
+    pub(super) fn left(&self, began: Stamp, span: Duration) -> Option<Duration> {
+        let mut remembered = self.shared.remembered.lock();
+        remembered.clock.left(began, span, Boottime.now())
+    }
+
+    /// Reads what the nodes of a name say.
+    async fn read(&self, name: &Name) -> Result<NameReading, Failure> {
+        let path = self.shared.tree.name(name);
+        let Some((children, stat)) = self.children_of(name, None).await? else {
+            return Ok(NameReading::untaken(path, None, Children::default()));
+        };
         let child = |node: &String| format!("{path}/{node}");
         if let Some(rivals) = &children.rivals {
             let [first, second] = rivals.each_ref().map(child);
@@ -80,7 +70,7 @@ impl SessionCall<'_> {
             self.read_taken(&path, &children),
             self.read_last(name, &children)
         )?;
-        let mut reading = NameReading::untaken(path, stat, children);
+        let mut reading = NameReading::untaken(path, Some(stat), children);
         reading.taken = taken;
         reading.last = last.or(reading.last);
         Ok(reading)
@@ -121,28 +111,18 @@ impl SessionCall<'_> {
     }
 
     /// The same as `look`, on a server that has seen every change that was answered to any client before.
-    pub(super) async fn look_freshly(&self, name: &Name) -> Result<Option<NameReading>, Failure> {
+    pub(super) async fn look_freshly(&self, name: &Name) -> Result<NameReading, Failure> {
         self.sync(self.shared.tree.root()).await?;
-        self.look_surely(name).await
-    }
-
-    /// The same as `look`. If the leader's time has to be known for it, asks for that and looks again.
-    async fn look_surely(&self, name: &Name) -> Result<Option<NameReading>, Failure> {
-        let reading = self.look(name, 0).await?;
-        if reading.as_ref().is_none_or(|it| it.left != Left::Unknown) {
-            return Ok(reading);
-        }
-        self.freshen().await?;
-        self.look(name, 0).await
+        self.look(name).await
     }
 
     /// Writes something, to get a stamp of the current leader.
     pub(super) async fn freshen(&self) -> Result<Stat, Failure> {
         let root = self.shared.tree.root();
-        let stat = match self.set(root, b"").await {
+        let stat = match self.set(root, Vec::new()).await {
             Err(Failure::NoNode) => {
                 self.make_root().await?;
-                self.set(root, b"").await
+                self.set(root, Vec::new()).await
             }
             stat => stat,
         };
@@ -154,7 +134,7 @@ impl SessionCall<'_> {
         match self.ensure(self.shared.tree.root()).await {
             Err(Failure::NoNode) => Err(Failure::Unable(format!(
                 "the chroot is not there chroot={}",
-                self.shared.address.chroot()
+                self.shared.address.chroot
             ))),
             made => made,
         }
@@ -164,12 +144,12 @@ impl SessionCall<'_> {
     pub(super) async fn list(&self, prefix: &str) -> Result<Vec<Held>, Failure> {
         let looks = self.names(prefix).await?.into_iter();
         let looks = looks.map(|name| async move {
-            match self.look_surely(&name).await {
+            match self.look(&name).await {
                 Err(failure) if failure.is_of_one_name() => {
                     tracing::warn!(name = name.as_str(), %failure, "a name is not in order");
                     Ok(Some(Held::new(name)))
                 }
-                reading => Ok(reading?.and_then(|reading| reading.shown(&name))),
+                reading => Ok(reading?.shown(&name)),
             }
         });
         let looks = stream::iter(looks).buffer_unordered(AT_ONCE);
@@ -183,14 +163,14 @@ impl SessionCall<'_> {
     async fn names(&self, prefix: &str) -> Result<Vec<Name>, Failure> {
         let root = self.shared.tree.root();
         self.sync(root).await?;
-        let folders = match self.children(root, None).await {
+        let folders = match self.children(root).await {
             // No name was ever granted.
             Err(Failure::NoNode) => return Ok(Vec::new()),
             folders => folders?.0,
         };
         let nodes = folders.into_iter().map(|folder| async move {
             let folder = format!("{root}/{folder}");
-            self.children(&folder, None).await
+            self.children(&folder).await
         });
         let nodes = stream::iter(nodes).buffer_unordered(AT_ONCE);
         let nodes: Vec<_> = nodes.try_collect().await?;
@@ -199,28 +179,32 @@ impl SessionCall<'_> {
         let found = found.filter(|name| name.starts_with(prefix));
         Ok(found.filter_map(|name| Name::new(name).ok()).collect())
     }
-}
 
-impl Session {
-    /// Returns the children of a name on a server that has seen at least this change; `None` if the name was never
-    /// granted. Watches them if it is told to.
-    pub(super) async fn children_since(
+    /// Returns the children of a name on a server that has seen all that other sessions of this client have seen of it;
+    /// `None` if the name has no node. Watches them if there is a place for the watch.
+    pub(super) async fn children_of(
         &self,
-        path: &str,
-        at_least: i64,
-        watches: bool,
-    ) -> Result<(Option<(Vec<String>, Stat)>, Option<oneshot::Receiver<()>>), Failure> {
+        name: &Name,
+        mut watches: Option<&mut Watches>,
+    ) -> Result<Option<(Children, Stat)>, Failure> {
+        let path = self.shared.tree.name(name);
+        let at_least = self.shared.remembered.lock().seen(name);
         let mut is_synced = false;
         loop {
-            let (watch, changed) = watches.then(|| NodeWatch::of(path)).unzip();
-            let found = match self.children(path, watch).await {
+            let found = match watches.as_deref_mut() {
+                None => self.children(&path).await,
+                Some(watches) => self.watch(&path, watches).await,
+            };
+            let found = match found {
                 Err(Failure::NoNode) => None,
                 found => Some(found?),
             };
-            if is_synced || found.as_ref().map_or(0, |(_, stat)| stat.zxid) >= at_least {
-                return Ok((found, changed));
+            let zxid = found.as_ref().map_or(0, |(_, stat)| stat.zxid);
+            if is_synced || zxid >= at_least {
+                self.shared.remembered.lock().saw(name, zxid, at_least);
+                return Ok(found.map(|(nodes, stat)| (Children::read(&nodes), stat)));
             }
-            self.sync(path).await?;
+            self.sync(&path).await?;
             is_synced = true;
         }
     }

@@ -106,20 +106,22 @@ mod sweep;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Semaphore;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 use self::address::Address;
+use self::connection::connector::CONNECT_TIMEOUT;
 use self::connection::sessions::KeptSession;
 use self::failure::Failure;
 use self::protocol::tree::Tree;
 use self::remembered::Remembered;
 use super::backend::Backend;
 use super::budget::{self, Budget};
-use super::connection::{Driver, HomeRuntime};
+use super::connection::{Driver, HomeRuntime, Unconnected};
 use super::{
     Answer, Ask, Claim, Error, Eviction, Facts, Hazard, Held, Holder, Member, Name, Notices,
     Purpose, Queued, Release, Renewal, Renewed, Store,
@@ -129,6 +131,8 @@ use crate::telemetry::{LaneUse, Sink};
 
 /// The kind of this store in its facts and in metrics.
 const KIND: &str = "zookeeper";
+/// Most claims and releases under way at once, so that renewals never queue behind more.
+const IN_FLIGHT: usize = 256;
 
 /// A store in a ZooKeeper ensemble.
 ///
@@ -150,6 +154,7 @@ struct Shared {
     /// The session of everything else: places in queues, watches, and requests while there is no watchdog. It is as
     /// long as a client without a sign of life keeps its places.
     waiting: Arc<KeptSession>,
+    in_flight: Semaphore,
     new_names: AtomicU32,
     /// Has one permit, which a sweep takes.
     sweeping: Arc<Semaphore>,
@@ -187,15 +192,16 @@ impl Zookeeper {
         let address = Arc::new(address);
         let driver = Arc::<Driver>::default();
         let home = HomeRuntime::Thread(driver.clone());
-        let gauge = counts().connection(Some(LaneUse::Notices));
-        let waiting = KeptSession::new(address.clone(), home, Queued::PATIENCE, gauge);
+        let purpose = Some(LaneUse::Notices);
+        let waiting = KeptSession::new(&address, home, Queued::PATIENCE, purpose);
         Self {
             shared: Arc::new(Shared {
-                tree: Tree::new(address.chroot(), address.prefix()),
+                tree: Tree::new(&address.chroot, &address.prefix),
                 remembered: Mutex::default(),
                 driver,
                 leases: Mutex::default(),
                 waiting: Arc::new(waiting),
+                in_flight: Semaphore::new(IN_FLIGHT),
                 new_names: AtomicU32::new(0),
                 sweeping: Arc::new(Semaphore::new(1)),
                 is_closed: AtomicBool::new(false),
@@ -204,11 +210,12 @@ impl Zookeeper {
             role: Role::User,
         }
     }
-}
 
-impl Shared {
-    fn remembered(&self) -> MutexGuard<'_, Remembered> {
-        self.remembered.lock()
+    /// Waits until few enough claims and releases are under way.
+    async fn permit(&self, budget: Budget) -> Result<SemaphorePermit<'_>, Failure> {
+        let permit = timeout(budget.left(), self.shared.in_flight.acquire()).await;
+        let permit = permit.map_err(|_| Failure::Busy)?;
+        Ok(permit.expect("it is never closed"))
     }
 }
 
@@ -239,8 +246,7 @@ impl Backend for Zookeeper {
         ask: Ask,
         budget: Budget,
     ) -> Result<Answer, Failure> {
-        let kept = self.kept()?;
-        let _permit = kept.permit(budget).await?;
+        let _permit = self.permit(budget).await?;
         self.call(budget).await?.take(claim, ask).await
     }
 
@@ -255,10 +261,10 @@ impl Backend for Zookeeper {
         keep_for: Option<Duration>,
         budget: Budget,
     ) -> Result<Release, Failure> {
-        let kept = self.kept()?;
-        let _permit = kept.permit(budget).await?;
+        let _permit = self.permit(budget).await?;
         let call = self.call(budget).await?;
-        call.give_back(name, holder, keep_for).await
+        call.until_unchanged(|| call.free(name, holder, keep_for))
+            .await
     }
 
     async fn try_leave(
@@ -267,18 +273,19 @@ impl Backend for Zookeeper {
         client: ClientId,
         budget: Budget,
     ) -> Result<(), Failure> {
-        self.call(budget).await?.leave_queue(name, client).await
+        let call = self.call(budget).await?;
+        call.until_unchanged(|| call.leave_queue(name, client))
+            .await
     }
 
     async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
-        self.kept()?;
-        let subscription = notices::subscribe(&self.shared).await?;
-        Ok(Some(Box::new(subscription)))
+        let waiting = self.connected(Purpose::Waiting).await?;
+        Ok(Some(Box::new(notices::subscribe(waiting).await?)))
     }
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
         let reading = self.call(budget).await?.look_freshly(name).await?;
-        Ok(reading.and_then(|reading| reading.shown(name)))
+        Ok(reading.shown(name))
     }
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
@@ -286,7 +293,8 @@ impl Backend for Zookeeper {
     }
 
     async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
-        self.call(budget).await?.evict_holder(name, how).await
+        let call = self.call(budget).await?;
+        call.until_unchanged(|| call.evict(name, how)).await
     }
 
     async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
@@ -298,11 +306,31 @@ impl Backend for Zookeeper {
     }
 
     async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
-        self.for_purpose(purpose).await
+        let shared = self.shared.clone();
+        if shared.is_closed.load(Ordering::Relaxed) {
+            return Err(Unconnected::Closed.into());
+        }
+        let role = match purpose {
+            Purpose::Watchdog => Role::Watchdog(shared.take_leases()),
+            Purpose::Waiting => Role::Waiting,
+        };
+        let store = Self { shared, role };
+        if let Err(failure) = store.call(Budget::new(CONNECT_TIMEOUT)).await {
+            store.end().await;
+            return Err(failure);
+        }
+        Ok(store)
     }
 
     async fn end(&self) {
-        self.close_sessions().await;
+        match &self.role {
+            Role::User => {
+                self.shared.is_closed.store(true, Ordering::Relaxed);
+                self.shared.waiting.close().await;
+            }
+            Role::Waiting => {}
+            Role::Watchdog(kept) => self.shared.give_up_leases(kept).await,
+        }
     }
 }
 

@@ -10,7 +10,6 @@
 //! write the data of the lease, fire no watch.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -20,18 +19,16 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::Shared;
-use super::connection::NodeWatch;
-use super::connection::session::Session;
+use super::Zookeeper;
+use super::connection::session::{SessionCall, Watches};
 use super::failure::Failure;
 use super::look::read_millis;
 use super::protocol::reading::NameReading;
-use super::protocol::tree::{Children, Kind};
+use super::protocol::tree::{Children, Kind, token_node};
 use crate::store::budget::Budget;
 use crate::store::connection::Unconnected;
 use crate::store::subscription::{Subscription, Teller, Wanted};
 use crate::store::{Notice, Queued, Topic};
-use crate::token::Token;
 
 /// The longest time that one request of a subscription may take.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -40,9 +37,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// State that the tasks of a subscription share.
 struct Follower {
-    shared: Arc<Shared>,
+    /// A handle on the session in which the client's places are.
+    waiting: Zookeeper,
     teller: Teller,
-    /// The session in which the client's places are; 0 before the first one.
+    /// The number of that session; 0 before the first one.
     session: AtomicI64,
 }
 
@@ -51,36 +49,28 @@ struct FollowedTopic {
     topic: Topic,
     /// The latest change that was seen. It is marked as changed once the client has joined the queue.
     seen: watch::Receiver<i64>,
-    /// The state of the name at the last look.
-    stage: Option<Stage>,
-    /// Each watched node, with what hears of its change.
-    watches: HashMap<String, oneshot::Receiver<()>>,
+    /// The node that the last look's hint was about, if there was a hint to give; `None` before the first look.
+    about: Option<Option<String>>,
+    watches: Watches,
 }
 
-/// The state of a name for one topic.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Stage {
-    /// There is no hint to give.
-    Quiet,
-    /// The name is free, and this is its last token: if the token changes, the name was taken and freed in between.
-    Freed(Option<Token>),
-    /// The name was released and is kept for a while, by this node.
-    Kept(String),
-    /// It is the turn of this client, which has this place.
-    Turn(String),
-    /// It is the turn of the client before this one, which has this place.
-    Next(String),
+/// What a look at a name shows for a topic.
+#[derive(Debug, PartialEq, Eq)]
+struct View {
+    /// The hint to give, and the node that it is about: it is new if it is about another one than the last hint.
+    hint: Option<(String, Notice)>,
+    /// The nodes besides the name whose end would change it.
+    watched: Vec<String>,
 }
 
-/// Makes the session and begins to follow topics. The tasks are on the thread that has the session, so that no look at
-/// a name wakes another one.
-pub(super) async fn subscribe(shared: &Arc<Shared>) -> Result<Subscription, Failure> {
-    let runtime = shared.driver.handle();
+/// Begins to follow topics, through the session of this handle. The tasks are on the thread that has the session, so
+/// that no look at a name wakes another one.
+pub(super) async fn subscribe(waiting: Zookeeper) -> Result<Subscription, Failure> {
+    let runtime = waiting.shared.driver.handle();
     let runtime = runtime.map_err(|_| Unconnected::NoThread)?;
-    shared.waiting.session(Budget::new(LIMIT)).await?;
     let started = Subscription::start(async |wanted| {
         let follower = Follower {
-            shared: shared.clone(),
+            waiting,
             teller: wanted.teller(),
             session: AtomicI64::new(0),
         };
@@ -115,10 +105,10 @@ async fn listen(follower: Arc<Follower>, mut wanted: Wanted) {
 /// Follows one topic until the task is aborted.
 async fn follow(follower: Arc<Follower>, topic: Topic) {
     let mut followed = FollowedTopic {
-        seen: follower.shared.remembered().follow(topic.name()),
+        seen: (follower.waiting.shared.remembered.lock()).follow(topic.name()),
         topic,
-        stage: None,
-        watches: HashMap::new(),
+        about: None,
+        watches: Watches::new(),
     };
     loop {
         let is_watched = match follower.look(&mut followed).await {
@@ -139,7 +129,7 @@ async fn follow(follower: Arc<Follower>, topic: Topic) {
 }
 
 /// Waits until one of these watches has fired.
-async fn change(watches: &mut HashMap<String, oneshot::Receiver<()>>) {
+async fn change(watches: &mut Watches) {
     if watches.is_empty() {
         return std::future::pending().await;
     }
@@ -151,108 +141,93 @@ async fn change(watches: &mut HashMap<String, oneshot::Receiver<()>>) {
 impl Follower {
     /// Looks at the name, watches it and gives the hint for what is new. Returns false if there is no node to watch.
     async fn look(&self, followed: &mut FollowedTopic) -> Result<bool, Failure> {
-        let session = self.shared.waiting.session(Budget::new(LIMIT)).await?;
-        self.adopt(&session);
+        let call = self.waiting.call(Budget::new(LIMIT)).await?;
+        self.adopt(&call);
         let name = followed.topic.name().clone();
-        let path = self.shared.tree.name(&name);
-        let at_least = self.shared.remembered().seen(&name);
         let is_queued = matches!(followed.topic, Topic::Turn(..));
-        let (found, changed) = session.children_since(&path, at_least, !is_queued).await?;
-        let is_there = found.is_some();
-        let (nodes, stat) = found.unwrap_or_default();
-        let children = Children::read(&nodes);
-        let (stage, nodes) = plan(&children, &followed.topic);
-        if is_there {
-            self.shared.remembered().saw(&name, stat.zxid);
-            let changed = changed.map(|changed| (path.clone(), changed));
-            followed.watches.extend(changed);
-        }
-        for node in nodes {
-            if let Entry::Vacant(unwatched) = followed.watches.entry(format!("{path}/{node}")) {
-                let (watch, changed) = NodeWatch::of(unwatched.key());
-                session.children(unwatched.key(), Some(watch)).await?;
-                unwatched.insert(changed);
+        let watches = Some(&mut followed.watches).filter(|_| !is_queued);
+        let found = call.children_of(&name, watches).await?;
+        let (is_there, (children, stat)) = (found.is_some(), found.unwrap_or_default());
+        let View { mut hint, watched } = view(&children, &followed.topic);
+        let path = call.shared.tree.name(&name);
+        for node in watched {
+            let node = format!("{path}/{node}");
+            if !followed.watches.contains_key(&node) {
+                call.watch(&node, &mut followed.watches).await?;
             }
         }
-        let is_in_order = children.token.is_some() && children.unknown.is_none();
-        if matches!(stage, Stage::Turn(_)) && is_in_order {
-            // Its claim need not look again.
-            let turn = NameReading::untaken(path.clone(), stat, children);
-            self.shared.remembered().know(&name, turn);
-        }
-        let rest = match &stage {
-            Stage::Kept(node) if is_queued => {
-                let (data, _) = session.data(&format!("{path}/{node}")).await?;
-                read_millis(&data)
+        match &mut hint {
+            Some((_, Notice::Turn(_)))
+                if children.token.is_some() && children.unknown.is_none() =>
+            {
+                // Its claim need not look again.
+                let turn = NameReading::untaken(path, Some(stat), children);
+                call.shared.remembered.lock().know(&name, turn);
             }
-            _ => None,
+            Some((node, Notice::Next(_, rest))) if children.taken.is_some() => {
+                let (data, _) = call.data(&format!("{path}/{node}")).await?;
+                *rest = read_millis(&data).unwrap_or(*rest);
+            }
+            _ => {}
+        }
+        let (about, notice) = hint.unzip();
+        let new = match followed.about.replace(about.clone()) {
+            // The server listens from now on, and the name may have been freed before.
+            None => Some(followed.topic.first_hint()),
+            Some(before) => notice.filter(|_| before != about),
         };
-        let before = followed.stage.replace(stage.clone());
-        if let Some(hint) = hint(&followed.topic, before, stage, rest) {
-            self.teller.tell(hint);
+        if let Some(notice) = new {
+            self.teller.tell(notice);
         }
         Ok(is_there)
     }
 
     /// Has all names looked at again in another session: with the one before, the client's places have ended.
-    fn adopt(&self, session: &Session) {
-        let before = self.session.swap(session.id(), Ordering::Relaxed);
-        if before != 0 && before != session.id() {
-            self.shared.remembered().forget_changes();
+    fn adopt(&self, call: &SessionCall<'_>) {
+        let before = self.session.swap(call.id(), Ordering::Relaxed);
+        if before != 0 && before != call.id() {
             self.teller.tell(Notice::Reconnected);
         }
     }
 }
 
-/// Returns the hint for what is new about a topic, whose name is kept or offered for this long.
-fn hint(
-    topic: &Topic,
-    before: Option<Stage>,
-    now: Stage,
-    rest: Option<Duration>,
-) -> Option<Notice> {
-    let name = topic.name().clone();
-    match (now, topic) {
-        // The server listens from now on, and the name may have been freed before.
-        _ if before.is_none() => Some(topic.first_hint()),
-        (now, _) if before.as_ref() == Some(&now) => None,
-        (Stage::Quiet, _) => None,
-        (Stage::Turn(_), _) => Some(Notice::Turn(name)),
-        (Stage::Freed(_), _) | (Stage::Kept(_), Topic::Freed(_)) => Some(Notice::Freed(name)),
-        (Stage::Next(_) | Stage::Kept(_), _) => {
-            Some(Notice::Next(name, rest.unwrap_or(Queued::OFFER)))
-        }
-    }
-}
-
-/// Returns the state of a name for this topic, and the nodes besides the name whose end would change it.
+/// Returns what the children of a name show for this topic.
 ///
 /// A client in the queue watches the two places before it and, if it is among the first two, the node that keeps the
 /// name taken. One without a place has its name looked at again once it has joined.
-fn plan(children: &Children, topic: &Topic) -> (Stage, Vec<String>) {
+fn view(children: &Children, topic: &Topic) -> View {
+    let name = topic.name().clone();
     let taken = children.taken;
     let taken = taken.map(|(kind, holder)| (kind, kind.node(holder)));
     let Topic::Turn(_, client) = topic else {
-        let stage = match taken {
-            None => Stage::Freed(children.token),
-            Some((Kind::Kept, node)) => Stage::Kept(node),
-            Some(_) => Stage::Quiet,
+        let about = match taken {
+            // If the token changes, the name was taken and freed in between.
+            None => Some(children.token.map_or_else(String::new, token_node)),
+            Some((kind, node)) => Some(node).filter(|_| kind == Kind::Kept),
         };
-        return (stage, Vec::new());
+        return View {
+            hint: about.map(|node| (node, Notice::Freed(name))),
+            watched: Vec::new(),
+        };
     };
     let Some(place) = children.place(*client) else {
-        return (Stage::Quiet, Vec::new());
+        return View {
+            hint: None,
+            watched: Vec::new(),
+        };
     };
     let node = |place: usize| children.queue[place].nodes[0].clone();
-    let before = place.saturating_sub(2)..place;
-    let stage = match (&taken, place) {
-        (None, 0) => Stage::Turn(node(0)),
-        (None, 1) => Stage::Next(node(0)),
-        (Some((Kind::Kept, kept)), 0) => Stage::Kept(kept.clone()),
-        _ => Stage::Quiet,
+    let hint = match (&taken, place) {
+        (None, 0) => Some((node(0), Notice::Turn(name))),
+        (None, 1) => Some((node(0), Notice::Next(name, Queued::OFFER))),
+        // It is next once the name is no longer kept.
+        (Some((Kind::Kept, kept)), 0) => Some((kept.clone(), Notice::Next(name, Queued::OFFER))),
+        _ => None,
     };
+    let before = place.saturating_sub(2)..place;
     let taken = taken.filter(|_| place <= 1).map(|(_, node)| node);
-    (stage, before.map(node).chain(taken).collect())
+    let watched = before.map(node).chain(taken).collect();
+    View { hint, watched }
 }
 
 #[cfg(test)]
@@ -273,8 +248,8 @@ mod tests {
         format!("h-{}", Holder::new(client(99), 1))
     }
 
-    fn of(nodes: &[String], topic: &Topic) -> (Stage, Vec<String>) {
-        plan(&Children::read(nodes), topic)
+    fn hint(nodes: &[String], topic: &Topic) -> Option<(String, Notice)> {
+        view(&Children::read(nodes), topic).hint
     }
 
     fn name() -> Name {
@@ -285,31 +260,43 @@ mod tests {
     fn in_the_queue_only_few_watch_the_lease() {
         let mut nodes: Vec<_> = (1..=5).map(place).collect();
         nodes.push(lease());
-        let watched = |number| of(&nodes, &Topic::Turn(name(), client(number)));
-        assert_eq!(watched(1), (Stage::Quiet, vec![lease()]));
-        assert_eq!(watched(2), (Stage::Quiet, vec![place(1), lease()]));
-        assert_eq!(watched(4), (Stage::Quiet, vec![place(2), place(3)]));
+        let watched = |number| {
+            let view = view(
+                &Children::read(&nodes),
+                &Topic::Turn(name(), client(number)),
+            );
+            assert_eq!(view.hint, None);
+            view.watched
+        };
+        assert_eq!(watched(1), [lease()]);
+        assert_eq!(watched(2), [place(1), lease()]);
+        assert_eq!(watched(4), [place(2), place(3)]);
     }
 
     #[test]
     fn the_first_hears_of_its_turn_and_the_second_that_it_is_next() {
         let nodes: Vec<_> = (1..=3).map(place).collect();
-        let stage = |number| of(&nodes, &Topic::Turn(name(), client(number))).0;
-        assert_eq!(stage(1), Stage::Turn(place(1)));
-        assert_eq!(stage(2), Stage::Next(place(1)));
-        assert_eq!(stage(3), Stage::Quiet);
+        let hint = |number| hint(&nodes, &Topic::Turn(name(), client(number)));
+        assert_eq!(hint(1), Some((place(1), Notice::Turn(name()))));
+        let next = Notice::Next(name(), Queued::OFFER);
+        assert_eq!(hint(2), Some((place(1), next)));
+        assert_eq!(hint(3), None);
     }
 
     #[test]
     fn a_name_that_was_taken_and_freed_between_two_looks_was_freed() {
-        let freed = |token: &str| of(&[token.into()], &Topic::Freed(name())).0;
+        let freed = |token: &str| hint(&[token.into()], &Topic::Freed(name()));
         assert_ne!(freed("t-0000000000000001"), freed("t-0000000000000002"));
     }
 
     #[test]
     fn without_a_place_only_the_name_is_watched() {
         let topic = Topic::Freed(name());
-        assert_eq!(of(&[lease()], &topic), (Stage::Quiet, Vec::new()));
-        assert_eq!(of(&[], &topic), (Stage::Freed(None), Vec::new()));
+        let view = |nodes: &[String]| view(&Children::read(nodes), &topic);
+        assert_eq!(view(&[lease()]).hint, None);
+        assert!(view(&[]).hint.is_some());
+        for nodes in [&[lease()][..], &[]] {
+            assert!(view(nodes).watched.is_empty());
+        }
     }
 }

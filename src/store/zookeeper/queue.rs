@@ -1,23 +1,24 @@
 //! The queue of a name: places that end with the session of their client.
 
-use super::connection::session::{Change, Mode, Stat};
-use super::connection::sessions::SessionCall;
+use super::connection::session::SessionCall;
 use super::failure::Failure;
 use super::protocol::reading::NameReading;
+use super::protocol::wire::{Change, Mode, Stat};
 use crate::holder::ClientId;
 use crate::name::Name;
 
 impl SessionCall<'_> {
-    /// Keeps the name for the next client in the queue. Returns the number of the write.
+    /// Frees the name of what has run out, and keeps it for the next client in the queue, if there is one.
     pub(super) async fn pass_on(
         &self,
         reading: &NameReading,
         lapsed: &[String],
-    ) -> Result<i64, Failure> {
+    ) -> Result<(), Failure> {
         let mut steps: Vec<_> = reading.delete_taken().into_iter().collect();
         steps.extend(reading.delete_places(lapsed));
         steps.extend(reading.begin_offer());
-        Ok(self.write(&steps).await?.zxid)
+        self.transact(&steps).await?;
+        Ok(())
     }
 
     /// Puts a client at the end of the queue. Returns the stat of the name after it.
@@ -29,19 +30,12 @@ impl SessionCall<'_> {
             Change::Set(tree.name(name), Vec::new(), None),
         ];
         let stat = self.waiting().await?.write(&steps).await?;
-        self.shared.remembered().joined(name, stat.zxid);
+        self.shared.remembered.lock().joined(name, stat.zxid);
         Ok(stat)
     }
 
     pub(super) async fn leave_queue(&self, name: &Name, client: ClientId) -> Result<(), Failure> {
-        self.until_unchanged(|| self.try_to_leave(name, client))
-            .await
-    }
-
-    async fn try_to_leave(&self, name: &Name, client: ClientId) -> Result<(), Failure> {
-        let Some(reading) = self.look_freshly(name).await? else {
-            return Ok(());
-        };
+        let reading = self.look_freshly(name).await?;
         let Some(place) = reading.children.place(client) else {
             return Ok(());
         };

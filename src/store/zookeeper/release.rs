@@ -2,28 +2,18 @@
 
 use std::time::Duration;
 
-use super::connection::session::{Aborted, Change, Mode};
-use super::connection::sessions::SessionCall;
+use super::connection::session::SessionCall;
 use super::failure::Failure;
 use super::millis;
 use super::protocol::tree::Kind;
+use super::protocol::wire::{Aborted, Change, Mode};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::{Eviction, HeldState, Release};
 
 impl SessionCall<'_> {
-    pub(super) async fn give_back(
-        &self,
-        name: &Name,
-        holder: Holder,
-        keep_for: Option<Duration>,
-    ) -> Result<Release, Failure> {
-        self.until_unchanged(|| self.free(name, holder, keep_for))
-            .await
-    }
-
     /// Frees the name if this holder has it.
-    async fn free(
+    pub(super) async fn free(
         &self,
         name: &Name,
         holder: Holder,
@@ -31,14 +21,11 @@ impl SessionCall<'_> {
     ) -> Result<Release, Failure> {
         let tree = &self.shared.tree;
         // What is remembered is used once: it can be wrong.
-        let lease = self.shared.remembered().take_lease(holder);
+        let lease = self.shared.remembered.lock().take_lease(holder);
         let last = match lease {
             Some(lease) => Some(lease.token),
-            None => {
-                let reading = self.look_freshly(name).await?;
-                // Unless an operator removed it.
-                reading.and_then(|reading| Some(reading.last?.token))
-            }
+            // Unless an operator removed it.
+            None => self.look_freshly(name).await?.children.token,
         };
         let begin_offer = last.map(|last| Change::Set(tree.token(name, last), Vec::new(), None));
         let keep = keep_for.map(|rest| {
@@ -49,7 +36,8 @@ impl SessionCall<'_> {
         let after = keep.or_else(|| begin_offer.clone());
         if self.is_ended(name, Kind::Leased, holder, after).await? {
             if let Some(lease) = lease.filter(|_| !is_kept) {
-                self.shared.remembered().freed(name, tree.name(name), lease);
+                let mut remembered = self.shared.remembered.lock();
+                remembered.freed(name, tree.name(name), lease);
             }
             return Ok(Release::Released);
         }
@@ -83,11 +71,8 @@ impl SessionCall<'_> {
         }
     }
 
-    pub(super) async fn evict_holder(&self, name: &Name, how: Eviction) -> Result<bool, Failure> {
-        self.until_unchanged(|| self.try_to_evict(name, how)).await
-    }
-
-    async fn try_to_evict(&self, name: &Name, how: Eviction) -> Result<bool, Failure> {
+    /// Returns whether the name was held, kept or offered.
+    pub(super) async fn evict(&self, name: &Name, how: Eviction) -> Result<bool, Failure> {
         let reading = match self.look_freshly(name).await {
             Err(Failure::TwoHolders(first, second)) if how == Eviction::Now => {
                 let steps = [first, second].map(|path| Change::Delete(path, None));
@@ -95,9 +80,6 @@ impl SessionCall<'_> {
                 return Ok(true);
             }
             reading => reading?,
-        };
-        let Some(reading) = reading else {
-            return Ok(false);
         };
         let Some(held) = reading.shown(name) else {
             return Ok(false);
@@ -113,8 +95,7 @@ impl SessionCall<'_> {
             }
             (Eviction::Marked, HeldState::Leased, Some(holder)) => {
                 let path = self.shared.tree.taken(name, Kind::Evicted, holder);
-                let left = millis(held.remaining.unwrap_or_default());
-                steps.push(Change::Create(path, left, Mode::Persistent));
+                steps.push(Change::Create(path, millis(reading.left), Mode::Persistent));
             }
             (Eviction::Marked, state, _) => return Ok(state == HeldState::Evicted),
         }

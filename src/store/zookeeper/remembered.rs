@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::connection::session::Stat;
 use super::protocol::reading::NameReading;
-use super::protocol::stamp::{LeaderClock, Left, Stamp};
+use super::protocol::stamp::LeaderClock;
 use super::protocol::tree::Children;
+use super::protocol::wire::Stat;
 use crate::clock::Instant;
 use crate::holder::Holder;
 use crate::name::Name;
@@ -26,7 +26,6 @@ pub(super) struct Remembered {
     leases: HashMap<Holder, OwnLease>,
     /// Names that are free, or of which it is this client's turn, as far as it knows.
     known: HashMap<Name, NameReading>,
-    watched: HashMap<(Name, Stamp), Watched>,
     /// The latest change of each followed name that a session has seen.
     followed: HashMap<Name, watch::Sender<i64>>,
     /// The longest ttl that was granted here.
@@ -45,31 +44,7 @@ pub(super) struct OwnLease {
     pub(super) renewed_at: Instant,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Watched {
-    first_seen: Instant,
-    span: Duration,
-}
-
 impl Remembered {
-    /// Returns what is left of a term that began with this stamp.
-    pub(super) fn left(&mut self, name: &Name, began: Stamp, span: Duration, now: Instant) -> Left {
-        let unchanged_for = match self.clock.left(began, span, Duration::ZERO, now) {
-            // Only here it matters, or can matter later, for how long the term was seen unchanged.
-            Left::For(left) if left == span => {
-                if self.watched.len() > ENOUGH {
-                    let is_young = |it: &Watched| now.since(it.first_seen) <= it.span * 2;
-                    self.watched.retain(|_, watched| is_young(watched));
-                }
-                let watched = self.watched.entry((name.clone(), began));
-                let first_seen = now;
-                now.since(watched.or_insert(Watched { first_seen, span }).first_seen)
-            }
-            _ => Duration::ZERO,
-        };
-        self.clock.left(began, span, unchanged_for, now)
-    }
-
     /// Notes that a lease was granted.
     pub(super) fn granted(&mut self, name: &Name, holder: Holder, lease: OwnLease) {
         if self.leases.len() > ENOUGH && self.leases.len() == self.leases.capacity() {
@@ -111,7 +86,7 @@ impl Remembered {
                 version,
                 ..Stat::default()
             };
-            self.know(name, NameReading::untaken(path, stat, children));
+            self.know(name, NameReading::untaken(path, Some(stat), children));
         }
     }
 
@@ -139,32 +114,22 @@ impl Remembered {
         self.followed.entry(name.clone()).or_default().subscribe()
     }
 
-    /// Notes that a session has seen this change of the name.
-    pub(super) fn saw(&self, name: &Name, zxid: i64) {
-        self.note_change(name, zxid, false);
-    }
-
-    /// Notes that this client has joined the queue of the name.
-    pub(super) fn joined(&self, name: &Name, zxid: i64) {
-        self.note_change(name, zxid, true);
-    }
-
-    fn note_change(&self, name: &Name, zxid: i64, is_join: bool) {
+    /// Notes that a session has seen this change of the name, after others had seen at least another one. If it is an
+    /// earlier one, the servers lost their data, and number their writes anew.
+    pub(super) fn saw(&self, name: &Name, zxid: i64, at_least: i64) {
         if let Some(seen) = self.followed.get(name) {
             seen.send_if_modified(|seen| {
-                *seen = zxid.max(*seen);
-                is_join
+                let is_renumbered = zxid < at_least;
+                *seen = if is_renumbered { zxid } else { zxid.max(*seen) };
+                false
             });
         }
     }
 
-    /// Forgets which changes were seen: servers that lost their data number them anew.
-    pub(super) fn forget_changes(&self) {
-        for seen in self.followed.values() {
-            seen.send_if_modified(|seen| {
-                *seen = 0;
-                false
-            });
+    /// Notes that this client has joined the queue of the name.
+    pub(super) fn joined(&self, name: &Name, zxid: i64) {
+        if let Some(seen) = self.followed.get(name) {
+            seen.send_modify(|seen| *seen = zxid.max(*seen));
         }
     }
 
@@ -203,54 +168,6 @@ mod tests {
         Name::new("a").expect("a name")
     }
 
-    #[test]
-    fn a_term_of_an_earlier_leader_is_counted_from_the_first_look() {
-        let mut remembered = Remembered::default();
-        let zxid = 2 << 32;
-        remembered.clock.hear(Stamp { ms: 5, zxid }, at(0));
-        let old = Stamp {
-            ms: 9_000,
-            zxid: (1 << 32) + 7,
-        };
-        let renewed = Stamp {
-            ms: 9_500,
-            zxid: (1 << 32) + 8,
-        };
-        assert_eq!(
-            remembered.left(&name(), old, SPAN, at(100)),
-            Left::For(SPAN)
-        );
-        assert_eq!(
-            remembered.left(&name(), old, SPAN, at(1_100)),
-            Left::For(SPAN / 2)
-        );
-        // It changed meanwhile: from the beginning.
-        assert_eq!(
-            remembered.left(&name(), renewed, SPAN, at(1_200)),
-            Left::For(SPAN)
-        );
-        assert_eq!(remembered.left(&name(), old, SPAN, at(2_100)), Left::Over);
-    }
-
-    #[test]
-    fn a_term_numbered_as_one_before_a_loss_of_data_is_counted_anew() {
-        let mut remembered = Remembered::default();
-        remembered.clock.hear(
-            Stamp {
-                ms: 5,
-                zxid: 3 << 32,
-            },
-            at(0),
-        );
-        let zxid = (1 << 32) + 7;
-        let before = Stamp { ms: 9_000, zxid };
-        let after = Stamp { ms: 11_000, zxid };
-        for (stamp, now) in [(before, 100), (after, 2_200)] {
-            let left = remembered.left(&name(), stamp, SPAN, at(now));
-            assert_eq!(left, Left::For(SPAN), "{stamp:?}");
-        }
-    }
-
     fn lease(version: Option<i32>) -> OwnLease {
         OwnLease {
             token: Token::new(7).expect("a token"),
@@ -265,7 +182,7 @@ mod tests {
         let mut remembered = Remembered::default();
         let taken = |remembered: &mut Remembered| {
             let known = remembered.take_known(&name(), Ask::default());
-            known.map(|it| it.stat.version)
+            known.and_then(|it| it.version())
         };
         remembered.granted(&name(), HOLDER, lease(Some(3)));
         assert_eq!(taken(&mut remembered), None);
@@ -288,7 +205,7 @@ mod tests {
         let place = format!("q-{}-0000000001", HOLDER.client());
         let turn = Children::read(&[place, "t-0000000000000005".into()]);
         for (queued, is_known) in [(None, false), (Some(Queued::new(0)), true)] {
-            let reading = NameReading::untaken("/a".into(), Stat::default(), turn.clone());
+            let reading = NameReading::untaken("/a".into(), Some(Stat::default()), turn.clone());
             remembered.know(&name(), reading);
             let known = remembered.take_known(&name(), Ask::default().with_queued(queued));
             assert_eq!(known.is_some(), is_known);

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::connection::session::{Aborted, Change, Stat};
-use super::connection::sessions::SessionCall;
+use super::connection::session::SessionCall;
 use super::failure::Failure;
 use super::look::read_millis;
-use super::protocol::stamp::Left;
 use super::protocol::tree::Kind;
+use super::protocol::wire::{Aborted, Change, Stat};
 use super::{Zookeeper, millis};
 use crate::clock::{Boottime, Clock};
 use crate::store::backend::Backend;
@@ -35,7 +34,7 @@ impl Zookeeper {
         let open = open.filter_map(|(renewal, refused)| refused.is_none().then_some(renewal));
         let renewed = call.renew_all(&open.collect::<Vec<_>>()).await;
         // After a change of leaders the two clocks cannot be compared.
-        let is_settled = self.shared.remembered().is_settled(Boottime.now());
+        let is_settled = (self.shared.remembered.lock()).is_settled(Boottime.now());
         let stamps = renewed.iter().flatten().map(|stat| stat.stamp.since_1970());
         let time = stamps.max().filter(|_| is_settled);
         let renewed = renewed.into_iter();
@@ -50,11 +49,11 @@ impl SessionCall<'_> {
     /// Refuses the renewal of a lease that has run out, even if its node still exists: other clients have been shown
     /// the name as free. Also refuses that of a lease that is a later grant to the same holder.
     async fn refuse(&self, renewal: &Renewal) -> Option<Outcome> {
-        let lease = self.shared.remembered().lease(renewal.holder);
+        let lease = self.shared.remembered.lock().lease(renewal.holder);
         match lease {
             Some(lease) if lease.token != renewal.token => Some(Outcome::Refused),
             Some(lease) if lease.has_run_out(Boottime.now()) => {
-                self.shared.remembered().take_lease(renewal.holder);
+                self.shared.remembered.lock().take_lease(renewal.holder);
                 Some(Outcome::Refused)
             }
             Some(_) => None,
@@ -66,13 +65,11 @@ impl SessionCall<'_> {
     async fn look_at_lease(&self, renewal: &Renewal) -> Option<Outcome> {
         let token = self.shared.tree.token(&renewal.name, renewal.token);
         let path = self.path(renewal);
-        match tokio::try_join!(self.data(&path), self.is_there(&token)) {
-            Ok((_, false)) => Some(Outcome::Refused),
-            Ok(((data, stat), true)) => {
+        match tokio::try_join!(self.data(&path), self.data(&token)) {
+            Ok(((data, stat), _)) => {
                 let ttl = read_millis(&data).unwrap_or(renewal.ttl);
-                let mut remembered = self.shared.remembered();
-                let left = remembered.left(&renewal.name, stat.stamp, ttl, Boottime.now());
-                (left == Left::Over).then_some(Outcome::Refused)
+                let left = self.left(stat.stamp, ttl);
+                (left == Some(Duration::ZERO)).then_some(Outcome::Refused)
             }
             Err(failure) => Some(self.not_renewed(renewal, failure).await),
         }
@@ -90,7 +87,7 @@ impl SessionCall<'_> {
             Ok(stats) => stats.into_iter().map(Ok).collect(),
             Err(Aborted { step: Some(_), .. }) => {
                 let each = renewals.iter();
-                let each = each.map(async |it| self.set(&self.path(it), &millis(it.ttl)).await);
+                let each = each.map(async |it| self.set(&self.path(it), millis(it.ttl)).await);
                 join_all(each).await
             }
             Err(Aborted { failure, .. }) => vec![Err(failure); renewals.len()],
@@ -115,7 +112,7 @@ impl SessionCall<'_> {
         let stat = self
             .adopt(&self.path(renewal), renewal.ttl, written?)
             .await?;
-        let mut remembered = self.shared.remembered();
+        let mut remembered = self.shared.remembered.lock();
         remembered.renewed(renewal.holder, renewal.ttl, Boottime.now());
         Ok(stat)
     }
@@ -126,13 +123,13 @@ impl SessionCall<'_> {
             Failure::NoNode => {
                 let tree = &self.shared.tree;
                 let path = tree.taken(&renewal.name, Kind::Evicted, renewal.holder);
-                self.is_there(&path).await
+                self.data(&path).await
             }
             failure => Err(failure),
         };
         match evicted {
-            Ok(true) => Outcome::Evicted,
-            Ok(false) => Outcome::Refused,
+            Ok(_) => Outcome::Evicted,
+            Err(Failure::NoNode) => Outcome::Refused,
             Err(failure) => Outcome::Unknown(self.store.error(failure, "renew", &renewal.name)),
         }
     }

@@ -4,11 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Zookeeper;
-use super::connection::session::Change;
-use super::connection::sessions::SessionCall;
+use super::connection::session::SessionCall;
 use super::failure::Failure;
-use super::protocol::stamp::{Left, Stamp};
-use crate::clock::{Boottime, Clock};
+use super::protocol::wire::Change;
 use crate::name::Name;
 use crate::percent;
 use crate::store::budget::Budget;
@@ -49,7 +47,7 @@ impl Zookeeper {
 impl SessionCall<'_> {
     /// Removes some names of this folder that were freed long ago.
     async fn sweep(&self, folder: &str) -> Result<(), Failure> {
-        let (mut nodes, _) = self.children(folder, None).await?;
+        let (mut nodes, _) = self.children(folder).await?;
         let (data, mut stat) = self.data(folder).await?;
         let mut mark = read_mark(folder, &data)?;
         fastrand::shuffle(&mut nodes);
@@ -81,22 +79,28 @@ impl SessionCall<'_> {
     }
 
     /// Returns the highest token that was swept out of the folder of this name: its own last one may be among them.
+    /// Makes the folder if it is not there.
     pub(super) async fn last_swept(&self, name: &Name) -> Result<Option<Token>, Failure> {
         let folder = self.shared.tree.folder(name);
-        let (data, _) = self.data(&folder).await?;
+        let (data, _) = match self.data(&folder).await {
+            Err(Failure::NoNode) => {
+                self.make_root().await?;
+                self.ensure(&folder).await?;
+                self.data(&folder).await?
+            }
+            found => found?,
+        };
         read_mark(&folder, &data)
     }
 
     /// Returns the last token of a name and the steps that remove its nodes, if all of it is old enough.
     async fn steps_to_sweep(&self, name: &Name) -> Result<Option<(Token, Vec<Change>)>, Failure> {
-        let reading = match self.look(name, 0).await {
-            Err(failure) if failure.is_of_one_name() => None,
+        let mut reading = match self.look(name).await {
+            Err(failure) if failure.is_of_one_name() => return Ok(None),
             reading => reading?,
         };
-        let Some(mut reading) = reading.filter(|reading| reading.children.queue.is_empty()) else {
-            return Ok(None);
-        };
-        let Some(token) = reading.children.token else {
+        let is_queueless = reading.children.queue.is_empty();
+        let Some(token) = reading.children.token.filter(|_| is_queueless) else {
             return Ok(None);
         };
         let last = match self.read_token(name, token).await {
@@ -109,27 +113,19 @@ impl SessionCall<'_> {
         };
         let is_ended = reading.taken.is_some() || last.is_freed;
         reading.last = Some(last);
-        if !self.is_old(name, began, span) {
+        if self.left(began, span + self.shared.address.token_memory) != Some(Duration::ZERO) {
             return Ok(None);
         }
         if !is_ended {
             // Its session ended at an unknown time: the time for which its token is remembered begins now. One that
             // was granted meanwhile stays as it is.
-            let begin: Vec<_> = reading.begin_offer().into_iter().collect();
-            let _ = self.transact(&begin).await;
+            let _ = self.pass_on(&reading, &[]).await;
             return Ok(None);
         }
         let nodes = reading.delete_taken().into_iter();
         let nodes = nodes.chain(reading.delete_token());
         let steps = nodes.chain([Change::Delete(reading.path.clone(), None)]);
         Ok(Some((token, steps.collect())))
-    }
-
-    /// Returns whether the token memory has passed since a time that began with this stamp.
-    fn is_old(&self, name: &Name, began: Stamp, span: Duration) -> bool {
-        let span = span + self.shared.address.token_memory;
-        let mut remembered = self.shared.remembered();
-        remembered.left(name, began, span, Boottime.now()) == Left::Over
     }
 }
 

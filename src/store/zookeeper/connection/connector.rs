@@ -62,7 +62,7 @@ impl LastFailure {
 
 impl Connector {
     pub(in super::super) fn new(address: Arc<Address>, session_timeout: Duration) -> Self {
-        let mut servers = address.servers().to_vec();
+        let mut servers = address.servers.clone();
         fastrand::shuffle(&mut servers);
         Self {
             address,
@@ -107,7 +107,7 @@ impl Connector {
         let timeout_ms = i32::try_from(self.session_timeout.as_millis()).unwrap_or(i32::MAX);
         loop {
             let resumed = self.resumed.as_ref();
-            let login = self.address.login();
+            let login = self.address.login.as_deref();
             let made = ServerConnection::make(server, timeout_ms, resumed, login, self.silent);
             let failed = match timeout(limit, made).await {
                 Ok(Ok(Some(made))) => return Some(made),

@@ -18,10 +18,14 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use futures_util::StreamExt;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::bytes::{Buf, BytesMut};
+use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::session::Line;
@@ -31,9 +35,11 @@ use super::protocol::wire::{
     self, Frame, Granted, Header, LOGGED_IN, NOTIFICATION, PONG, Reader, code,
 };
 
+/// The longest frame that is read. The children of a folder with a million names fit.
+const LONGEST: usize = 64 << 20;
 /// Bytes that wait to be sent at which no further request is taken.
 const OUTBOX: usize = 64 << 10;
-/// Number of requests that wait to be sent at which callers have to wait. Their number is bounded by the session's
+/// Number of requests that wait to be sent at which callers have to wait. Their number is bounded by the store's
 /// permits.
 const QUEUE: usize = 1_024;
 
@@ -44,7 +50,7 @@ const LOST: Failure = Failure::Broken("the connection was lost");
 #[derive(Debug)]
 pub(super) struct WireRequest {
     pub(super) frame: Frame,
-    pub(super) reply: oneshot::Sender<Result<Vec<u8>, Failure>>,
+    pub(super) reply: oneshot::Sender<Result<BytesMut, Failure>>,
     pub(super) watch: Option<NodeWatch>,
 }
 
@@ -54,15 +60,6 @@ pub(super) struct NodeWatch {
     path: String,
     /// Dropped when the children of the node change, it is deleted or the connection ends.
     alarm: oneshot::Sender<()>,
-}
-
-impl NodeWatch {
-    /// Makes a watch, and the end that hears of its alarm.
-    pub(super) fn of(path: &str) -> (Self, oneshot::Receiver<()>) {
-        let (alarm, changed) = oneshot::channel();
-        let path = path.to_owned();
-        (Self { path, alarm }, changed)
-    }
 }
 
 /// The end of a connection.
@@ -78,11 +75,13 @@ pub(super) enum End {
 /// A connection that was made.
 pub(super) struct ServerConnection {
     pub(super) granted: Granted,
-    stream: TcpStream,
+    reader: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
+    writer: OwnedWriteHalf,
     requests: mpsc::Receiver<WireRequest>,
     /// Cancels the token of its line when the connection has ended.
     _ended: DropGuard,
-    inbox: Vec<u8>,
+    /// How much of a frame had come at the last tick.
+    coming: usize,
     outbox: Vec<u8>,
     number: i32,
     /// Each with the number of its request.
@@ -92,7 +91,10 @@ pub(super) struct ServerConnection {
 }
 
 /// The caller of a request; none waits for the answer to the end of a session.
-type AwaitedReply = Option<(oneshot::Sender<Result<Vec<u8>, Failure>>, Option<NodeWatch>)>;
+type AwaitedReply = Option<(
+    oneshot::Sender<Result<BytesMut, Failure>>,
+    Option<NodeWatch>,
+)>;
 
 impl ServerConnection {
     /// Connects to a server, and asks for a session or for this one. `Ok(None)` says that it has ended. At first the
@@ -108,8 +110,15 @@ impl ServerConnection {
         stream.set_nodelay(true)?;
         let hello = Frame::hello(timeout_ms, resumed).finished();
         stream.write_all(&hello).await?;
-        let mut inbox = Vec::new();
-        let mut granted = read_granted(&mut stream, &mut inbox).await?;
+        let (reader, writer) = stream.into_split();
+        let codec = LengthDelimitedCodec::builder()
+            .max_frame_length(LONGEST)
+            .to_owned();
+        let mut reader = codec.new_read(reader);
+        let answer = reader.next().await.ok_or(io::ErrorKind::UnexpectedEof)??;
+        let mut granted = Reader::new(&answer)
+            .granted()
+            .ok_or(io::ErrorKind::InvalidData)?;
         granted.seen = resumed.map_or(0, |resumed| resumed.seen);
         if granted.id == 0 {
             return Ok(None);
@@ -128,10 +137,11 @@ impl ServerConnection {
         let login = login.map(|login| Frame::login(login).numbered(LOGGED_IN));
         let connection = Self {
             granted,
-            stream,
+            reader,
+            writer,
             requests,
             _ended: ended.drop_guard(),
-            inbox,
+            coming: 0,
             outbox: login.unwrap_or_default(),
             number: 0,
             unanswered: VecDeque::new(),
@@ -148,14 +158,13 @@ impl ServerConnection {
         // One that was missed while this thread was busy does not count: only a server's silence does.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let (mut reader, mut writer) = self.stream.split();
             let handled = tokio::select! {
                 biased;
-                read = reader.read_buf(&mut self.inbox) => match read {
-                    Ok(1..) => self.take_replies(),
+                frame = self.reader.next() => match frame {
+                    Some(Ok(frame)) => self.take_reply(frame),
                     _ => Err(End::Lost),
                 },
-                written = writer.write(&self.outbox), if !self.outbox.is_empty() => {
+                written = self.writer.write(&self.outbox), if !self.outbox.is_empty() => {
                     written.map_err(|_| End::Lost).map(|count| drop(self.outbox.drain(..count)))
                 }
                 request = self.requests.recv(), if self.outbox.len() < OUTBOX && !is_closing => {
@@ -196,6 +205,11 @@ impl ServerConnection {
     }
 
     fn tick(&mut self) -> Result<(), End> {
+        let coming = self.reader.read_buffer().len();
+        if std::mem::replace(&mut self.coming, coming) != coming {
+            // A server that sends a long answer is not silent.
+            self.silence.end();
+        }
         match self.silence.tick() {
             Due::Nothing => {}
             Due::Ask => self
@@ -234,26 +248,24 @@ impl ServerConnection {
         self.unanswered.push_back((self.number, awaited));
     }
 
-    fn take_replies(&mut self) -> Result<(), End> {
+    fn take_reply(&mut self, frame: BytesMut) -> Result<(), End> {
         self.silence.end();
-        while let Some(frame) = wire::take_frame(&mut self.inbox).map_err(|()| End::Lost)? {
-            let mut reader = Reader::new(&frame);
-            let header = reader.header().ok_or(End::Lost)?;
-            match header.number {
-                NOTIFICATION => {
-                    let path = reader.changed_path().ok_or(End::Lost)?;
-                    self.watches.remove(&path);
-                }
-                PONG => {}
-                LOGGED_IN if header.error == 0 => {}
-                LOGGED_IN => return Err(End::LockedOut),
-                _ => self.take_answer(header, frame)?,
+        let mut reader = Reader::new(&frame);
+        let header = reader.header().ok_or(End::Lost)?;
+        match header.number {
+            NOTIFICATION => {
+                let path = reader.changed_path().ok_or(End::Lost)?;
+                self.watches.remove(&path);
+                Ok(())
             }
+            PONG => Ok(()),
+            LOGGED_IN if header.error == 0 => Ok(()),
+            LOGGED_IN => Err(End::LockedOut),
+            _ => self.take_answer(header, frame),
         }
-        Ok(())
     }
 
-    fn take_answer(&mut self, header: Header, mut frame: Vec<u8>) -> Result<(), End> {
+    fn take_answer(&mut self, header: Header, mut frame: BytesMut) -> Result<(), End> {
         let answered = self.unanswered.pop_front();
         let answered = answered.filter(|(number, _)| *number == header.number);
         let (_, awaited) = answered.ok_or(End::Lost)?;
@@ -271,7 +283,7 @@ impl ServerConnection {
                 alarms.retain(|alarm| !alarm.is_closed());
                 alarms.push(watch.alarm);
             }
-            frame.drain(..wire::HEADER);
+            frame.advance(wire::HEADER);
             let _ = reply.send(failure.map_or(Ok(frame), Err));
         }
         match header.error {
@@ -279,19 +291,6 @@ impl ServerConnection {
             // Another server has the session since: one that hung has read our hello after all.
             wire::MOVED => Err(End::Lost),
             _ => Ok(()),
-        }
-    }
-}
-
-/// Reads the answer to a hello. The id of a session that has ended is 0.
-async fn read_granted(stream: &mut TcpStream, inbox: &mut Vec<u8>) -> io::Result<Granted> {
-    let odd = || io::Error::from(io::ErrorKind::InvalidData);
-    loop {
-        if stream.read_buf(inbox).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if let Some(answer) = wire::take_frame(inbox).map_err(|()| odd())? {
-            return Reader::new(&answer).granted().ok_or_else(odd);
         }
     }
 }

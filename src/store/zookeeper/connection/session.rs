@@ -1,22 +1,23 @@
-//! One session over one connection, and the few requests that this store sends.
+//! One session over one connection, and the few requests that a call sends through it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+use tokio_util::bytes::BytesMut;
 use tokio_util::sync::CancellationToken;
 
 use super::super::failure::Failure;
-use super::super::protocol::stamp::Stamp;
-use super::super::protocol::wire::{Frame, Reader, code};
+use super::super::protocol::wire::{Aborted, Change, Frame, Mode, Reader, Stat, code};
+use super::super::{Shared, Zookeeper};
 use super::silence::SilenceLimit;
 use super::{LOST, NodeWatch, WireRequest};
+use crate::clock::{Boottime, Clock};
 use crate::future::shielded;
 use crate::store::budget::Budget;
-
-/// Where the servers of an ensemble are written down.
-const ENSEMBLE: &str = "/zookeeper/config";
 
 /// A session, over the connection that it has now. The next connection of the same session is another one of these, and
 /// what is asked of this one then fails.
@@ -24,7 +25,7 @@ const ENSEMBLE: &str = "/zookeeper/config";
 pub(in super::super) struct Line {
     pub(super) id: i64,
     /// Time that the servers keep the session without hearing from it, as negotiated with them.
-    pub(super) timeout: Duration,
+    pub(in super::super) timeout: Duration,
     /// Says whether nodes belong to the user of the login.
     pub(super) is_owned: bool,
     pub(super) requests: mpsc::Sender<WireRequest>,
@@ -33,80 +34,30 @@ pub(in super::super) struct Line {
     pub(super) ended: CancellationToken,
 }
 
-/// A session for the requests of one call, which all end with its budget. The outcome of a request that was cut off is
-/// unknown.
-#[derive(Debug)]
-pub(in super::super) struct Session {
+/// One call of the store, with the session through which its requests go; all of them end with its budget. The outcome
+/// of a request that was cut off is unknown. What it writes is heard by the clock.
+pub(in super::super) struct SessionCall<'a> {
+    pub(in super::super) store: &'a Zookeeper,
+    pub(in super::super) shared: &'a Shared,
     pub(super) line: Arc<Line>,
     pub(in super::super) budget: Budget,
+    /// Says that the call has asked the leader for its time.
+    pub(in super::super) has_stamp: AtomicBool,
 }
 
-/// The server's report about a node.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in super::super) struct Stat {
-    /// The stamp of the last change of its data.
-    pub(in super::super) stamp: Stamp,
-    /// The number of the last change of its data or its children.
-    pub(in super::super) zxid: i64,
-    pub(in super::super) created_ms: u64,
-    pub(in super::super) version: i32,
-    /// Number of children it ever had, which is the number of its next one.
-    pub(in super::super) children_made: u32,
-    /// Number of children that it got and that it lost.
-    pub(in super::super) children_changes: i32,
-    /// The session with which the node ends; 0 if it ends with none.
-    pub(in super::super) owner: i64,
-}
+/// The watches of nodes, by their paths. Each ends when the children of its node change, the node is deleted or the
+/// connection ends.
+pub(in super::super) type Watches = HashMap<String, oneshot::Receiver<()>>;
 
-/// The kind of a node that is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Mode {
-    Persistent,
-    /// Ends with our session.
-    Ephemeral,
-    /// Ends with our session; the server adds a number to its path.
-    Numbered,
-    /// Removed by the server some time after its last child.
-    Container,
-}
-
-/// One step of a transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) enum Change {
-    Create(String, Vec<u8>, Mode),
-    /// Writes the data; with a version, only if the node has it.
-    Set(String, Vec<u8>, Option<i32>),
-    Delete(String, Option<i32>),
-}
-
-/// A transaction was not carried out.
-#[derive(Debug)]
-pub(in super::super) struct Aborted {
-    /// The step that failed, if the server names it.
-    pub(in super::super) step: Option<usize>,
-    pub(in super::super) failure: Failure,
-}
-
-impl From<Aborted> for Failure {
-    fn from(aborted: Aborted) -> Self {
-        aborted.failure
-    }
-}
-
-impl Session {
+impl SessionCall<'_> {
     pub(in super::super) fn id(&self) -> i64 {
         self.line.id
-    }
-
-    /// Returns for how long the servers keep the session without hearing from it.
-    pub(in super::super) fn timeout(&self) -> Duration {
-        self.line.timeout
     }
 
     /// Returns how the node of a lease is made. It ends with the session only if the ttl ends first: the servers can
     /// hear of a session up to half a tick late, and a tick is at most half of its time-out.
     pub(in super::super) fn mode(&self, ttl: Duration) -> Mode {
-        if ttl <= self.timeout() * 3 / 4 {
+        if ttl <= self.line.timeout * 3 / 4 {
             Mode::Ephemeral
         } else {
             Mode::Persistent
@@ -118,7 +69,7 @@ impl Session {
         self.line.patience.limit_for(ttl);
     }
 
-    async fn ask(&self, frame: Frame, watch: Option<NodeWatch>) -> Result<Vec<u8>, Failure> {
+    async fn ask(&self, frame: Frame, watch: Option<NodeWatch>) -> Result<BytesMut, Failure> {
         let (reply, answer) = oneshot::channel();
         let request = WireRequest {
             frame,
@@ -134,8 +85,31 @@ impl Session {
         answered.unwrap_or(Err(Failure::Silent))
     }
 
-    /// Returns the children of a node, and watches them if it is told how.
+    /// Returns the children of a node.
     pub(in super::super) async fn children(
+        &self,
+        path: &str,
+    ) -> Result<(Vec<String>, Stat), Failure> {
+        self.watched_children(path, None).await
+    }
+
+    /// The same, and watches them from then on.
+    pub(in super::super) async fn watch(
+        &self,
+        path: &str,
+        watches: &mut Watches,
+    ) -> Result<(Vec<String>, Stat), Failure> {
+        let (alarm, changed) = oneshot::channel();
+        let watch = NodeWatch {
+            path: path.to_owned(),
+            alarm,
+        };
+        let found = self.watched_children(path, Some(watch)).await?;
+        watches.insert(path.to_owned(), changed);
+        Ok(found)
+    }
+
+    async fn watched_children(
         &self,
         path: &str,
         watch: Option<NodeWatch>,
@@ -151,31 +125,16 @@ impl Session {
         read(Reader::new(&reply).data())
     }
 
-    pub(in super::super) async fn is_there(&self, path: &str) -> Result<bool, Failure> {
-        let frame = Frame::request(code::EXISTS).text(path).flag(false);
-        match self.ask(frame, None).await {
-            Err(Failure::NoNode) => Ok(false),
-            reply => reply.map(|_| true),
-        }
-    }
-
     /// Makes the server catch up with its leader before it answers later requests.
     pub(in super::super) async fn sync(&self, path: &str) -> Result<(), Failure> {
         let frame = Frame::request(code::SYNC).text(path);
         self.ask(frame, None).await.map(drop)
     }
 
-    pub(in super::super) async fn set(&self, path: &str, data: &[u8]) -> Result<Stat, Failure> {
-        let frame = Frame::request(code::SET).text(path).bytes(data).int(-1);
-        let reply = self.ask(frame, None).await?;
-        read(Reader::new(&reply).stat())
-    }
-
     /// Makes a node, unless it exists.
     pub(in super::super) async fn ensure(&self, path: &str) -> Result<(), Failure> {
-        let frame = Frame::request(code::CREATE).text(path).bytes(b"");
-        let frame = frame.access(self.line.is_owned).int(0);
-        match self.ask(frame, None).await {
+        let made = Change::Create(path.to_owned(), Vec::new(), Mode::Persistent);
+        match self.transact(&[made]).await.map_err(Failure::from) {
             Ok(_) | Err(Failure::Changed) => Ok(()),
             Err(failure) => Err(failure),
         }
@@ -193,17 +152,40 @@ impl Session {
             frame.step(step, self.line.is_owned)
         });
         let reply = self.ask(frame.end_of_steps(), None).await.map_err(whole)?;
-        let outcome = read(Reader::new(&reply).steps()).map_err(whole)?;
-        outcome.map_err(|(step, error)| Aborted {
-            step: Some(step),
-            failure: Failure::of(error),
-        })
+        let stats = read(Reader::new(&reply).steps()).map_err(whole)??;
+        let mut remembered = self.shared.remembered.lock();
+        for stat in &stats {
+            remembered.clock.hear(stat.stamp, Boottime.now());
+        }
+        Ok(stats)
     }
 
-    /// Returns the configured servers of the ensemble; an empty text if it is one server without a configuration.
-    pub(in super::super) async fn ensemble(&self) -> Result<String, Failure> {
-        let (data, _) = self.data(ENSEMBLE).await?;
-        Ok(String::from_utf8_lossy(&data).into_owned())
+    /// The same. Returns the stat of the first node that a `Set` wrote.
+    pub(in super::super) async fn write(&self, steps: &[Change]) -> Result<Stat, Failure> {
+        let stats = self.transact(steps).await?;
+        let stat = stats.first().copied();
+        stat.ok_or_else(|| Failure::Odd("write without a stamp"))
+    }
+
+    pub(in super::super) async fn set(&self, path: &str, data: Vec<u8>) -> Result<Stat, Failure> {
+        self.write(&[Change::Set(path.to_owned(), data, None)])
+            .await
+    }
+
+    /// Attempts something until no other client changes the name meanwhile.
+    pub(in super::super) async fn until_unchanged<T, F>(
+        &self,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        loop {
+            match attempt().await {
+                Err(failure) if failure.is_stale() && !self.budget.left().is_zero() => {}
+                done => return done,
+            }
+        }
     }
 }
 

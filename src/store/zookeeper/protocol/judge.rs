@@ -1,7 +1,6 @@
 //! Decides what becomes of a claim, from one look at its name. Pure.
 
-use super::reading::NameReading;
-use super::stamp::Left;
+use super::reading::{NameReading, Taken};
 use super::tree::{Kind, QueuePlace};
 use crate::holder::ClientId;
 use crate::store::{Ask, Claim, Held};
@@ -18,38 +17,29 @@ pub(in super::super) enum Judgement {
     PassOn(Vec<String>),
     /// Another holder has the name, or it is kept for a client.
     Held(Box<Held>),
-    /// The leader's clock is not known well enough: write something for a stamp of the current leader, and look again.
-    Unclear,
 }
 
 /// Judges a claim.
 pub(in super::super) fn judge(reading: &NameReading, claim: &Claim, ask: Ask) -> Judgement {
     let client = ask.queued.map(|_| claim.holder.client());
     let is_offered = reading.is_offered();
-    match reading.left {
-        Left::Over => queued(reading, client),
-        // It has its turn, however much is left of it.
-        _ if is_offered && client.is_some_and(|it| reading.children.place(it) == Some(0)) => {
-            queued(reading, client)
-        }
-        Left::Unknown => Judgement::Unclear,
-        Left::For(left) => {
-            let taken = reading.taken.as_ref();
-            let is_own = |holder| holder == claim.holder;
-            if taken.is_some_and(|it| it.kind == Kind::Leased && is_own(it.holder)) {
-                // One whose token an operator removed is granted anew.
-                let last = reading.last_of(claim.holder);
-                let anew = Judgement::Grant(Vec::new());
-                return last.map_or(anew, |last| Judgement::Extend(last.token));
-            }
-            let mut held = reading.held(&claim.name, Some(left));
-            let last = reading.children.queue.len();
-            let ahead = client.map(|client| reading.children.place(client).unwrap_or(last));
-            // The client that has the offer no longer waits.
-            held.ahead = ahead.map(|ahead| ahead.saturating_sub(usize::from(is_offered)));
-            Judgement::Held(Box::new(held))
-        }
+    let is_first = client.is_some_and(|client| reading.children.place(client) == Some(0));
+    if reading.left.is_zero() || is_offered && is_first {
+        return queued(reading, client);
     }
+    let is_own = |taken: &Taken| taken.kind == Kind::Leased && taken.holder == claim.holder;
+    if reading.taken.as_ref().is_some_and(is_own) {
+        // One whose token an operator removed is granted anew.
+        let last = reading.last_of(claim.holder);
+        let anew = Judgement::Grant(Vec::new());
+        return last.map_or(anew, |last| Judgement::Extend(last.token));
+    }
+    let mut held = reading.held(&claim.name);
+    let last = reading.children.queue.len();
+    let ahead = client.map(|client| reading.children.place(client).unwrap_or(last));
+    // The client that has the offer no longer waits.
+    held.ahead = ahead.map(|ahead| ahead.saturating_sub(usize::from(is_offered)));
+    Judgement::Held(Box::new(held))
 }
 
 /// Judges a claim of this client, if it asks for a place in the queue, for a name that can be granted to the first one
@@ -75,17 +65,16 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use super::super::super::connection::session::{Change, Stat};
-    use super::super::super::protocol::reading::{LastGrant, Taken};
-    use super::super::super::protocol::stamp::Stamp;
-    use super::super::super::protocol::tree::Children;
+    use super::super::reading::LastGrant;
+    use super::super::stamp::Stamp;
+    use super::super::tree::Children;
+    use super::super::wire::{Change, Stat};
     use super::*;
     use crate::holder::Holder;
     use crate::name::Name;
     use crate::store::{HeldState, Info, Queued};
 
-    const REST: Duration = Duration::from_secs(1);
-    const LEFT: Left = Left::For(REST);
+    const LEFT: Duration = Duration::from_secs(1);
 
     fn holder(client: u128) -> Holder {
         Holder::new(ClientId::from_u128(client), 7)
@@ -105,21 +94,21 @@ mod tests {
         let signature = format!(r#"{{"by":"{}"}}"#, holder(1));
         let data = if is_freed { "" } else { &signature };
         let stat = Stat::default();
-        let mut reading = NameReading::untaken("/a".into(), stat, Children::read(&nodes));
+        let mut reading = NameReading::untaken("/a".into(), Some(stat), Children::read(&nodes));
         reading.last = Some(LastGrant::read(token(), data.as_bytes(), stat));
         reading.taken = taken.map(|kind| Taken {
             kind,
             holder: holder(1),
-            span: REST,
+            span: LEFT,
             stamp: Stamp::default(),
             version: 3,
         });
         reading
     }
 
-    fn ask(reading: &NameReading, client: u128, is_queued: bool, left: Left) -> Judgement {
+    fn ask(reading: &NameReading, client: u128, is_queued: bool, left: Duration) -> Judgement {
         let name = Name::new("a").expect("a name");
-        let claim = Claim::new(name, holder(client), REST, Arc::new(Info::default()));
+        let claim = Claim::new(name, holder(client), LEFT, Arc::new(Info::default()));
         let ask = Ask::default().with_queued(is_queued.then(|| Queued::new(0)));
         let mut reading = reading.clone();
         reading.left = left;
@@ -155,22 +144,18 @@ mod tests {
     #[test]
     fn what_ran_out_is_taken_over() {
         let taken = reading(Some(Kind::Leased), false, &[]);
-        let granted = ask(&taken, 2, false, Left::Over);
+        let granted = ask(&taken, 2, false, Duration::ZERO);
         assert_eq!(granted, Judgement::Grant(Vec::new()));
         assert!(taken.make_way(&[], None).contains(&Change::Delete(
             format!("/a/{}", Kind::Leased.node(holder(1))),
             Some(3)
         )));
-        let unclear = ask(&taken, 2, false, Left::Unknown);
-        assert_eq!(unclear, Judgement::Unclear);
     }
 
     #[test]
     fn an_offer_keeps_the_name_for_the_first_in_the_queue() {
         let offered = reading(None, true, &[2, 3]);
-        for left in [LEFT, Left::Unknown] {
-            assert_eq!(places(&ask(&offered, 2, true, left)), [2]);
-        }
+        assert_eq!(places(&ask(&offered, 2, true, LEFT)), [2]);
         for (client, is_queued) in [(2, false), (3, true), (4, true), (4, false)] {
             let refused = held(ask(&offered, client, is_queued, LEFT));
             assert_eq!(refused.state, HeldState::Offered);
@@ -180,13 +165,13 @@ mod tests {
     #[test]
     fn an_offer_that_lapsed_goes_to_the_next() {
         let offered = reading(None, true, &[2, 3]);
-        let next = ask(&offered, 3, true, Left::Over);
+        let next = ask(&offered, 3, true, Duration::ZERO);
         assert!(matches!(next, Judgement::Grant(_)), "{next:?}");
         assert_eq!(places(&next), [2, 3]);
-        let other = ask(&offered, 4, true, Left::Over);
+        let other = ask(&offered, 4, true, Duration::ZERO);
         assert!(matches!(other, Judgement::PassOn(_)), "{other:?}");
         assert_eq!(places(&other), [2]);
-        let last = ask(&reading(None, true, &[2]), 4, true, Left::Over);
+        let last = ask(&reading(None, true, &[2]), 4, true, Duration::ZERO);
         assert!(matches!(last, Judgement::Grant(_)), "{last:?}");
     }
 
@@ -195,7 +180,7 @@ mod tests {
         let ran_out = reading(Some(Kind::Leased), false, &[2, 3]);
         // Of the second one the session ended: there is no node to delete, and no offer was begun.
         for reading in [ran_out, reading(None, false, &[2, 3])] {
-            let passed_on = ask(&reading, 4, true, Left::Over);
+            let passed_on = ask(&reading, 4, true, Duration::ZERO);
             assert_eq!(passed_on, Judgement::PassOn(Vec::new()));
         }
     }

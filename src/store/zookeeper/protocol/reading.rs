@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::connection::session::{Change, Mode, Stat};
-use super::stamp::{Left, Stamp};
+use super::stamp::Stamp;
 use super::tree::{Children, Kind, token_node};
+use super::wire::{Change, Mode, Stat};
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::{Held, HeldState, Info, Queued};
@@ -16,13 +16,13 @@ use crate::token::Token;
 #[derive(Debug, Clone)]
 pub(in super::super) struct NameReading {
     pub(in super::super) path: String,
-    /// Its version counts grants and joins.
-    pub(in super::super) stat: Stat,
+    /// Its version counts grants and joins. `None` if the name was never granted, or was removed.
+    pub(in super::super) stat: Option<Stat>,
     pub(in super::super) children: Children,
     pub(in super::super) taken: Option<Taken>,
     pub(in super::super) last: Option<LastGrant>,
-    /// The rest of the time for which the name is taken or offered.
-    pub(in super::super) left: Left,
+    /// The rest of the time for which the name is taken or offered. Without any the name can be granted.
+    pub(in super::super) left: Duration,
 }
 
 /// The node that keeps a name taken.
@@ -64,21 +64,26 @@ const LAST_NUMBERS: u32 = (1 << 31) - 1_000_000;
 
 impl NameReading {
     /// Makes the reading of a name that no client has, of which only the children were read.
-    pub(in super::super) fn untaken(path: String, stat: Stat, children: Children) -> Self {
+    pub(in super::super) fn untaken(path: String, stat: Option<Stat>, children: Children) -> Self {
         Self {
             path,
             stat,
             taken: None,
             last: children.token.map(LastGrant::unread),
             children,
-            left: Left::Over,
+            left: Duration::ZERO,
         }
     }
 
-    /// Returns whether a grant has to make the name anew: there is no last token that shows that the name is the one
-    /// that was read, or the numbers of its places come to their end.
-    pub(in super::super) fn is_to_be_remade(&self) -> bool {
-        self.last.is_none() || self.stat.children_made > LAST_NUMBERS
+    pub(in super::super) fn version(&self) -> Option<i32> {
+        self.stat.map(|stat| stat.version)
+    }
+
+    /// Returns whether a grant has to make the name, or to make it anew: there is no last token that shows that the name
+    /// is the one that was read, or the numbers of its places come to their end.
+    pub(in super::super) fn is_to_be_made(&self) -> bool {
+        let are_numbers_used_up = |stat: Stat| stat.children_made > LAST_NUMBERS;
+        self.last.is_none() || self.stat.is_some_and(are_numbers_used_up)
     }
 
     /// Returns whether the name is free, and kept for the first client in the queue.
@@ -103,21 +108,19 @@ impl NameReading {
 
     /// Returns what a client that does not claim the name is told of it; `None` if it is free.
     pub(in super::super) fn shown(&self, name: &Name) -> Option<Held> {
-        let remaining = match self.left {
-            Left::Over => return None,
-            Left::For(left) => Some(left),
-            Left::Unknown => None,
-        };
+        if self.left.is_zero() {
+            return None;
+        }
         let offered = usize::from(self.is_offered());
-        let mut held = self.held(name, remaining);
+        let mut held = self.held(name);
         held.waiting = Some(self.children.queue.len() - offered);
         Some(held)
     }
 
     /// Returns what is known of a name that is taken or offered.
-    pub(in super::super) fn held(&self, name: &Name, remaining: Option<Duration>) -> Held {
+    pub(in super::super) fn held(&self, name: &Name) -> Held {
         let mut held = Held::new(name.clone());
-        held.remaining = remaining;
+        held.remaining = Some(self.left);
         let Some(taken) = &self.taken else {
             held.state = HeldState::Offered;
             return held;
@@ -163,7 +166,7 @@ impl NameReading {
     }
 
     /// Returns the steps that write the name's node first, and delete what a grant replaces: what keeps the name taken,
-    /// the last token and these places, or all places if the name is made anew; those clients join again.
+    /// the last token and these places, or all places if the name is made or made anew; those clients join again.
     ///
     /// A client in the queue takes its turn: it deletes its place and the last token, so the version need not be
     /// compared, and joins behind it do not make it look again.
@@ -174,16 +177,19 @@ impl NameReading {
     ) -> Vec<Change> {
         let deleted = self.delete_token().into_iter().chain(self.delete_taken());
         let path = self.path.clone();
-        if self.is_to_be_remade() {
+        if self.is_to_be_made() {
             let queue = self.children.queue.iter();
             let places = queue.flat_map(|place| self.delete_places(&place.nodes));
             // This fails unless all of its children are among those that are deleted.
-            let remade = [Change::Delete(path.clone(), None)].into_iter();
-            let remade = remade.chain(make_name(path));
-            return deleted.chain(places).chain(remade).collect();
+            let name = self.stat.map(|_| Change::Delete(path.clone(), None));
+            let made = [
+                Change::Create(path.clone(), Vec::new(), Mode::Container),
+                Change::Set(path, Vec::new(), None),
+            ];
+            return deleted.chain(places).chain(name).chain(made).collect();
         }
         let takes_turn = queued.is_some_and(|client| self.children.place(client).is_some());
-        let version = (!takes_turn).then_some(self.stat.version);
+        let version = self.version().filter(|_| !takes_turn);
         let written = [Change::Set(path, Vec::new(), version)].into_iter();
         let deleted = deleted.chain(self.delete_places(places));
         written.chain(deleted).collect()
@@ -193,19 +199,13 @@ impl NameReading {
     /// this one. Others have joined since the name was read, if it was raised by more than this grant.
     pub(in super::super) fn others_wait_after(&self, places: &[String], version: i32) -> bool {
         let has_others = || self.children.has_others(places);
-        let has_newcomers = || version != self.stat.version.wrapping_add(1);
-        !self.is_to_be_remade() && (has_others() || has_newcomers())
+        let raised_once = self.version().map(|read| read.wrapping_add(1));
+        !self.is_to_be_made() && (has_others() || raised_once != Some(version))
     }
 
     fn child(&self, node: &str) -> String {
         format!("{}/{node}", self.path)
     }
-}
-
-/// Makes the node of a name, and writes it.
-pub(in super::super) fn make_name(path: String) -> [Change; 2] {
-    let made = Change::Create(path.clone(), Vec::new(), Mode::Container);
-    [made, Change::Set(path, Vec::new(), None)]
 }
 
 impl LastGrant {

@@ -5,6 +5,8 @@
 //! of two leaders are unrelated, so a term that an earlier leader stamped has ended only once this client has seen it
 //! unchanged for its whole time.
 
+use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::clock::Instant;
@@ -23,6 +25,9 @@ pub(in super::super) struct Stamp {
     pub(in super::super) zxid: i64,
 }
 
+/// Number of stamps of which a first look is remembered before those of ended terms are dropped.
+const ENOUGH: usize = 4096;
+
 /// The leader's clock, as far as its stamps tell.
 #[derive(Debug, Default)]
 pub(in super::super) struct LeaderClock {
@@ -34,24 +39,14 @@ pub(in super::super) struct LeaderClock {
     latest: Option<Heard>,
     /// The moment at which the last change of leaders was noticed.
     changed_at: Option<Instant>,
+    /// The moments at which this client first saw terms that began with a stamp, with their lengths.
+    seen: HashMap<Stamp, (Instant, Duration)>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Heard {
     stamp: Stamp,
     at: Instant,
-}
-
-/// The rest of a term.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Left {
-    /// At most this long.
-    For(Duration),
-    /// Nothing.
-    Over,
-    /// Known only after another write of this client: it has no stamp of the leader that stamped the term, or none at
-    /// all.
-    Unknown,
 }
 
 impl Stamp {
@@ -102,33 +97,43 @@ impl LeaderClock {
         u64::try_from(reached.max()?.as_micros()).ok()
     }
 
-    /// Returns what is left of a term with this length and this first stamp, seen unchanged for `unchanged_for`.
+    /// Returns what is at most left of a term of this length that began with this stamp. `None` says that it is known
+    /// only after another write of this client: it has no stamp of the leader that stamped the term, or none at all.
     pub(in super::super) fn left(
-        &self,
+        &mut self,
         began: Stamp,
         span: Duration,
-        unchanged_for: Duration,
         now: Instant,
-    ) -> Left {
-        let Some(last) = self.latest else {
-            return Left::Unknown;
+    ) -> Option<Duration> {
+        let latest = self.latest?;
+        let is_of_this_leader = match began.epoch().cmp(&latest.stamp.epoch()) {
+            Ordering::Greater => return None,
+            order => order == Ordering::Equal,
         };
-        if began.epoch() > last.stamp.epoch() {
-            return Left::Unknown;
-        }
-        let left = if began.epoch() == last.stamp.epoch() {
-            let reached = last.stamp.since_1970() + now.since(last.at);
+        if is_of_this_leader {
+            let reached = latest.stamp.since_1970() + now.since(latest.at);
             // The stamp is rounded down to whole milliseconds.
             let end = began.since_1970() + span + Duration::from_millis(1);
-            end.saturating_sub(reached)
+            let left = end.saturating_sub(reached);
+            if left < span {
+                return Some(left);
+            }
+        }
+        // How long it has been as it is matters only without the leader's clock, now or after a change of leaders.
+        let unchanged_for = now.since(self.first_seen(began, span, now));
+        Some(if is_of_this_leader {
+            span
         } else {
             span.saturating_sub(unchanged_for)
-        };
-        if left.is_zero() {
-            Left::Over
-        } else {
-            Left::For(left.min(span))
+        })
+    }
+
+    fn first_seen(&mut self, began: Stamp, span: Duration, now: Instant) -> Instant {
+        if self.seen.len() > ENOUGH {
+            self.seen
+                .retain(|_, (at, span)| now.since(*at) <= *span * 2);
         }
+        self.seen.entry(began).or_insert((now, span)).0
     }
 }
 
@@ -147,6 +152,11 @@ mod tests {
         Stamp { ms, zxid }
     }
 
+    fn left_ms(clock: &mut LeaderClock, began: Stamp, now: u64) -> Option<u128> {
+        let left = clock.left(began, SPAN, at(now));
+        left.map(|left| left.as_millis())
+    }
+
     fn heard(stamps: &[(Stamp, u64)]) -> LeaderClock {
         let mut clock = LeaderClock::default();
         for (stamp, ms) in stamps {
@@ -158,34 +168,40 @@ mod tests {
     #[test]
     fn a_term_of_this_leader_ends_by_its_own_clock() {
         // The leader's clock is a minute ahead of ours.
-        let clock = heard(&[(stamp(60_500, 1, 9), 500)]);
-        let left = |now| clock.left(stamp(60_000, 1, 5), SPAN, Duration::ZERO, at(now));
-        assert_eq!(left(500), Left::For(Duration::from_millis(1_501)));
-        assert_eq!(left(2_000), Left::For(Duration::from_millis(1)));
-        assert_eq!(left(2_001), Left::Over);
+        let mut clock = heard(&[(stamp(60_500, 1, 9), 500)]);
+        let mut left = |now| left_ms(&mut clock, stamp(60_000, 1, 5), now);
+        assert_eq!(left(500), Some(1_501));
+        assert_eq!(left(2_000), Some(1));
+        assert_eq!(left(2_001), Some(0));
     }
 
     #[test]
     fn a_term_of_an_earlier_leader_ends_once_it_was_seen_unchanged_for_its_time() {
         // The next leader's clock is an hour ahead.
-        let clock = heard(&[(stamp(60_500, 1, 9), 500), (stamp(3_660_600, 2, 1), 600)]);
-        let left = |seen| clock.left(stamp(60_000, 1, 5), SPAN, seen, at(9_000));
-        assert_eq!(left(Duration::ZERO), Left::For(SPAN));
-        assert_eq!(left(SPAN / 2), Left::For(SPAN / 2));
-        assert_eq!(left(SPAN), Left::Over);
+        let mut clock = heard(&[(stamp(60_500, 1, 9), 500), (stamp(3_660_600, 2, 1), 600)]);
+        let mut left = |count, now| left_ms(&mut clock, stamp(60_000, 1, count), now);
+        assert_eq!(left(5, 9_000), Some(2_000));
+        assert_eq!(left(5, 10_000), Some(1_000));
+        // It was renewed meanwhile, by the earlier leader still.
+        assert_eq!(left(6, 10_500), Some(2_000));
+        assert_eq!(left(5, 11_000), Some(0));
+    }
+
+    #[test]
+    fn a_term_numbered_as_one_before_a_loss_of_data_is_counted_anew() {
+        let mut clock = heard(&[(stamp(5, 3, 0), 0)]);
+        assert_eq!(left_ms(&mut clock, stamp(9_000, 1, 7), 100), Some(2_000));
+        assert_eq!(left_ms(&mut clock, stamp(11_000, 1, 7), 2_200), Some(2_000));
     }
 
     #[test]
     fn a_term_of_a_later_leader_needs_a_stamp_of_its_own() {
-        let clock = heard(&[(stamp(60_500, 1, 9), 500)]);
-        assert_eq!(
-            clock.left(stamp(1, 2, 5), SPAN, SPAN * 9, at(60_000)),
-            Left::Unknown
-        );
-        assert_eq!(
-            LeaderClock::default().left(stamp(1, 2, 5), SPAN, SPAN * 9, at(9)),
-            Left::Unknown
-        );
+        let mut clock = heard(&[(stamp(60_500, 1, 9), 500)]);
+        for now in [600, 60_000] {
+            assert_eq!(left_ms(&mut clock, stamp(1, 2, 5), now), None);
+            let mut unheard = LeaderClock::default();
+            assert_eq!(left_ms(&mut unheard, stamp(1, 2, 5), now), None);
+        }
     }
 
     #[test]
@@ -197,10 +213,10 @@ mod tests {
     #[test]
     fn a_server_that_was_restored_and_whose_clock_was_set_back_ends_no_term_early() {
         // Its writes are numbered from an old copy on, and its clock is half a minute behind where it was.
-        let clock = heard(&[(stamp(60_500, 0, 90), 500), (stamp(31_000, 0, 40), 1_000)]);
-        let left = |now| clock.left(stamp(31_000, 0, 39), SPAN, Duration::ZERO, at(now));
-        assert_eq!(left(1_500), Left::For(Duration::from_millis(1_501)));
-        assert_eq!(left(3_001), Left::Over);
+        let mut clock = heard(&[(stamp(60_500, 0, 90), 500), (stamp(31_000, 0, 40), 1_000)]);
+        let mut left = |now| left_ms(&mut clock, stamp(31_000, 0, 39), now);
+        assert_eq!(left(1_500), Some(1_501));
+        assert_eq!(left(3_001), Some(0));
         assert_eq!(
             clock.now_us(at(1_000)),
             Some(61_000_000),
@@ -219,15 +235,15 @@ mod tests {
     fn after_a_loss_of_data_the_time_is_known_again_within_a_minute() {
         // It numbers its writes anew, alone or with the other servers of its ensemble.
         for (before, after) in [(0, 0), (7, 3)] {
-            let clock = heard(&[
+            let mut clock = heard(&[
                 (stamp(60_500, before, 9_000), 500),
                 (stamp(90_000, after, 4), 30_000),
                 (stamp(125_000, after, 5), 65_000),
             ]);
             assert_eq!(clock.age(at(65_100)), Some(Duration::from_millis(100)));
             assert_eq!(clock.now_us(at(65_100)), Some(125_100_000));
-            let left = clock.left(stamp(125_000, after, 5), SPAN, Duration::ZERO, at(65_100));
-            assert_eq!(left, Left::For(Duration::from_millis(1_901)));
+            let left = left_ms(&mut clock, stamp(125_000, after, 5), 65_100);
+            assert_eq!(left, Some(1_901));
         }
     }
 

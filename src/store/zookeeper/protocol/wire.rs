@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use super::super::connection::session::{Change, Mode, Stat};
+use super::super::failure::Failure;
 use super::stamp::Stamp;
 
 /// The protocol's numbers of its requests.
 pub(in super::super) mod code {
     pub(in crate::store) const CREATE: i32 = 1;
     pub(in crate::store) const DELETE: i32 = 2;
-    pub(in crate::store) const EXISTS: i32 = 3;
     pub(in crate::store) const DATA: i32 = 4;
     pub(in crate::store) const SET: i32 = 5;
     pub(in crate::store) const SYNC: i32 = 9;
@@ -33,12 +32,62 @@ pub(in super::super) const EXPIRED: i32 = -112;
 pub(in super::super) const NO_LOGIN: i32 = -115;
 pub(in super::super) const MOVED: i32 = -118;
 
-/// The longest frame that is read. The children of a folder with a million names fit.
-const LONGEST: usize = 64 << 20;
 /// In a failed transaction: this step failed only because another one did.
 const UNDONE: i32 = -2;
 /// The length of the header of a reply.
 pub(in super::super) const HEADER: usize = 16;
+
+/// The server's report about a node.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in super::super) struct Stat {
+    /// The stamp of the last change of its data.
+    pub(in super::super) stamp: Stamp,
+    /// The number of the last change of its data or its children.
+    pub(in super::super) zxid: i64,
+    pub(in super::super) created_ms: u64,
+    pub(in super::super) version: i32,
+    /// Number of children it ever had, which is the number of its next one.
+    pub(in super::super) children_made: u32,
+    /// Number of children that it got and that it lost.
+    pub(in super::super) children_changes: i32,
+    /// The session with which the node ends; 0 if it ends with none.
+    pub(in super::super) owner: i64,
+}
+
+/// The kind of a node that is made, with the protocol's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Mode {
+    Persistent = 0,
+    /// Ends with our session.
+    Ephemeral = 1,
+    /// Ends with our session; the server adds a number to its path.
+    Numbered = 3,
+    /// Removed by the server some time after its last child.
+    Container = 4,
+}
+
+/// One step of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) enum Change {
+    Create(String, Vec<u8>, Mode),
+    /// Writes the data; with a version, only if the node has it.
+    Set(String, Vec<u8>, Option<i32>),
+    Delete(String, Option<i32>),
+}
+
+/// A transaction was not carried out.
+#[derive(Debug)]
+pub(in super::super) struct Aborted {
+    /// The first step that failed by itself, if the server names it.
+    pub(in super::super) step: Option<usize>,
+    pub(in super::super) failure: Failure,
+}
+
+impl From<Aborted> for Failure {
+    fn from(aborted: Aborted) -> Self {
+        aborted.failure
+    }
+}
 
 /// A frame to be sent.
 #[derive(Debug)]
@@ -57,10 +106,6 @@ pub(in super::super) struct Granted {
     /// The highest number of a write that an answer under this session was later than.
     pub(in super::super) seen: i64,
 }
-
-/// Result of a transaction: the stat of the node that each `Set` wrote, or the first step that failed by itself,
-/// with its error.
-pub(in super::super) type Steps = Result<Vec<Stat>, (usize, i32)>;
 
 /// The first part of a reply.
 #[derive(Debug, Clone, Copy)]
@@ -152,7 +197,7 @@ impl Frame {
                     _ => code::CREATE,
                 };
                 let frame = begin(self, code).text(path).bytes(data);
-                frame.access(is_owned).int(mode.flags())
+                frame.access(is_owned).int(*mode as i32)
             }
             Change::Set(path, data, version) => {
                 let frame = begin(self, code::SET).text(path).bytes(data);
@@ -182,34 +227,6 @@ impl Frame {
         self.0[..4].copy_from_slice(&length.to_be_bytes());
         self.0
     }
-}
-
-impl Mode {
-    const fn flags(self) -> i32 {
-        match self {
-            Self::Persistent => 0,
-            Self::Ephemeral => 1,
-            Self::Numbered => 3,
-            Self::Container => 4,
-        }
-    }
-}
-
-/// Takes the first whole frame off what has been read. `Ok(None)` stands for not enough bytes, `Err` for no frame.
-pub(in super::super) fn take_frame(read: &mut Vec<u8>) -> Result<Option<Vec<u8>>, ()> {
-    let Some((length, rest)) = read.split_first_chunk::<4>() else {
-        return Ok(None);
-    };
-    let length = usize::try_from(i32::from_be_bytes(*length)).map_err(drop)?;
-    if length > LONGEST {
-        return Err(());
-    }
-    if rest.len() < length {
-        return Ok(None);
-    }
-    let frame = rest[..length].to_vec();
-    read.drain(..4 + length);
-    Ok(Some(frame))
 }
 
 impl<'a> Reader<'a> {
@@ -303,8 +320,9 @@ impl<'a> Reader<'a> {
         Some((children, self.stat()?))
     }
 
-    /// Reads what became of the steps of a transaction.
-    pub(in super::super) fn steps(mut self) -> Option<Steps> {
+    /// Reads what became of the steps of a transaction: the stat of the node that each `Set` wrote, or why it was not
+    /// carried out.
+    pub(in super::super) fn steps(mut self) -> Option<Result<Vec<Stat>, Aborted>> {
         let mut stats = Vec::new();
         for step in 0.. {
             let (what, is_end, _error) = (self.int()?, self.take::<1>()? != [0], self.int()?);
@@ -322,7 +340,10 @@ impl<'a> Reader<'a> {
                 code::DELETE => {}
                 -1 => match self.int()? {
                     0 | UNDONE => {}
-                    error => return Some(Err((step, error))),
+                    error => {
+                        let (step, failure) = (Some(step), Failure::of(error));
+                        return Some(Err(Aborted { step, failure }));
+                    }
                 },
                 _ => return None,
             }
@@ -336,28 +357,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_taken_off_one_by_one_and_what_is_none_is_refused() {
-        let mut read = Frame::request(code::PING).numbered(7);
-        let whole = read.clone();
-        read.extend(&whole[..9]);
-        let first = take_frame(&mut read)
-            .expect("a frame")
-            .expect("it is whole");
-        assert_eq!(first, whole[4..]);
-        assert!(take_frame(&mut read).expect("its beginning").is_none());
-        for no_length in [[0xff; 4], [0x7f; 4]] {
-            assert!(take_frame(&mut no_length.to_vec()).is_err());
-        }
-    }
-
-    #[test]
     fn the_step_that_failed_by_itself_is_found() {
         let failed = |error| Frame(Vec::new()).int(-1).flag(false).int(error).int(error);
         let steps = [0, -103, UNDONE].map(|error| failed(error).0).concat();
         let end = Frame(Vec::new()).end_of_steps().0;
         let reply = [steps, end].concat();
         let read = Reader::new(&reply).steps();
-        assert!(matches!(read, Some(Err((1, -103)))), "{read:?}");
+        let failed = read.expect("whole").expect_err("two steps failed");
+        assert_eq!(failed.step, Some(1), "{failed:?}");
+        assert!(matches!(failed.failure, Failure::Changed), "{failed:?}");
         assert!(Reader::new(&reply[..20]).steps().is_none(), "cut short");
     }
 }
