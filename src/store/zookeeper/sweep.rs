@@ -93,39 +93,36 @@ impl SessionCall<'_> {
         read_mark(&folder, &data)
     }
 
-    /// Returns the last token of a name and the steps that remove its nodes, if all of it is old enough.
+    /// Returns the last token of a name and the steps that remove its nodes, if it was freed long enough ago.
     async fn steps_to_sweep(&self, name: &Name) -> Result<Option<(Token, Vec<Change>)>, Failure> {
         let mut reading = match self.look(name).await {
             Err(failure) if failure.is_of_one_name() => return Ok(None),
             reading => reading?,
         };
-        let is_queueless = reading.children.queue.is_empty();
-        let Some(token) = reading.children.token.filter(|_| is_queueless) else {
+        let Some(token) = reading.children.token else {
             return Ok(None);
         };
+        if !reading.left.is_zero() || !reading.children.queue.is_empty() {
+            return Ok(None);
+        }
         let last = match self.read_token(name, token).await {
             Err(Failure::NoNode) => return Ok(None),
             last => last?,
         };
-        let (began, span) = match &reading.taken {
-            Some(taken) => (taken.stamp, taken.span),
-            None => (last.stamp, Duration::ZERO),
-        };
-        let is_ended = reading.taken.is_some() || last.is_freed;
+        let (is_freed, freed) = (last.is_freed, last.stamp);
         reading.last = Some(last);
-        if self.left(began, span + self.shared.address.token_memory) != Some(Duration::ZERO) {
-            return Ok(None);
-        }
-        if !is_ended {
-            // Its session ended at an unknown time: the time for which its token is remembered begins now. One that
-            // was granted meanwhile stays as it is.
+        if reading.taken.is_some() || !is_freed {
+            // It ran out, or its session ended at an unknown time: the time for which its token is remembered begins
+            // now. One that was granted or renewed meanwhile stays as it is.
             let _ = self.pass_on(&reading, &[]).await;
             return Ok(None);
         }
-        let nodes = reading.delete_taken().into_iter();
-        let nodes = nodes.chain(reading.delete_token());
-        let steps = nodes.chain([Change::Delete(reading.path.clone(), None)]);
-        Ok(Some((token, steps.collect())))
+        if self.left(freed, self.shared.address.token_memory) != Some(Duration::ZERO) {
+            return Ok(None);
+        }
+        let mut steps: Vec<_> = reading.delete_token().into_iter().collect();
+        steps.push(Change::Delete(reading.path, None));
+        Ok(Some((token, steps)))
     }
 }
 

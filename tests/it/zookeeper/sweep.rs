@@ -60,6 +60,18 @@ pub(crate) async fn swept(server: &ZookeeperServer, store: &dyn Store, name: &st
     .await;
 }
 
+/// Its token says that it was granted, and never that it was freed.
+#[tokio::test]
+async fn a_name_whose_holder_ended_without_a_release_is_swept_away() {
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let (dead, store) = (open(&server.url("")), open_sweeping(&server.url("")));
+    let name = in_one_folder("old").next().expect("a name");
+    // Short enough to end with the session.
+    granted(&*dead, &claim(&name, Duration::from_secs(2))).await;
+    dead.close().await;
+    swept(&server, &*store, &name).await;
+}
+
 #[tokio::test]
 async fn tokens_that_were_ahead_of_the_clock_rise_through_a_sweep() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
