@@ -62,6 +62,17 @@ impl Shell {
         self.keys.write_all(keys.as_bytes()).expect("pressed");
     }
 
+    /// Makes the terminal this wide.
+    pub(super) fn resize(&self, width: u16) {
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: width,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&self.keys, size).expect("resized");
+    }
+
     /// The rest of the line up to its end, or up to where the cursor goes back.
     fn line(&self) -> String {
         let mut line = String::new();
@@ -221,13 +232,7 @@ fn the_line_of_a_wait_is_cut_to_the_terminal_and_to_its_new_size() {
     let mut shell = Shell::on(&place);
     shell.press("$TOOL run x true\n");
     for width in [200, 80, 30] {
-        let size = Winsize {
-            ws_row: 24,
-            ws_col: width,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        tcsetwinsize(&shell.keys, size).expect("resized");
+        shell.resize(width);
         // One line may be under way in the old width.
         shell.sees("waiting ");
         shell.sees("waiting ");

@@ -107,6 +107,26 @@ async fn a_signal_ends_it_while_its_store_is_silent() {
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
+#[tokio::test]
+async fn why_an_eviction_failed_stays_on_the_screen_while_looks_succeed() {
+    let (place, server) = (Place::new(), RedisServer::start().await);
+    let user = "ACL SETUSER weak on >secret allchannels ~* +@all -zrem";
+    let () = server.told(user).await;
+    let _job = holder(&place, &server.url(), "nightly");
+    place.mark("first");
+    let mut shell = view(&place, &format!("{}?user=weak&pass=secret", server.url()));
+    shell.sees("nightly");
+    shell.press("ey");
+    shell.sees("permission");
+    // Several looks and lists later the whole screen is drawn again.
+    at(now().after(Duration::from_millis(2_500))).await;
+    shell.resize(110);
+    shell.sees("NAME");
+    shell.resize(100);
+    shell.sees("permission");
+    end(&place, &mut shell);
+}
+
 #[test]
 fn without_a_terminal_it_is_a_bad_argument() {
     let place = Place::new();

@@ -160,16 +160,13 @@ impl Top<'_> {
     /// Evicts the holders of these names, and looks at once what became of them.
     async fn evict(&self, mut names: Receiver<Name>) -> Infallible {
         while let Some(name) = names.recv().await {
-            let evicted = self.store.evict(&name, Eviction::Marked, LIMIT).await;
-            self.change(|model| match evicted {
-                Ok(true) => {
-                    let message =
-                        format!("evicted the holder of {name}: it is told at its next renewal");
-                    model.message = Some(message);
-                }
-                Ok(false) => model.message = Some(format!("no holder to evict name={name}")),
-                Err(error) => model.fault = Some(format!("{error:#}")),
-            });
+            // Why it failed is no fault, which the next look that succeeds would take away.
+            let message = match self.store.evict(&name, Eviction::Marked, LIMIT).await {
+                Ok(true) => format!("evicted the holder of {name}: it is told at its next renewal"),
+                Ok(false) => format!("no holder to evict name={name}"),
+                Err(error) => format!("{error:#}"),
+            };
+            self.change(|model| model.message = Some(message));
             self.look_once().await;
         }
         std::future::pending().await
