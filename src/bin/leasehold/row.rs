@@ -63,12 +63,6 @@ impl Row {
             is_pool: false,
         }
     }
-
-    pub fn with_state(mut self, state: &'static str, tone: Tone) -> Self {
-        self.state = Cow::Borrowed(state);
-        self.tone = tone;
-        self
-    }
 }
 
 /// Returns the pool to which a name belongs if it is a permit, or else the name itself: it may be the door of a pool.
@@ -128,7 +122,7 @@ impl Tone {
 }
 
 /// Returns how a name is taken: in one word for programs, in words for people, and the tone of it.
-const fn state(state: HeldState) -> (&'static str, &'static str, Tone) {
+pub const fn state(state: HeldState) -> (&'static str, &'static str, Tone) {
     match state {
         HeldState::Evicted => ("evicted", "evicted", Tone::Bad),
         HeldState::Kept => ("kept", "done, kept", Tone::Calm),

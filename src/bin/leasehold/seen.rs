@@ -1,7 +1,6 @@
 //! The leases of a store as the last look found them, which of them are late in their renewal, and the rows of a table
 //! of them. Pure: `now` is an argument.
 
-use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +8,8 @@ use leasehold::Name;
 use leasehold::clock::Instant;
 use leasehold::store::Held;
 
-use crate::row::{Row, Tone, holder, permit, pool_of, word};
+use crate::progress;
+use crate::row::{self, Row, Tone, holder, permit, pool_of};
 use crate::table::Column;
 
 /// The longest pause between two lists of a store, however long one takes.
@@ -54,8 +54,11 @@ impl Seen {
 
     /// The time left unless it is renewed. `None` if the store knows no end.
     pub fn left(&self, now: Instant) -> Option<Duration> {
-        let left = self.held.remaining?;
-        Some(left.saturating_sub(now.since(self.seen_at)))
+        Some(self.ends_at()?.since(now))
+    }
+
+    fn ends_at(&self) -> Option<Instant> {
+        Some(self.seen_at.after(self.held.remaining?))
     }
 
     /// True if it was not renewed for half of its ttl: renewals come after a third.
@@ -64,14 +67,23 @@ impl Seen {
         left.is_some_and(|left| left < self.most / 2)
     }
 
+    /// The state in words, and its tone.
+    fn state(&self, now: Instant) -> (&'static str, Tone) {
+        match row::state(self.held.state) {
+            _ if self.is_free => ("free", Tone::Faint),
+            (_, _, Tone::Plain) if self.is_late(now) => ("late", Tone::Late),
+            (_, words, tone) => (words, tone),
+        }
+    }
+
     /// The lease as it is now.
     pub fn row(&self, now: Instant, wall_clock: SystemTime) -> Row {
-        let mut row = Row::new(&self.held, wall_clock);
-        row.left = self.left(now);
-        match row.tone {
-            _ if self.is_free => row.with_state("free", Tone::Faint),
-            Tone::Plain if self.is_late(now) => row.with_state("late", Tone::Late),
-            _ => row,
+        let (state, tone) = self.state(now);
+        Row {
+            state: state.into(),
+            tone,
+            left: self.left(now),
+            ..Row::new(&self.held, wall_clock)
         }
     }
 }
@@ -119,7 +131,7 @@ impl Order {
         let passes = |place: &usize| needle.is_empty() || has(&leases[*place].held, &needle);
         let mut places: Vec<usize> = (0..leases.len()).filter(passes).collect();
         // Stable, so that equal rows stay in name order.
-        places.sort_by(|a, b| compare(self.sort, &leases[*a], &leases[*b]));
+        places.sort_by_cached_key(|place| urgency(self.sort, &leases[*place]));
         if self.is_reversed {
             places.reverse();
         }
@@ -162,33 +174,27 @@ fn has(held: &Held, needle: &str) -> bool {
     has(held.name.as_str()) || has(label) || has(&holder(held))
 }
 
-/// The most urgent row comes first: the soonest end, the longest hold, the most waiting clients.
-fn compare(by: Column, a: &Seen, b: &Seen) -> Ordering {
-    let ends_at = |seen: &Seen| Some(seen.seen_at.after(seen.held.remaining?));
-    let (held, other) = (&a.held, &b.held);
+/// Returns what the rows are ordered by, a text before a number. The most urgent row comes first: the soonest end, the
+/// longest hold, the most waiting clients, the longest time without progress. What is not known comes last.
+fn urgency(by: Column, seen: &Seen) -> (String, u128) {
+    let held = &seen.held;
+    let age = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let least = |number: Option<u128>| (String::new(), number.unwrap_or(u128::MAX));
+    let most = |number: Option<u128>| (String::new(), u128::MAX - number.unwrap_or_default());
     match by {
-        Column::Left => known_first(ends_at(a), ends_at(b)),
-        Column::Held => known_first(held.since, other.since),
-        Column::Waiting => other.waiting.cmp(&held.waiting),
-        Column::Token => other.token.cmp(&held.token),
-        Column::State => word(held.state).cmp(word(other.state)),
-        Column::Label => held.info.label.cmp(&other.info.label),
-        Column::Holder => {
-            let hosts = held.info.host.cmp(&other.info.host);
-            hosts.then_with(|| held.info.pid.cmp(&other.info.pid))
-        }
-        Column::Name | Column::Progress => Ordering::Equal,
+        Column::Name => least(None),
+        Column::Left => least(seen.ends_at().map(|at| at.as_nanos().into())),
+        Column::Held => least(held.since.map(|since| age(since).as_nanos())),
+        Column::Waiting => most(held.waiting.map(|waiting| waiting as u128)),
+        Column::Progress => most(progress::of(held).map(|ago| ago.as_nanos())),
+        Column::Token => most(held.token.map(|token| token.get().into())),
+        Column::State => (seen.state(seen.seen_at).0.into(), 0),
+        Column::Label => (held.info.label.clone().unwrap_or_default(), 0),
+        Column::Holder => (held.info.host.clone(), held.info.pid.into()),
     }
 }
 
-fn known_first<T: Ord>(a: Option<T>, b: Option<T>) -> Ordering {
-    match (a, b) {
-        (Some(a), Some(b)) => a.cmp(&b),
-        (a, b) => b.is_some().cmp(&a.is_some()),
-    }
-}
-
-/// The pauses between the lists of a store, so that they take at most one part in `share` of the time.
+/// The pauses between the lists of a store, so that they take at most one part in `share` of the server's time.
 #[derive(Debug)]
 pub struct Pauses {
     share: u32,
@@ -207,8 +213,10 @@ impl Pauses {
     }
 
     /// Returns how long after its beginning a list that took this long is followed by the next. The shorter of the last
-    /// two counts: one can have met a server that stood still, and a large store takes long each time.
-    pub fn after(&mut self, took: Duration, is_listed: bool) -> Duration {
+    /// two counts: one can have met a server that stood still, and a large store takes long each time. The way there
+    /// and back costs the server nothing, and a list makes it twice at least.
+    pub fn after(&mut self, took: Duration, round_trip: Duration, is_listed: bool) -> Duration {
+        let took = took.saturating_sub(round_trip.saturating_mul(2));
         let cost = took.min(std::mem::replace(&mut self.before, took));
         match is_listed {
             true => cost
@@ -222,9 +230,12 @@ impl Pauses {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::Token;
+    use leasehold::clock::{Boottime, Clock};
+    use leasehold::store::HeldState;
+    use leasehold::{ClientId, Holder, Token};
 
     use super::*;
+    use crate::status_file::{self, State, Status, StatusFile};
 
     fn later(seconds: u64) -> Instant {
         Instant::from_nanos((3_600 + seconds) * 1_000_000_000)
@@ -234,6 +245,13 @@ mod tests {
         let mut held = Held::new(Name::new("a").expect("valid"));
         held.token = Token::new(token).ok();
         held.remaining = Some(Duration::from_secs(left));
+        held
+    }
+
+    fn named(name: &str, state: HeldState) -> Held {
+        let mut held = held(1, 10);
+        held.name = Name::new(name).expect("valid");
+        held.state = state;
         held
     }
 
@@ -262,11 +280,12 @@ mod tests {
         let shortest = Duration::from_secs(15);
         let pauses = || Pauses::new(50, shortest);
         let limit = Duration::from_secs(30);
-        assert_eq!(pauses().after(limit, false), shortest);
-        assert_eq!(pauses().after(limit, true), LONGEST_PAUSE);
+        let after = |took, is_listed| pauses().after(took, Duration::ZERO, is_listed);
+        assert_eq!(after(limit, false), shortest);
+        assert_eq!(after(limit, true), LONGEST_PAUSE);
         let second = Duration::from_secs(1);
-        assert_eq!(pauses().after(second, true), second * 50);
-        assert_eq!(pauses().after(Duration::ZERO, true), shortest);
+        assert_eq!(after(second, true), second * 50);
+        assert_eq!(after(Duration::ZERO, true), shortest);
     }
 
     #[test]
@@ -274,7 +293,71 @@ mod tests {
         let mut pauses = Pauses::new(50, Duration::from_secs(15));
         let quick = Duration::from_millis(5);
         for took in [quick, Duration::from_secs(5), quick] {
-            assert_eq!(pauses.after(took, true), Duration::from_secs(15));
+            let pause = pauses.after(took, Duration::ZERO, true);
+            assert_eq!(pause, Duration::from_secs(15));
+        }
+    }
+
+    #[test]
+    fn a_small_store_far_away_is_listed_as_often_as_a_near_one() {
+        let [second, far, list] = [1_000, 50, 100].map(Duration::from_millis);
+        let after = |took, round_trip| Pauses::new(150, second).after(took, round_trip, true);
+        assert_eq!(after(list, far), second);
+        assert_eq!(after(second, far), second * 135);
+        // The way there is not known.
+        assert_eq!(after(list, Duration::MAX), second);
+    }
+
+    fn sorted(by: Column, leases: &[Seen]) -> String {
+        let rows = Order::by(by).rows(leases, |_| true).into_iter();
+        rows.map(|places| leases[places[0]].held.name.as_str())
+            .collect()
+    }
+
+    #[test]
+    fn a_table_is_sorted_by_the_state_that_is_shown() {
+        let states = [
+            ("a", HeldState::Leased),
+            ("b", HeldState::Leased),
+            ("c", HeldState::Kept),
+            ("d", HeldState::KeepOut),
+        ];
+        let mut leases = listed(states.map(|(name, state)| named(name, state)).into(), &[], later(0));
+        leases[0].most = Duration::from_secs(30);
+        // Late, held, done and kept, keeps out.
+        assert_eq!(sorted(Column::State, &leases), "cbda");
+    }
+
+    #[tokio::test]
+    async fn a_table_is_sorted_by_the_time_without_progress() {
+        let now_ms = status_file::milliseconds(Boottime.now());
+        let mut leases = Vec::new();
+        let mut files = Vec::new();
+        for (name, ago_ms) in [("a", Some(1)), ("b", None), ("c", Some(60_000))] {
+            let holder = Holder::draw(ClientId::draw()).expect("random");
+            let mut held = named(name, HeldState::Leased);
+            held.by = Some(holder);
+            held.info.pid = std::process::id();
+            held.info.host = rustix::system::uname().nodename().to_string_lossy().into();
+            leases.push(Seen::new(held, later(0)));
+            let file = StatusFile::create(Status {
+                version: 1,
+                name: name.into(),
+                token: 1,
+                holder: holder.to_string(),
+                ttl_ms: 1,
+                state: State::Held,
+                deadline_ms: 0,
+                clock: "CLOCK_BOOTTIME".into(),
+                boot_id: String::new(),
+                pid: std::process::id(),
+                progress_ms: ago_ms.map(|ago_ms| now_ms.saturating_sub(ago_ms)),
+            });
+            files.push(file.await.expect("written"));
+        }
+        assert_eq!(sorted(Column::Progress, &leases), "cab");
+        for file in files {
+            file.remove().await;
         }
     }
 

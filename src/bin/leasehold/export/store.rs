@@ -60,7 +60,7 @@ async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration)
         let kind = store.facts().kind;
         set_keep_out(kind, members.as_deref().ok());
         set_gauges(kind, scan.as_ref().ok());
-        let pause = pauses.after(now.since(began), scan.is_ok());
+        let pause = pauses.after(now.since(began), Duration::ZERO, scan.is_ok());
         let mut snapshot = Snapshot::first(store.location());
         snapshot.scanned_at = Some(now);
         pages

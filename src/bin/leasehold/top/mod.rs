@@ -17,14 +17,14 @@ mod keys;
 mod model;
 mod view;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use leasehold::clock::{Clock, Monotonic, wall_clock};
-use leasehold::store::{Eviction, Store};
+use leasehold::store::{Eviction, Held, Store};
 use leasehold::{Error, Name};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -74,6 +74,7 @@ pub fn main(arguments: args::TopOptions) -> Result<Exit, Failure> {
             store: &**client.store(),
             model: RefCell::new(Model::new()),
             changed: Notify::new(),
+            round_trip: Cell::new(Duration::MAX),
         };
         let shown = top.show().await;
         ratatui::restore();
@@ -87,6 +88,8 @@ struct Top<'a> {
     model: RefCell<Model>,
     /// There is something new to draw.
     changed: Notify,
+    /// The quickest look at a name: what the way to the server and back takes.
+    round_trip: Cell<Duration>,
 }
 
 impl Top<'_> {
@@ -174,11 +177,15 @@ impl Top<'_> {
 
     async fn list(&self) -> Infallible {
         let mut pauses = Pauses::new(SHARE, REFRESH);
+        // Only for the time that it takes.
+        if let Ok(name) = Name::new("leasehold-top") {
+            let _ = self.inspect(&name).await;
+        }
         loop {
             let began = Monotonic.now();
             let listed = self.store.list("", LIST_LIMIT).await;
             let now = Monotonic.now();
-            let pause = pauses.after(now.since(began), listed.is_ok());
+            let pause = pauses.after(now.since(began), self.round_trip.get(), listed.is_ok());
             self.change(|model| match listed {
                 Ok(leases) => model.listed(leases, now),
                 Err(error) => model.fault = Some(format!("{error:#}")),
@@ -194,11 +201,19 @@ impl Top<'_> {
         }
     }
 
+    async fn inspect(&self, name: &Name) -> Result<Option<Held>, Error> {
+        let began = Monotonic.now();
+        let held = self.store.inspect(name, LIMIT).await?;
+        let took = Monotonic.now().since(began);
+        self.round_trip.set(self.round_trip.get().min(took));
+        Ok(held)
+    }
+
     /// Looks at the names on the screen.
     async fn look_once(&self) {
         let names = self.model.borrow().names();
         for names in names.chunks(AT_ONCE) {
-            let looks = names.iter().map(|name| self.store.inspect(name, LIMIT));
+            let looks = names.iter().map(|name| self.inspect(name));
             let found: Result<Vec<_>, Error> = try_join_all(looks).await;
             let now = Monotonic.now();
             let found = match found {
@@ -222,7 +237,7 @@ impl Top<'_> {
         loop {
             // Why they cannot be looked at is told with the leases.
             if let Ok(members) = self.store.members(LIMIT).await {
-                self.change(|model| model.members = members);
+                self.change(|model| model.looked(members, Monotonic.now()));
             }
             let next = Monotonic.now().after(LOOK_EVERY);
             Monotonic.sleep_until(next).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::Name;
 use leasehold::clock::Instant;
-use leasehold::store::{Held, Member};
+use leasehold::store::{Held, Member, MemberState};
 
 use crate::row::{Row, pool_of};
 use crate::seen::{self, Order, Seen};
@@ -34,8 +34,9 @@ pub struct Model {
     pub fault: Option<String>,
     /// Result of an eviction.
     pub message: Option<String>,
-    /// The servers of the store as they were last looked at.
-    pub members: Vec<Member>,
+    /// The servers of the store as they were last looked at, and when.
+    members: Vec<Member>,
+    looked_at: Instant,
 }
 
 /// The columns by which the rows can be ordered, as the key goes through them: what needs a look first.
@@ -76,7 +77,24 @@ impl Model {
             fault: None,
             message: None,
             members: Vec::new(),
+            looked_at: Instant::ZERO,
         }
+    }
+
+    /// Takes a look at the servers of the store.
+    pub fn looked(&mut self, members: Vec<Member>, now: Instant) {
+        (self.members, self.looked_at) = (members, now);
+    }
+
+    /// The servers, with what is left of the time for which they grant nothing.
+    pub fn members(&self, now: Instant) -> Vec<Member> {
+        let mut members = self.members.clone();
+        for member in &mut members {
+            if let MemberState::Away { remaining } = &mut member.state {
+                *remaining = remaining.saturating_sub(now.since(self.looked_at));
+            }
+        }
+        members
     }
 
     /// Takes a list of all leases, which is in name order.

@@ -82,8 +82,8 @@ fn summary<'a>(model: &Model, context: &Context, width: u16) -> Line<'a> {
     let direction = if order.is_reversed { " reversed" } else { "" };
     text.push_str(&format!("  by {}{direction}", order.sort.key()));
     text.push_str(&format!("  {} waiting", model.waiting()));
-    if members::are_notable(&model.members) {
-        let members = &model.members;
+    let members = model.members(context.now);
+    if members::are_notable(&members) {
         let (well, all) = (members.iter().filter(is_well).count(), members.len());
         text.push_str(&format!("  {well} of {all} servers well"));
     }
@@ -104,8 +104,8 @@ fn is_well(member: &&Member) -> bool {
 
 /// The line for the servers that do not take part, if there are any.
 fn missing<'a>(model: &Model, context: &Context) -> Option<Line<'a>> {
-    let members = model.members.iter();
-    let missing: Vec<_> = members.filter(|member| !is_well(member)).collect();
+    let members = model.members(context.now);
+    let missing: Vec<_> = members.iter().filter(|member| !is_well(member)).collect();
     let is_down = missing.iter().any(|one| one.state == MemberState::Down);
     let shown = missing.iter().map(|member| {
         let (word, facts) = (members::word(member.state), members::facts(member));

@@ -141,17 +141,17 @@ fn servers_that_keep_out_or_are_down_have_a_line_with_the_time_left() {
     let away = Member::new("b:6379", MemberState::Away { remaining });
     let down = Member::new("c:6379", MemberState::Down);
     let up = Member::new("a:6379", MemberState::Up);
-    model.members = vec![up.clone(), away, down];
+    model.looked(vec![up.clone(), away, down], NOW);
     let mut context = context();
     context.now = NOW.after(Duration::from_secs(11));
     let screen = text(&mut model, &context, 110, 10);
     is_like(&screen, include_str!("screens/servers.txt"));
     // All are well: no line, and the table has the room. A single one is not even counted.
-    model.members = vec![up.clone(), up.clone(), up.clone()];
+    model.looked(vec![up.clone(), up.clone(), up.clone()], NOW);
     let screen = text(&mut model, &context, 110, 10);
     assert!(screen.contains("3 of 3 servers well"), "{screen}");
     assert!(!screen.contains("6379"), "{screen}");
-    model.members = vec![up];
+    model.looked(vec![up], NOW);
     assert!(!text(&mut model, &context, 110, 10).contains("servers"));
 }
 
