@@ -33,6 +33,17 @@ fn a_signal_while_running_goes_to_the_job_whose_end_is_passed_on() {
 }
 
 #[test]
+fn the_command_finds_the_signals_blocked_that_were_blocked_for_the_tool() {
+    let place = Place::new();
+    let line = ["SigBlk", "/proc/self/status"];
+    let own = place.start(place.program("grep", &line)).end();
+    let of_job = place
+        .run(&[], &format!("exec grep {}", line.join(" ")))
+        .end();
+    assert_eq!(of_job.stdout, own.stdout);
+}
+
+#[test]
 fn each_of_the_other_signals_reaches_the_job() {
     let place = Place::new();
     for (signal, name) in [

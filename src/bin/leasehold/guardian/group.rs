@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use nix::sys::signal::SigSet;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process_group, set_child_subreaper,
@@ -43,16 +42,14 @@ pub enum Ended {
 }
 
 impl Group {
-    /// Makes the command's process, the leader of a group of its own, with these signals blocked. It does not run
-    /// before it receives CONT.
-    pub fn start(command: Vec<OsString>, stdin: OwnedFd, blocked: &SigSet) -> io::Result<Self> {
+    /// Makes the command's process, the leader of a group of its own. It does not run before it receives CONT.
+    pub fn start(command: Vec<OsString>, stdin: OwnedFd) -> io::Result<Self> {
         let guardian = getpid();
         set_child_subreaper(Some(guardian))?;
         let child = Command::new(process::OWN_PROGRAM)
             .arg0("leasehold")
             .arg(shim::ARGUMENT)
             .arg(guardian.as_raw_pid().to_string())
-            .arg(shim::mask_argument(blocked))
             .args(command)
             .stdin(Stdio::from(stdin))
             .process_group(0)

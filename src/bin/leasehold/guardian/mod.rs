@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold::clock::{Boottime, Clock, Instant, Monotonic};
-use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
@@ -86,14 +86,18 @@ struct Guardian {
     status_file: PathBuf,
 }
 
-/// Starts the job's processes, in the foreground of their terminal if there is one.
+/// Starts the job's processes, in the foreground of their terminal if there is one. The descriptor tells when one ends.
 fn start_group(
     stdin: OwnedFd,
     command: Vec<OsString>,
-    inherited: &SigSet,
-) -> io::Result<(Group, Option<Terminal>)> {
+) -> io::Result<(Group, Option<Terminal>, SignalFd)> {
     let terminal = Terminal::of(&stdin);
-    let group = Group::start(command, stdin, inherited)?;
+    let group = Group::start(command, stdin)?;
+    // All signals are blocked: a signal for the job reaches it through the tool, and the guardian outlives both. Only
+    // from now on, because the command inherits those that were blocked for the tool.
+    let mask = SigSet::all();
+    mask.thread_set_mask()?;
+    let children = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     if let Some(terminal) = &terminal {
         terminal.begin(group.leader());
     }
@@ -102,7 +106,7 @@ fn start_group(
     let (_, nowhere) = io::pipe()?;
     rustix::stdio::dup2_stdout(&nowhere)?;
     rustix::stdio::dup2_stderr(&nowhere)?;
-    Ok((group, terminal))
+    Ok((group, terminal, children))
 }
 
 impl Guardian {
@@ -118,12 +122,8 @@ impl Guardian {
         if timeline.is_over(clock.now()) {
             return Ok(None);
         }
-        // All signals are blocked: a signal for the job reaches it through the tool, and the guardian outlives both.
-        let mask = SigSet::all();
-        let inherited = mask.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-        let children = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let timer = timerfd_create(id, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let (group, terminal) = start_group(stdin, command, &inherited)?;
+        let (group, terminal, children) = start_group(stdin, command)?;
         let mut guardian = Self {
             is_tool_gone: false,
             clock,
