@@ -64,21 +64,23 @@ fn rate(first: &Reading, second: &Reading, timing: &Timing) -> Finding {
     let drift = gained.saturating_sub(doubt).as_secs_f64() / steady.as_secs_f64().max(1e-9);
     let per_ttl = drift * timing.ttl().as_secs_f64();
     let margin = timing.margin().as_secs_f64();
+    let what = format!(
+        "the server's clock drifts by {:.0} us a second, {:.1} ms within a ttl, and below {:.0} ms is good",
+        drift * 1e6,
+        per_ttl * 1e3,
+        margin * 1e3 / 4.0
+    );
+    let endangers = format!(
+        "a holder's margin is {:?}: beyond it a name is granted while its holder still works",
+        timing.margin()
+    );
     Finding::new(
         "clock-rate",
         Verdict::of(per_ttl, margin / 4.0, margin),
-        format!(
-            "the server's clock drifts by {:.0} us a second, {:.1} ms within a ttl, and below {:.0} ms is good",
-            drift * 1e6,
-            per_ttl * 1e3,
-            margin * 1e3 / 4.0
-        ),
-        format!(
-            "a holder's margin is {:?}: beyond it a name is granted while its holder still works",
-            timing.margin()
-        ),
-        "Run a time daemon on both, which slews and does not step",
+        what,
     )
+    .endangers(endangers)
+    .fix("Run a time daemon on both, which slews and does not step")
 }
 
 #[cfg(test)]

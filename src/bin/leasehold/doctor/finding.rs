@@ -1,6 +1,5 @@
 //! The output of the doctor: one finding for each thing that it checked, as text and as JSON.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::{self, Write};
 
@@ -29,37 +28,41 @@ pub struct Finding {
     pub id: &'static str,
     pub verdict: Verdict,
     /// The finding, with the facts.
-    pub what: Cow<'static, str>,
+    pub what: String,
     /// The promise that it endangers, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub endangers: Option<Cow<'static, str>>,
+    pub endangers: Option<String>,
     /// The remedy, as a sentence without its full stop.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fix: Option<Cow<'static, str>>,
+    pub fix: Option<String>,
 }
 
 impl Finding {
-    /// Makes a finding. One about something that is as it should be says neither what it endangers nor a remedy.
-    pub fn new(
-        id: &'static str,
-        verdict: Verdict,
-        what: impl Into<Cow<'static, str>>,
-        endangers: impl Into<Cow<'static, str>>,
-        fix: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        let is_bad = verdict != Verdict::Ok;
+    pub fn new(id: &'static str, verdict: Verdict, what: impl Into<String>) -> Self {
         Self {
             id,
             verdict,
             what: what.into(),
-            endangers: is_bad.then(|| endangers.into()),
-            fix: is_bad.then(|| fix.into()),
+            endangers: None,
+            fix: None,
         }
     }
 
     /// Makes a finding about something that is as it should be.
-    pub fn ok(id: &'static str, what: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(id, Verdict::Ok, what, "", "")
+    pub fn ok(id: &'static str, what: impl Into<String>) -> Self {
+        Self::new(id, Verdict::Ok, what)
+    }
+
+    /// Adds what it endangers, unless it is as it should be.
+    pub fn endangers(mut self, what: impl Into<String>) -> Self {
+        self.endangers = (self.verdict != Verdict::Ok).then(|| what.into());
+        self
+    }
+
+    /// Adds a remedy, unless it is as it should be.
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = (self.verdict != Verdict::Ok).then(|| fix.into());
+        self
     }
 }
 
@@ -69,8 +72,9 @@ impl From<Hazard> for Finding {
             Severity::Critical => Verdict::Failure,
             _ => Verdict::Warning,
         };
-        let Hazard { id, what, .. } = hazard;
-        Self::new(id, verdict, what, hazard.endangers, hazard.fix)
+        Self::new(hazard.id, verdict, hazard.what)
+            .endangers(hazard.endangers)
+            .fix(hazard.fix)
     }
 }
 
@@ -192,8 +196,7 @@ mod tests {
     use super::*;
 
     fn diagnosis(verdicts: &[Verdict]) -> Diagnosis {
-        let finding =
-            |verdict: &Verdict| Finding::new("x", *verdict, verdict.to_string(), "b", "C");
+        let finding = |verdict: &Verdict| Finding::new("x", *verdict, verdict.to_string());
         Diagnosis::new("s".into(), verdicts.iter().map(finding).collect())
     }
 
@@ -233,8 +236,8 @@ mod tests {
 
     #[test]
     fn a_finding_is_one_line_whatever_a_server_says() {
-        let finding = Finding::new("trial", Verdict::Failure, "ERR \n\x1b[2J", "b", "C");
-        let line = finding.to_string();
+        let finding = Finding::new("trial", Verdict::Failure, "ERR \n\x1b[2J");
+        let line = finding.endangers("b").fix("C").to_string();
         assert_eq!(line, "failure  trial: ERR \\n\\u{1b}[2J: b. C.");
     }
 }

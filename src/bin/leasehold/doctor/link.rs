@@ -8,53 +8,33 @@ use super::finding::{Finding, Verdict};
 /// network.
 pub fn judge(url: &str) -> Option<Finding> {
     let (scheme, rest) = url.split_once("://")?;
-    let of_one = ["sentinel", "cluster", "quorum"]
-        .iter()
-        .find_map(|several| scheme.strip_suffix(several)?.strip_suffix(['+', '-']));
-    let scheme = of_one.unwrap_or(scheme);
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = place.split('/').next().unwrap_or_default();
+    let authority = place.split('/').next()?;
     let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let parameter = |name: &str| {
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.rev().find(|(key, _)| *key == name)
+    let is_local = hosts.split(',').all(is_local);
+    let is_encrypted = match scheme.split(['+', '-']).next()? {
+        _ if hosts.is_empty() => return None,
+        "rediss" | "valkeys" => true,
+        "redis" | "valkey" | "zookeeper" => false,
+        "postgres" | "postgresql" if query.contains("sslmode=") => {
+            !query.contains("sslmode=disable")
+        }
+        "postgres" | "postgresql" => !is_local,
+        _ => return None,
     };
-    let is_local = are_local(hosts);
-    let mode = parameter("sslmode").map(|(_, mode)| mode);
-    let is_encrypted = is_encrypted(scheme, hosts, mode)?;
-    let has_password = user.split_once(':').is_some_and(|(_, it)| !it.is_empty())
-        || parameter("password").is_some()
-        || parameter("sentinel_password").is_some();
+    let has_password =
+        user.split_once(':').is_some_and(|(_, it)| !it.is_empty()) || query.contains("password=");
     let what = match (is_encrypted, is_local, has_password) {
         (true, _, _) => format!("TLS to {hosts}"),
         (_, true, _) => format!("plain TCP within this machine, to {hosts}"),
         (_, _, false) => format!("plain TCP to {hosts}, without a password in the URL"),
         (_, _, true) => format!("the password goes to {hosts} over plain TCP"),
     };
-    Some(Finding::new(
-        "link",
-        Verdict::warn_unless(is_encrypted || is_local || !has_password),
-        what,
-        "a machine on the path can read it, and then take or free every name",
-        "Use TLS: rediss://, or sslmode=verify-full with Postgres",
-    ))
-}
-
-/// Returns whether a store of this scheme uses TLS, if it has a server and is not asked through a socket.
-fn is_encrypted(scheme: &str, hosts: &str, mode: Option<&str>) -> Option<bool> {
-    match scheme {
-        "rediss" | "valkeys" => Some(true),
-        "redis" | "valkey" | "zookeeper" => Some(false),
-        "postgres" | "postgresql" if !hosts.is_empty() => Some(match mode {
-            Some(mode) => mode != "disable",
-            None => !are_local(hosts),
-        }),
-        _ => None,
-    }
-}
-
-fn are_local(hosts: &str) -> bool {
-    hosts.split(',').all(is_local)
+    let is_good = is_encrypted || is_local || !has_password;
+    let finding = Finding::new("link", Verdict::warn_unless(is_good), what)
+        .endangers("a machine on the path can read it, and then take or free every name")
+        .fix("Use TLS: rediss://, or sslmode=verify-full with Postgres");
+    Some(finding)
 }
 
 /// Returns whether packets to this host stay on this machine.

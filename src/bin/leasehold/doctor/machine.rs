@@ -49,42 +49,37 @@ fn cpu(found: Option<Throttling>) -> Finding {
     let Some(found) = found else {
         return Finding::ok("cpu", "no limit on the CPU time of this control group");
     };
+    // A few are normal for a job that starts up.
     let good = found.periods.div_ceil(20);
-    Finding::new(
-        "cpu",
-        // A few are normal for a job that starts up.
-        Verdict::warn_unless(found.throttled < good),
-        format!(
-            "this control group used up its CPU time in {} of {} periods, was throttled for {:.1?} in all, and below \
-             {good} periods is good",
-            found.throttled, found.periods, found.throttled_for
-        ),
-        "a throttled holder renews late, and is told late that its lease is over",
-        "Raise the CPU limit of the container, or the ttl",
-    )
+    let what = format!(
+        "this control group used up its CPU time in {} of {} periods, was throttled for {:.1?} in all, and below \
+         {good} periods is good",
+        found.throttled, found.periods, found.throttled_for
+    );
+    Finding::new("cpu", Verdict::warn_unless(found.throttled < good), what)
+        .endangers("a throttled holder renews late, and is told late that its lease is over")
+        .fix("Raise the CPU limit of the container, or the ttl")
 }
 
 fn timers(late: &[Duration]) -> Finding {
     let (p50, worst) = (quantile(late, 50), quantile(late, 100));
-    Finding::new(
-        "timers",
-        Verdict::warn_unless(worst < LATE),
-        format!(
-            "timers end {p50:.1?} late at p50 and {worst:.1?} at worst, and below {LATE:?} is good"
-        ),
-        "a holder is told late that its lease is over",
-        "Reduce the load of the machine, or raise the priority of the processes that hold leases",
-    )
+    let what = format!(
+        "timers end {p50:.1?} late at p50 and {worst:.1?} at worst, and below {LATE:?} is good"
+    );
+    Finding::new("timers", Verdict::warn_unless(worst < LATE), what)
+        .endangers("a holder is told late that its lease is over")
+        .fix("Reduce the load of the machine, or raise the priority of the processes that hold leases")
 }
 
 fn clock_source(source: &str) -> Finding {
+    let verdict = Verdict::warn_unless(!SLOW_SOURCES.contains(&source));
     Finding::new(
         "clock-source",
-        Verdict::warn_unless(!SLOW_SOURCES.contains(&source)),
+        verdict,
         format!("the kernel's clock source is {source}"),
-        "each check of a lease takes a microsecond or more",
-        "See the kernel's log for why tsc or the hypervisor's clock is not used",
     )
+    .endangers("each check of a lease takes a microsecond or more")
+    .fix("See the kernel's log for why tsc or the hypervisor's clock is not used")
 }
 
 /// Returns the value that this share of the values does not exceed.

@@ -42,51 +42,40 @@ fn file_system(folder: &Path, is_in_memory: bool) -> Finding {
         true => "is in memory (tmpfs)",
         false => "is not in memory",
     };
-    Finding::new(
-        "file-system",
-        Verdict::warn_unless(!is_in_memory),
-        format!("{} {what}", folder.display()),
-        "a reboot frees every name and forgets the last tokens, and a container may have a folder of its own there",
-        "Move the file to a local disk",
-    )
+    let what = format!("{} {what}", folder.display());
+    Finding::new("file-system", Verdict::warn_unless(!is_in_memory), what)
+        .endangers("a reboot frees every name and forgets the last tokens, and a container may have a folder of its own there")
+        .fix("Move the file to a local disk")
 }
 
 /// Judges whether this user, and only this user, can write to the file and to the nearest folder above it.
 fn rights(path: &Path, folder: &Path) -> Finding {
-    let mode = fs::metadata(path).map_or(0, |facts| facts.permissions().mode());
-    let of_folder = access(folder, Access::WRITE_OK | Access::EXEC_OK);
-    let of_file = match path.exists() {
-        true => access(path, Access::WRITE_OK | Access::READ_OK),
-        false => Ok(()),
-    };
     let (file, above) = (path.display(), folder.display());
-    let (what, fix) = match (of_folder, of_file) {
-        _ if path.parent() != Some(folder) => (
-            format!("the folder of {file} does not exist; {above} does"),
-            "Create the folder",
-        ),
-        (Err(error), _) => (
-            format!("{above} cannot be written to by this user: {error}"),
-            "Grant this user the permission to write there, because the log and the locks are beside the file",
-        ),
-        (_, Err(error)) => (
-            format!("{file} cannot be written to by this user: {error}"),
-            "Grant this user the permission to read and write it",
-        ),
-        _ => {
-            let is_open = mode & 0o002 != 0;
-            let who = if is_open { "every user" } else { "this user" };
-            return Finding::new(
-                "file-rights",
-                Verdict::warn_unless(!is_open),
-                format!("{who} can read and write {file}"),
-                "any of them can free a name that is held",
-                "Remove that permission: chmod o-w",
-            );
-        }
+    let failure = |what: String| {
+        let failure = Finding::new("file-rights", Verdict::Failure, what);
+        failure.endangers("nothing can be acquired")
     };
-    let endangers = "nothing can be acquired";
-    Finding::new("file-rights", Verdict::Failure, what, endangers, fix)
+    if path.parent() != Some(folder) {
+        let what = format!("the folder of {file} does not exist; {above} does");
+        return failure(what).fix("Create the folder");
+    }
+    if let Err(error) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        return failure(format!("{above} cannot be written to by this user: {error}"))
+            .fix("Grant this user the permission to write there, because the log and the locks are beside the file");
+    }
+    if path.exists()
+        && let Err(error) = access(path, Access::WRITE_OK | Access::READ_OK)
+    {
+        return failure(format!("{file} cannot be written to by this user: {error}"))
+            .fix("Grant this user the permission to read and write it");
+    }
+    let mode = fs::metadata(path).map_or(0, |facts| facts.permissions().mode());
+    let is_open = mode & 0o002 != 0;
+    let who = if is_open { "every user" } else { "this user" };
+    let what = format!("{who} can read and write {file}");
+    Finding::new("file-rights", Verdict::warn_unless(!is_open), what)
+        .endangers("any of them can free a name that is held")
+        .fix("Remove that permission: chmod o-w")
 }
 
 fn file_room(folder: &Path, free_bytes: u64) -> Finding {
@@ -97,13 +86,10 @@ fn file_room(folder: &Path, free_bytes: u64) -> Finding {
     };
     let (free, good) = (free_bytes >> 20, LITTLE_ROOM >> 20);
     let folder = folder.display();
-    Finding::new(
-        "file-room",
-        verdict,
-        format!("{free} MiB are free in {folder}, and {good} MiB or more is good"),
-        "on a full disk new leases are refused; held leases are still renewed",
-        "Free some space",
-    )
+    let what = format!("{free} MiB are free in {folder}, and {good} MiB or more is good");
+    Finding::new("file-room", verdict, what)
+        .endangers("on a full disk new leases are refused; held leases are still renewed")
+        .fix("Free some space")
 }
 
 #[cfg(test)]

@@ -79,7 +79,9 @@ pub fn judge(failure: Failure, id: &'static str) -> Finding {
         true => (Verdict::Warning, KEPT_OUT),
         false => (Verdict::Failure, consequence(failure.exit)),
     };
-    Finding::new(id, verdict, failure.message, endangers, fix)
+    Finding::new(id, verdict, failure.message)
+        .endangers(endangers)
+        .fix(fix)
 }
 
 /// Returns what a failure with this exit means for leases, and how to fix it.
@@ -113,13 +115,9 @@ fn of_hazard(hazard: Hazard, ttl: Duration) -> Finding {
 }
 
 fn unseen(failure: &Failure) -> Finding {
-    Finding::new(
-        "set-up",
-        Verdict::Warning,
-        failure.message.clone(),
-        "it is unknown what weakens the promises",
-        "Grant what the message names, or check it by hand",
-    )
+    Finding::new("set-up", Verdict::Warning, &failure.message)
+        .endangers("it is unknown what weakens the promises")
+        .fix("Grant what the message names, or check it by hand")
 }
 
 const fn is_away(member: &Member) -> bool {
@@ -138,16 +136,18 @@ fn members(members: Vec<Member>, is_granting: bool) -> Finding {
     let (nothing, start) = consequence(Exit::Unreachable);
     let left = if is_granting { ONE_MORE } else { nothing };
     let takes_writes = members.iter().any(|one| one.state == MemberState::Up);
-    let (verdict, what, endangers, fix) = if !down.is_empty() {
+    let finding = |verdict, what: String| Finding::new("store", verdict, what);
+    if !down.is_empty() {
         let what = match away.is_empty() {
             true => format!("no answer from {down}"),
             false => format!("no answer from {down}, and {away} keeps out"),
         };
-        (Verdict::Failure, what, left, start)
+        finding(Verdict::Failure, what).endangers(left).fix(start)
     } else if !standbys.is_empty() && !takes_writes {
         let what = format!("no server takes writes: {standbys}");
-        let fix = "Name the server that takes writes, or all of them; or promote one";
-        (Verdict::Failure, what, nothing, fix)
+        finding(Verdict::Failure, what)
+            .endangers(nothing)
+            .fix("Name the server that takes writes, or all of them; or promote one")
     } else if !away.is_empty() {
         let what =
             format!("{away} keeps out: it is new to leasehold, or lost its data or was promoted");
@@ -156,11 +156,12 @@ fn members(members: Vec<Member>, is_granting: bool) -> Finding {
             1 => KEPT_OUT,
             _ => (left, "Wait, and restart no other server meanwhile"),
         };
-        (Verdict::Warning, what, endangers, fix)
+        finding(Verdict::Warning, what)
+            .endangers(endangers)
+            .fix(fix)
     } else {
-        (Verdict::Ok, format!("answers: {}", of(|_| true)), "", "")
-    };
-    Finding::new("store", verdict, what, endangers, fix)
+        finding(Verdict::Ok, format!("answers: {}", of(|_| true)))
+    }
 }
 
 fn max_ttl(most: Duration, ttl: Duration) -> Finding {
@@ -168,13 +169,10 @@ fn max_ttl(most: Duration, ttl: Duration) -> Finding {
     if ttl <= most {
         return Finding::ok("max-ttl", what);
     }
-    Finding::new(
-        "max-ttl",
-        Verdict::Failure,
-        format!("{what}, and {ttl:?} is longer"),
-        "every claim with this ttl is refused",
-        "Use a shorter --ttl, or change the limit of the store's set-up",
-    )
+    let what = format!("{what}, and {ttl:?} is longer");
+    Finding::new("max-ttl", Verdict::Failure, what)
+        .endangers("every claim with this ttl is refused")
+        .fix("Use a shorter --ttl, or change the limit of the store's set-up")
 }
 
 fn latency(round_trips: &[Duration], timing: &Timing) -> Finding {
@@ -183,15 +181,14 @@ fn latency(round_trips: &[Duration], timing: &Timing) -> Finding {
     // The limit of a request is min(2 s, ttl/6) by default.
     let limit = (ttl / 6).min(Duration::from_secs(2));
     let good = limit / 4;
-    Finding::new(
-        "latency",
-        Verdict::of(p99, good, limit),
-        format!(
-            "a round trip takes {p50:.1?} at p50 and {p99:.1?} at p99, and below {good:.0?} is good; with a ttl of {ttl:?} a job survives an outage of {outage:.1?}"
-        ),
-        format!("a request is given up after {limit:.1?}, so renewals fail and jobs are ended"),
-        "Move the store nearer, reduce its load, or raise the ttl",
-    )
+    let what = format!(
+        "a round trip takes {p50:.1?} at p50 and {p99:.1?} at p99, and below {good:.0?} is good; with a ttl of {ttl:?} a job survives an outage of {outage:.1?}"
+    );
+    Finding::new("latency", Verdict::of(p99, good, limit), what)
+        .endangers(format!(
+            "a request is given up after {limit:.1?}, so renewals fail and jobs are ended"
+        ))
+        .fix("Move the store nearer, reduce its load, or raise the ttl")
 }
 
 #[cfg(test)]

@@ -65,28 +65,23 @@ impl<'a> Trial<'a> {
         ))
     }
 
-    /// Returns whether the claim is granted.
-    async fn is_granted(&self, claim: &Claim, ask: Ask) -> Result<bool, Failure> {
-        match self.store.acquire(claim, ask, self.limit).await {
-            Ok(answer) => Ok(matches!(answer, Answer::Granted(_))),
-            Err(failed) => Err(failed.error.into()),
-        }
+    async fn ask(&self, claim: &Claim, ask: Ask) -> Result<Answer, Failure> {
+        let answer = self.store.acquire(claim, ask, self.limit).await;
+        answer.map_err(|failed| failed.error.into())
     }
 
     /// Acquires a name that must be free. Returns the token of the grant.
     async fn acquire(&self, claim: &Claim) -> Result<Token, Failure> {
-        match self.store.acquire(claim, Ask::default(), self.limit).await {
-            Ok(Answer::Granted(grant)) => Ok(grant.token),
-            Ok(Answer::Held(held)) if held.state == HeldState::KeepOut => {
-                let mut kept_out = Failure::new(Exit::NotAcquired, in_words(&held));
-                kept_out.is_conflict = true;
-                Err(kept_out)
-            }
-            Ok(Answer::Held(held)) => Err(wrong(format!(
+        match self.ask(claim, Ask::default()).await? {
+            Answer::Granted(grant) => Ok(grant.token),
+            Answer::Held(held) if held.state == HeldState::KeepOut => Err(Failure {
+                is_conflict: true,
+                ..Failure::new(Exit::NotAcquired, in_words(&held))
+            }),
+            Answer::Held(held) => Err(wrong(format!(
                 "a name that no client ever had was refused state={:?} {held}",
                 held.state
             ))),
-            Err(failed) => Err(failed.error.into()),
         }
     }
 
@@ -139,35 +134,37 @@ impl<'a> Trial<'a> {
         Ok([acquired, renewed, released])
     }
 
-    /// Waits for the notice of a name that is freed.
+    /// Judges the notice of a name that is freed.
     pub async fn notice(&self) -> Finding {
-        let heard = self.heard().await;
-        heard.unwrap_or_else(|failure| unheard(failure.message))
+        match self.heard().await {
+            Ok(Some(after)) => came(after),
+            Ok(None) => Finding::ok("notice", format!("the store gives no notices: {BY_TIME}")),
+            Err(failure) => Finding::new("notice", Verdict::Failure, failure.message)
+                .endangers(BY_TIME)
+                .fix("Let this user publish and subscribe to the store's channels, and check its output limits"),
+        }
     }
 
-    async fn heard(&self) -> Result<Finding, Failure> {
+    /// Returns how long after the release of a name its notice came, if the store gives notices.
+    async fn heard(&self) -> Result<Option<Duration>, Failure> {
         let Some(notices) = self.store.notices().await? else {
-            let what = format!("the store gives no notices: {BY_TIME}");
-            return Ok(Finding::ok("notice", what));
+            return Ok(None);
         };
         let claim = self.claim()?;
         self.acquire(&claim).await?;
         notices.follow(&Topic::Freed(claim.name.clone()));
+        let heard = async || {
+            let heard = timeout(self.limit, freed(&*notices, &claim.name)).await;
+            let limit = self.limit;
+            heard.map_err(|_| wrong(format!("no notice of a freed name came within {limit:?}")))
+        };
         // The first hint says that the store listens.
-        let is_heard = timeout(self.limit, freed(&*notices, &claim.name)).await;
+        let listening = heard().await;
         let released_at = Monotonic.now();
         self.release(&claim).await?;
-        let told = match is_heard {
-            Ok(()) => timeout(self.limit, freed(&*notices, &claim.name)).await,
-            Err(silent) => Err(silent),
-        };
-        Ok(match told {
-            Ok(()) => came(Monotonic.now().since(released_at)),
-            Err(_) => unheard(format!(
-                "no notice of a freed name came within {:?}",
-                self.limit
-            )),
-        })
+        listening?;
+        heard().await?;
+        Ok(Some(Monotonic.now().since(released_at)))
     }
 
     /// Makes two clients wait for a name in turn, and checks which gets it first.
@@ -175,27 +172,15 @@ impl<'a> Trial<'a> {
         if !self.store.facts().has_queue {
             return Finding::ok("turns", "the store keeps no queue");
         }
-        let (verdict, what) = match self.are_in_order().await {
-            Ok(true) => (
-                Verdict::Ok,
-                "two waiting clients had their turns in order".into(),
-            ),
-            Ok(false) => (
-                Verdict::Failure,
-                "of two waiting clients the first did not have its turn first".into(),
-            ),
-            Err(failure) => (Verdict::Failure, failure.message),
-        };
-        Finding::new(
-            "turns",
-            verdict,
-            what,
-            "clients that wait in turn may wait long, or be overtaken",
-            "Look for clients of another version or another program on these keys; if there are none, report a bug",
-        )
+        match self.have_turns().await {
+            Ok(()) => Finding::ok("turns", "two waiting clients had their turns in order"),
+            Err(failure) => Finding::new("turns", Verdict::Failure, failure.message)
+                .endangers("clients that wait in turn may wait long, or be overtaken")
+                .fix("Look for clients of another version or another program on these keys; if there are none, report a bug"),
+        }
     }
 
-    async fn are_in_order(&self) -> Result<bool, Failure> {
+    async fn have_turns(&self) -> Result<(), Failure> {
         let claims = [self.claim()?, self.claim()?, self.claim()?];
         let outcome = self.in_order(&claims).await;
         for claim in &claims {
@@ -206,21 +191,29 @@ impl<'a> Trial<'a> {
         outcome
     }
 
-    async fn in_order(&self, [holder, first, second]: &[Claim; 3]) -> Result<bool, Failure> {
+    async fn in_order(&self, [holder, first, second]: &[Claim; 3]) -> Result<(), Failure> {
         let queued = Ask::default().with_queued(Some(Queued::new(0)));
+        let is_granted = async |claim| -> Result<bool, Failure> {
+            Ok(matches!(self.ask(claim, queued).await?, Answer::Granted(_)))
+        };
         self.acquire(holder).await?;
         for waiting in [first, second] {
-            if self.is_granted(waiting, queued).await? {
+            if is_granted(waiting).await? {
                 return Err(wrong("a held name was granted to a second holder"));
             }
         }
         self.release(holder).await?;
         // The later client asks first, and has to be refused.
-        if self.is_granted(second, queued).await? || !self.is_granted(first, queued).await? {
-            return Ok(false);
+        let is_first = !is_granted(second).await? && is_granted(first).await?;
+        if is_first {
+            self.release(first).await?;
         }
-        self.release(first).await?;
-        self.is_granted(second, queued).await
+        match is_first && is_granted(second).await? {
+            true => Ok(()),
+            false => Err(wrong(
+                "of two waiting clients the first did not have its turn first",
+            )),
+        }
     }
 }
 
@@ -229,24 +222,14 @@ pub fn came(after: Duration) -> Finding {
     let what = format!(
         "the notice of a freed name came after {after:.1?}, and below {SLOW_NOTICE:?} is good"
     );
-    Finding::new(
-        "notice",
-        Verdict::warn_unless(after < SLOW_NOTICE),
-        what,
-        "names stay free although clients wait",
-        "Reduce the load of the store or of this machine",
-    )
+    Finding::new("notice", Verdict::warn_unless(after < SLOW_NOTICE), what)
+        .endangers("names stay free although clients wait")
+        .fix("Reduce the load of the store or of this machine")
 }
 
 /// Makes the failure of a store that gave an answer that it must not give.
 fn wrong(message: impl Into<String>) -> Failure {
     Failure::new(Exit::Internal, message)
-}
-
-fn unheard(what: String) -> Finding {
-    let fix =
-        "Let this user publish and subscribe to the store's channels, and check its output limits";
-    Finding::new("notice", Verdict::Failure, what, BY_TIME, fix)
 }
 
 /// Also returns how long the step took.
