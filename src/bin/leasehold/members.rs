@@ -2,37 +2,26 @@
 
 use leasehold::Error;
 use leasehold::store::{Member, MemberState};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::span::milliseconds;
 
-/// One server as it is printed in JSON. Fields are added, never renamed.
-#[derive(Debug, PartialEq, Serialize)]
-pub struct MemberRow {
-    place: String,
-    /// `up`, `away`, `standby` or `down`.
-    state: &'static str,
-    /// The time for which it grants nothing from now on, because it came back without its data or was promoted.
-    remaining_ms: Option<u64>,
-    version: Option<String>,
+/// Returns a server as it is printed in JSON. Fields are added, never renamed.
+pub fn json(member: &Member) -> Value {
+    let remaining_ms = match member.state {
+        MemberState::Away { remaining } => Some(milliseconds(remaining)),
+        _ => None,
+    };
+    json!({
+        "place": member.place,
+        "state": word(member.state),
+        // For how long it grants nothing, because it came back without its data or was promoted.
+        "remaining_ms": remaining_ms,
+        "version": member.version,
+    })
 }
 
-impl From<&Member> for MemberRow {
-    fn from(member: &Member) -> Self {
-        let remaining_ms = match member.state {
-            MemberState::Away { remaining } => Some(milliseconds(remaining)),
-            _ => None,
-        };
-        Self {
-            place: member.place.clone(),
-            state: word(member.state),
-            remaining_ms,
-            version: member.version.clone(),
-        }
-    }
-}
-
-/// Returns the one word for whether a server takes part.
+/// Returns `up`, `away`, `standby` or `down`.
 pub const fn word(state: MemberState) -> &'static str {
     match state {
         MemberState::Away { .. } => "away",
@@ -106,10 +95,9 @@ mod tests {
 
     #[test]
     fn a_row_has_how_long_it_keeps_out() {
-        let row = serde_json::to_value(MemberRow::from(&away())).expect("JSON");
         let expected = serde_json::json!({
             "place": "b", "state": "away", "remaining_ms": 41_200, "version": null,
         });
-        assert_eq!(row, expected);
+        assert_eq!(json(&away()), expected);
     }
 }

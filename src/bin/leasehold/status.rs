@@ -5,14 +5,13 @@ use std::time::{Duration, SystemTime};
 use leasehold::Name;
 use leasehold::clock::{Clock, Monotonic, Timing, wall_clock};
 use leasehold::store::{Hazard, Held, HeldState, Store};
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::members::{self, MemberRow};
+use crate::members;
 use crate::progress;
-use crate::row::{NEW_STORE, permit, word};
+use crate::row::{NEW_STORE, permit, printable, word};
 use crate::say;
 use crate::seen::{Order, Seen, described};
 use crate::span::milliseconds;
@@ -21,26 +20,6 @@ use crate::table::{Column, Table};
 
 /// Limit for the store's answer after the first contact.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// One lease as programs read it. Fields are added, never renamed.
-#[derive(Debug, Serialize)]
-struct Lease {
-    name: String,
-    /// `held`, `evicted`, `kept`, `offered` or `keep-out`.
-    state: &'static str,
-    holder: Option<String>,
-    label: Option<String>,
-    host: String,
-    pid: u32,
-    token: Option<u64>,
-    since: Option<String>,
-    remaining_ms: Option<u64>,
-    waiting: Option<usize>,
-    /// The number of a permit, whose pool is the name before it.
-    permit: Option<u16>,
-    /// Time since its job reported progress, if it is a job of this user on this machine that did.
-    progress_ms: Option<u64>,
-}
 
 /// Prints the leases.
 pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
@@ -61,7 +40,7 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
             });
         }
         say::output(if arguments.json {
-            let leases: Vec<_> = leases.into_iter().map(Lease::from).collect();
+            let leases: Vec<_> = leases.iter().map(object).collect();
             let store = contact.client.store().location();
             say::json(&json!({"version": 1, "store": store, "leases": leases}))?
         } else {
@@ -86,9 +65,10 @@ async fn show_store(store: &dyn Store, limit: Duration) -> Result<(), Failure> {
 async fn show_members(contact: &Contact, is_json: bool) -> Result<Exit, Failure> {
     let store = contact.client.store();
     let members = contact.answer(store.members(contact.left())).await?;
-    let rows = || members.iter().map(MemberRow::from).collect::<Vec<_>>();
+    let rows = members.iter().map(members::json);
+    let rows: Vec<_> = rows.collect();
     say::output(match is_json {
-        true => say::json(&json!({"version": 1, "store": store.location(), "members": rows()}))?,
+        true => say::json(&json!({"version": 1, "store": store.location(), "members": rows}))?,
         false => members::lines(&members),
     })?;
     Ok(Exit::Success)
@@ -134,9 +114,7 @@ fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool, is_folded: bool) 
     } else if let Some(width) = say::output_width() {
         text.push_str(&table(leases, width, has_tokens, is_folded));
     } else {
-        for held in leases {
-            text.push_str(&format!("{} {}\n", held.name, facts(held)));
-        }
+        text.extend(leases.iter().map(line));
     }
     text
 }
@@ -178,55 +156,56 @@ fn table(leases: &[Held], width: usize, has_tokens: bool, is_folded: bool) -> St
     text
 }
 
-/// Returns the facts about a holder as programs read them.
-fn facts(held: &Held) -> String {
-    let fact = |key: &str, value: Option<String>| value.map(|value| format!("{key}={value}"));
-    let is_special = held.state != HeldState::Leased;
-    // An offered name has no holder.
-    let by = Some(&held.info).filter(|by| !by.host.is_empty());
-    let waiting = held.waiting.filter(|waiting| *waiting > 0);
-    let left = match held.remaining {
-        Some(left) => format!("{left:.1?}"),
-        None => "unknown".into(),
-    };
-    let facts = [
-        fact("state", is_special.then(|| word(held.state).into())),
-        // Another client wrote it: no escape sequence may reach the terminal.
-        fact("host", by.map(|by| by.host.escape_debug().to_string())),
-        fact("pid", by.map(|by| by.pid.to_string())),
-        fact(
-            "label",
-            held.info.label.as_ref().map(|label| format!("{label:?}")),
-        ),
-        fact("token", held.token.map(|token| token.to_string())),
-        fact("since", held.since.and_then(rfc3339)),
-        fact("remaining", Some(left)),
-        fact("waiting", waiting.map(|waiting| waiting.to_string())),
-        fact(
-            "progress",
-            progress::of(held).map(|ago| format!("{ago:.1?}")),
-        ),
-    ];
-    facts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+/// Returns a lease as programs read it, in JSON and in lines of key=value. Facts are added, never renamed.
+fn facts(held: &Held) -> [(&'static str, Value); 11] {
+    let number = permit(held.name.as_str()).map(|(_, number)| number);
+    [
+        // `held`, `evicted`, `kept`, `offered` or `keep-out`.
+        ("state", json!(word(held.state))),
+        ("host", json!(held.info.host)),
+        ("pid", json!(held.info.pid)),
+        ("label", json!(held.info.label)),
+        ("holder", json!(held.by.map(|holder| holder.to_string()))),
+        ("token", json!(held.token.map(|token| token.get()))),
+        ("since", json!(held.since.and_then(rfc3339))),
+        ("remaining_ms", json!(held.remaining.map(milliseconds))),
+        ("waiting", json!(held.waiting)),
+        // The number of a permit, whose pool is the name before it.
+        ("permit", json!(number)),
+        // Time since its job reported progress, if it is a job of this user on this machine that did.
+        ("progress_ms", json!(progress::of(held).map(milliseconds))),
+    ]
 }
 
-impl From<Held> for Lease {
-    fn from(held: Held) -> Self {
-        Self {
-            progress_ms: progress::of(&held).map(milliseconds),
-            permit: permit(held.name.as_str()).map(|(_, number)| number),
-            name: held.name.to_string(),
-            state: word(held.state),
-            holder: held.by.map(|holder| holder.to_string()),
-            label: held.info.label,
-            host: held.info.host,
-            pid: held.info.pid,
-            token: held.token.map(|token| token.get()),
-            since: held.since.and_then(rfc3339),
-            remaining_ms: held.remaining.map(milliseconds),
-            waiting: held.waiting,
+fn object(held: &Held) -> Value {
+    let facts = facts(held)
+        .into_iter()
+        .chain([("name", json!(held.name.as_str()))]);
+    facts.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// Returns a line of what is known and not the usual.
+fn line(held: &Held) -> String {
+    let has_holder = !held.info.host.is_empty();
+    let is_told = |(key, value): &(&str, Value)| match *key {
+        "state" => held.state != HeldState::Leased,
+        "host" | "pid" => has_holder,
+        "holder" | "permit" => false,
+        "waiting" => held.waiting > Some(0),
+        _ => !value.is_null(),
+    };
+    let bare = |text: &str| !text.is_empty() && !text.contains([' ', '"', '=']);
+    let facts = facts(held).into_iter().filter(is_told);
+    let facts = facts.map(|(key, value)| match (key.strip_suffix("_ms"), value) {
+        (Some(key), time) => {
+            let time = Duration::from_millis(time.as_u64().unwrap_or_default());
+            format!(" {key}={time:.1?}")
         }
-    }
+        (_, Value::String(text)) if bare(&text) => format!(" {key}={text}"),
+        (_, value) => format!(" {key}={value}"),
+    });
+    // Another client wrote some of it: no escape sequence may reach the terminal.
+    printable(&format!("{}{}", held.name, facts.collect::<String>())) + "\n"
 }
 
 /// Formats a time as in RFC 3339. Returns `None` before 1970 and after 9999.

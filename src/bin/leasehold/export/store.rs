@@ -13,7 +13,7 @@ use tokio::signal::unix::SignalKind;
 use super::http::{Content, Pages};
 use super::page::Snapshot;
 use crate::exit::{Exit, Failure};
-use crate::members::{self, MemberRow};
+use crate::members;
 use crate::process;
 use crate::say;
 use crate::seen::{self, Pauses, Seen};
@@ -78,7 +78,7 @@ fn content(
     seen: &mut Vec<Seen>,
 ) -> Content {
     let of = |count: fn(&Scan) -> usize| scan.as_ref().ok().map(count);
-    let rows = |members: &Vec<Member>| members.iter().map(MemberRow::from).collect::<Vec<_>>();
+    let rows = |members: &Vec<Member>| members.iter().map(members::json).collect::<Vec<_>>();
     let error = scan.as_ref().err().map(|error| format!("{error:#}"));
     let status = json!({
         "version": 1,
