@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic, wall_clock};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
@@ -15,7 +15,7 @@ use super::recorder::Recorder;
 use crate::exit::Failure;
 
 /// The longest head of a request; a scraper's has some hundred bytes.
-const MAX_HEAD: usize = 8 * 1024;
+const MAX_HEAD: u64 = 8 * 1024;
 
 /// Limit for a request, from its first byte to the last of its answer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -48,12 +48,8 @@ pub struct Content {
     pub snapshot: Option<Snapshot>,
 }
 
-/// An answer before it is written.
-struct Response {
-    status: &'static str,
-    kind: &'static str,
-    body: String,
-}
+/// An answer before it is written: its status, the kind of its body, and the body.
+type Answer = (&'static str, &'static str, String);
 
 impl Pages {
     /// Pages that are not ready yet, with the metrics of this recorder.
@@ -119,86 +115,82 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) -> Result<(), Failure>
 }
 
 async fn answer(mut stream: tokio::net::TcpStream, pages: &Pages) -> std::io::Result<()> {
-    let mut head = Vec::new();
-    let is_whole = |head: &[u8]| head.windows(4).any(|end| end == b"\r\n\r\n");
-    while !is_whole(&head) && head.len() < MAX_HEAD {
-        let mut bytes = [0; 1024];
-        match stream.read(&mut bytes).await? {
-            0 => return Ok(()),
-            length => head.extend_from_slice(&bytes[..length]),
+    let mut head = BufReader::new((&mut stream).take(MAX_HEAD)).split(b'\n');
+    let mut lines = Vec::new();
+    let is_whole = loop {
+        match head.next_segment().await? {
+            Some(line) if line.trim_ascii().is_empty() => break true,
+            Some(line) => lines.push(line),
+            None => break false,
         }
-    }
-    let response = if is_whole(&head) {
-        let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-        respond(&String::from_utf8_lossy(line), pages)
-    } else {
-        let status = "431 Request Header Fields Too Large";
-        Response::plain(status, "the head is too long\n")
     };
-    let has_body = !head.starts_with(b"HEAD ");
-    let written = response.written(has_body);
+    let request = lines.first().map(|line| line.trim_ascii());
+    let request = String::from_utf8_lossy(request.unwrap_or_default());
+    let answer = match is_whole {
+        true => respond(&request, pages),
+        false => plain(
+            "431 Request Header Fields Too Large",
+            "the head is too long, or was not sent whole\n",
+        ),
+    };
+    let written = written(answer, !request.starts_with("HEAD "));
     stream.write_all(written.as_bytes()).await?;
     stream.shutdown().await
 }
 
 /// The answer to the request with this first line.
-fn respond(line: &str, pages: &Pages) -> Response {
+fn respond(line: &str, pages: &Pages) -> Answer {
     let words: Vec<_> = line.split(' ').collect();
     let (method, target) = match words[..] {
         [method, target, version] if version.starts_with("HTTP/1.") => (method, target),
-        _ => return Response::plain("400 Bad Request", "no request of HTTP/1.1\n"),
+        _ => return plain("400 Bad Request", "no request of HTTP/1.1\n"),
     };
     if !["GET", "HEAD"].contains(&method) {
-        return Response::plain("405 Method Not Allowed", "only GET and HEAD are answered\n");
+        return plain("405 Method Not Allowed", "only GET and HEAD are answered\n");
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let content = || pages.content.borrow();
     match path {
-        "/metrics" => Response::new(OK, METRICS, pages.recorder.text()),
-        "/healthz" => Response::plain(OK, "ok\n"),
-        "/readyz" if content().is_ready => Response::plain(OK, "ready\n"),
-        "/readyz" => Response::plain("503 Service Unavailable", "not ready\n"),
-        "/status" => Response::new(OK, JSON, format!("{}\n", content().status)),
+        "/metrics" => (OK, METRICS, pages.recorder.text()),
+        "/healthz" => plain(OK, "ok\n"),
+        "/readyz" if content().is_ready => plain(OK, "ready\n"),
+        "/readyz" => plain("503 Service Unavailable", "not ready\n"),
+        "/status" => (OK, JSON, format!("{}\n", content().status)),
         "/" => match &content().snapshot {
-            Some(snapshot) => {
-                let page = page::html(snapshot, query, Monotonic.now(), wall_clock());
-                Response::new(OK, HTML, page)
-            }
+            Some(snapshot) => (
+                OK,
+                HTML,
+                page::html(snapshot, query, Monotonic.now(), wall_clock()),
+            ),
             None => not_found(),
         },
         _ => not_found(),
     }
 }
 
-fn not_found() -> Response {
-    let pages = "there are /metrics, /healthz, /readyz and /status\n";
-    Response::plain("404 Not Found", pages)
+fn not_found() -> Answer {
+    plain(
+        "404 Not Found",
+        "there are /metrics, /healthz, /readyz and /status\n",
+    )
 }
 
-impl Response {
-    fn new(status: &'static str, kind: &'static str, body: impl Into<String>) -> Self {
-        let body = body.into();
-        Self { status, kind, body }
-    }
+fn plain(status: &'static str, body: &str) -> Answer {
+    (status, TEXT, body.into())
+}
 
-    fn plain(status: &'static str, body: &str) -> Self {
-        Self::new(status, TEXT, body)
-    }
-
-    fn written(&self, has_body: bool) -> String {
-        let Self { status, kind, body } = self;
-        let header = match *kind {
-            // Should markup of a stranger ever get into the page, it can do nothing.
-            HTML => "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n",
-            _ if status.starts_with("405") => "Allow: GET, HEAD\r\n",
-            _ => "",
-        };
-        let length = body.len();
-        let body = if has_body { body } else { "" };
-        format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{header}Connection: close\r\n\r\n{body}"
-        )
-    }
+fn written((status, kind, body): Answer, has_body: bool) -> String {
+    let header = match kind {
+        // Should markup of a stranger ever get into the page, it can do nothing.
+        HTML => "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n",
+        _ if status.starts_with("405") => "Allow: GET, HEAD\r\n",
+        _ => "",
+    };
+    let length = body.len();
+    let body = if has_body { &*body } else { "" };
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{header}Connection: close\r\n\r\n{body}"
+    )
 }
 
 #[cfg(test)]
@@ -223,11 +215,8 @@ mod tests {
 
     fn status(line: &str) -> &'static str {
         let pages = Pages::new(Recorder::of_test());
-        respond(line, &pages)
-            .status
-            .split_once(' ')
-            .expect("a code")
-            .0
+        let (status, _, _) = respond(line, &pages);
+        status.split_once(' ').expect("a code").0
     }
 
     #[test]
@@ -258,7 +247,8 @@ mod tests {
         let asked = pages.clone();
         pages.content.send_modify(|_| {
             std::thread::spawn(move || {
-                answered.send(respond("GET /healthz HTTP/1.1", &asked).status)
+                let (status, _, _) = respond("GET /healthz HTTP/1.1", &asked);
+                answered.send(status)
             });
             let answer = answer.recv_timeout(LIMIT);
             assert_eq!(answer, Ok(OK), "it waits for the page's contents");
@@ -268,18 +258,18 @@ mod tests {
     #[test]
     fn a_method_that_is_not_allowed_is_told_which_is() {
         let pages = Pages::new(Recorder::of_test());
-        let written = respond("POST / HTTP/1.1", &pages).written(true);
-        assert!(written.contains("\r\nAllow: GET, HEAD\r\n"), "{written}");
-        let written = respond("GET /metrics HTTP/1.1", &pages).written(true);
-        assert!(written.contains("version=0.0.4"), "{written}");
-        assert!(!written.contains("Allow"), "{written}");
+        let text = written(respond("POST / HTTP/1.1", &pages), true);
+        assert!(text.contains("\r\nAllow: GET, HEAD\r\n"), "{text}");
+        let text = written(respond("GET /metrics HTTP/1.1", &pages), true);
+        assert!(text.contains("version=0.0.4"), "{text}");
+        assert!(!text.contains("Allow"), "{text}");
     }
 
     #[test]
     fn head_gets_the_length_of_the_page_without_the_page() {
         let pages = Pages::new(Recorder::of_test());
-        let written = respond("HEAD /healthz HTTP/1.1", &pages).written(false);
-        assert!(written.contains("Content-Length: 3\r\n"), "{written}");
-        assert!(written.ends_with("\r\n\r\n"), "{written}");
+        let text = written(respond("HEAD /healthz HTTP/1.1", &pages), false);
+        assert!(text.contains("Content-Length: 3\r\n"), "{text}");
+        assert!(text.ends_with("\r\n\r\n"), "{text}");
     }
 }
