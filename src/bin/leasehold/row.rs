@@ -1,29 +1,26 @@
 //! A lease as people see it: in `status` and `top`, on the page of `export`, and while a run waits for its name.
 
-use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::wall_clock;
 use leasehold::store::{Held, HeldState};
 
-use crate::progress;
+use crate::table::Column;
 
-/// One lease, ready to be printed: it has no control characters.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// One line of a table, ready to be printed: it has no control characters.
+#[derive(Debug, Clone)]
 pub struct Row {
-    pub name: String,
+    pub tone: Tone,
     /// It is the row of a whole pool.
     pub is_pool: bool,
-    pub state: Cow<'static, str>,
-    pub tone: Tone,
-    pub holder: String,
-    pub held_for: Option<Duration>,
-    pub left: Option<Duration>,
-    pub waiting: usize,
-    pub label: String,
-    pub token: String,
-    /// Time since the job last reported progress.
-    pub progress: Option<Duration>,
+    /// The texts of all columns, in their order.
+    pub cells: [String; Column::ALL.len()],
+}
+
+impl Row {
+    pub fn cell(&self, column: Column) -> &str {
+        &self.cells[column as usize]
+    }
 }
 
 /// Meaning of a row's colour, in rising order of urgency. The state says the same in a word.
@@ -44,27 +41,6 @@ pub enum Tone {
     Bad,
 }
 
-impl Row {
-    /// Describes a lease at this time of the wall clock.
-    pub fn new(held: &Held, now: SystemTime) -> Self {
-        let (_, state, tone) = state(held.state);
-        let token = held.token.map(|token| token.to_string());
-        Self {
-            name: printable(held.name.as_str()),
-            state: state.into(),
-            tone,
-            holder: holder(held),
-            held_for: held_for(held, now),
-            left: held.remaining,
-            waiting: held.waiting.unwrap_or_default(),
-            label: printable(held.info.label.as_deref().unwrap_or_default()),
-            token: token.unwrap_or_default(),
-            progress: progress::of(held),
-            is_pool: false,
-        }
-    }
-}
-
 /// Returns the pool to which a name belongs if it is a permit, or else the name itself: it may be the door of a pool.
 pub fn pool_of(name: &str) -> &str {
     permit(name).map_or(name, |(pool, _)| pool)
@@ -76,26 +52,6 @@ pub fn permit(name: &str) -> Option<(&str, u16)> {
     let number: u16 = text.parse().ok()?;
     let is_permit = (1..=256).contains(&number) && number.to_string() == text;
     is_permit.then_some((pool, number))
-}
-
-impl Row {
-    /// Returns the one row of a pool: the longest time held, the least time left, and all that wait.
-    pub fn of_pool(pool: &str, rows: &[Self]) -> Self {
-        let (permits, doors): (Vec<_>, Vec<_>) =
-            rows.iter().partition(|row| permit(&row.name).is_some());
-        let tone = permits.iter().map(|row| row.tone).max();
-        Self {
-            name: pool.into(),
-            is_pool: true,
-            state: format!("{} held", permits.len()).into(),
-            tone: tone.unwrap_or_default(),
-            held_for: permits.iter().filter_map(|row| row.held_for).max(),
-            left: permits.iter().filter_map(|row| row.left).min(),
-            // The holder of the door waits for a permit, or for all of them.
-            waiting: doors.iter().map(|door| door.waiting + 1).sum(),
-            ..Self::default()
-        }
-    }
 }
 
 impl Tone {
@@ -182,7 +138,7 @@ pub fn holder(held: &Held) -> String {
 }
 
 /// Time for which it has been held. A server's clock can be ahead of ours.
-fn held_for(held: &Held, now: SystemTime) -> Option<Duration> {
+pub fn held_for(held: &Held, now: SystemTime) -> Option<Duration> {
     let since = held.since?;
     Some(now.duration_since(since).unwrap_or_default())
 }
@@ -211,8 +167,10 @@ pub fn span(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use leasehold::Name;
+    use leasehold::clock::Instant;
 
     use super::*;
+    use crate::seen::{Seen, described};
 
     fn held(state: HeldState) -> Held {
         let mut held = Held::new(Name::new("x").expect("valid"));
@@ -252,8 +210,9 @@ mod tests {
         odd.info.host = "evil\x1b[2J".into();
         odd.info.label = Some("a\nb\x1b".into());
         assert!(!in_words(&odd).contains(char::is_control));
-        let row = Row::new(&odd, wall_clock());
-        assert!(!format!("{}{}", row.holder, row.label).contains(char::is_control));
+        let seen = Seen::new(odd, Instant::ZERO);
+        let row = described(&[&seen], Instant::ZERO, wall_clock());
+        assert!(!row.cells.concat().contains(char::is_control));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use leasehold::clock::Instant;
 use leasehold::store::Held;
 
 use crate::progress;
-use crate::row::{self, Row, Tone, holder, permit, pool_of};
+use crate::row::{self, Row, Tone, held_for, holder, permit, pool_of, printable, span};
 use crate::table::Column;
 
 /// The longest pause between two lists of a store, however long one takes.
@@ -73,17 +73,6 @@ impl Seen {
             _ if self.is_free => ("free", Tone::Faint),
             (_, _, Tone::Plain) if self.is_late(now) => ("late", Tone::Late),
             (_, words, tone) => (words, tone),
-        }
-    }
-
-    /// The lease as it is now.
-    pub fn row(&self, now: Instant, wall_clock: SystemTime) -> Row {
-        let (state, tone) = self.state(now);
-        Row {
-            state: state.into(),
-            tone,
-            left: self.left(now),
-            ..Row::new(&self.held, wall_clock)
         }
     }
 }
@@ -155,15 +144,58 @@ impl Order {
     }
 }
 
-/// Describes the row of these leases as it is now: of one, or of all of a pool. A permit that was found free is left
-/// out, unless all were.
+/// Describes the row of these leases as it is now: of one, or of all of a pool, with the longest time held and the
+/// least time left. A permit that was found free is left out, unless all were.
 pub fn described(leases: &[&Seen], now: Instant, wall_clock: SystemTime) -> Row {
-    let taken = leases.iter().filter(|seen| !seen.is_free);
-    let mut rows: Vec<_> = taken.map(|seen| seen.row(now, wall_clock)).collect();
-    match rows.len() {
-        0 => leases[0].row(now, wall_clock),
-        1 => rows.remove(0),
-        _ => Row::of_pool(pool_of(leases[0].held.name.as_str()), &rows),
+    let taken: Vec<_> = leases
+        .iter()
+        .copied()
+        .filter(|seen| !seen.is_free)
+        .collect();
+    let leases = if taken.is_empty() {
+        &leases[..1]
+    } else {
+        &taken
+    };
+    let is_pool = leases.len() > 1;
+    let is_permit = |seen: &&Seen| !is_pool || permit(seen.held.name.as_str()).is_some();
+    let (permits, doors): (Vec<_>, Vec<_>) = leases.iter().copied().partition(is_permit);
+    let (first, held) = (leases[0], &leases[0].held);
+    let name = held.name.as_str();
+    let queue = |seen: &Seen| seen.held.waiting.unwrap_or_default();
+    let (name, state, waiting) = match is_pool {
+        // The holder of the door waits for a permit, or for all of them.
+        true => (
+            pool_of(name),
+            format!("{} held", permits.len()),
+            doors.iter().map(|door| queue(door) + 1).sum(),
+        ),
+        false => (name, first.state(now).0.into(), queue(first)),
+    };
+    let of_one = |text: Option<String>| text.filter(|_| !is_pool).unwrap_or_default();
+    let spans = |spans: Option<Duration>| spans.map(span).unwrap_or_default();
+    let since = permits
+        .iter()
+        .filter_map(|seen| held_for(&seen.held, wall_clock));
+    let left = permits.iter().filter_map(|seen| seen.left(now));
+    let tone = permits.iter().map(|seen| seen.state(now).1).max();
+    Row {
+        tone: tone.unwrap_or_default(),
+        is_pool,
+        cells: [
+            printable(name),
+            state,
+            of_one(Some(holder(held))),
+            spans(since.max()),
+            spans(left.min()),
+            Some(waiting)
+                .filter(|waiting| *waiting > 0)
+                .map(|waiting| waiting.to_string())
+                .unwrap_or_default(),
+            of_one(progress::of(held).map(span)),
+            of_one(held.info.label.as_deref().map(printable)),
+            of_one(held.token.map(|token| token.to_string())),
+        ],
     }
 }
 
@@ -178,7 +210,10 @@ fn has(held: &Held, needle: &str) -> bool {
 /// longest hold, the most waiting clients, the longest time without progress. What is not known comes last.
 fn urgency(by: Column, seen: &Seen) -> (String, u128) {
     let held = &seen.held;
-    let age = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let age = |at: SystemTime| {
+        at.duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+    };
     let least = |number: Option<u128>| (String::new(), number.unwrap_or(u128::MAX));
     let most = |number: Option<u128>| (String::new(), u128::MAX - number.unwrap_or_default());
     match by {
@@ -259,8 +294,8 @@ mod tests {
     fn a_lease_that_was_not_renewed_for_half_of_its_ttl_is_late() {
         let first = listed(vec![held(1, 30)], &[], later(0));
         assert!(!first[0].is_late(later(15)) && first[0].is_late(later(16)));
-        let row = first[0].row(later(16), SystemTime::UNIX_EPOCH);
-        assert_eq!((&*row.state, row.tone.sign()), ("late", "!"));
+        let row = described(&[&first[0]], later(16), SystemTime::UNIX_EPOCH);
+        assert_eq!((row.cell(Column::State), row.tone.sign()), ("late", "!"));
         // The next list knows what the looks before have seen, but only of the same grant.
         let second = listed(vec![held(1, 12)], &first, later(18));
         assert!(second[0].is_late(later(18)));
@@ -271,8 +306,7 @@ mod tests {
     #[test]
     fn a_short_lease_that_is_renewed_in_time_is_not_late() {
         let seen = Seen::new(held(1, 2), later(0));
-        let row = seen.row(later(0), SystemTime::UNIX_EPOCH);
-        assert_eq!(row.state, "held");
+        assert_eq!(seen.state(later(0)), ("held", Tone::Plain));
     }
 
     #[test]
@@ -322,7 +356,11 @@ mod tests {
             ("c", HeldState::Kept),
             ("d", HeldState::KeepOut),
         ];
-        let mut leases = listed(states.map(|(name, state)| named(name, state)).into(), &[], later(0));
+        let mut leases = listed(
+            states.map(|(name, state)| named(name, state)).into(),
+            &[],
+            later(0),
+        );
         leases[0].most = Duration::from_secs(30);
         // Late, held, done and kept, keeps out.
         assert_eq!(sorted(Column::State, &leases), "cbda");
@@ -385,12 +423,15 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let folded = rows(&Order::by(Column::Name));
-        let names: Vec<_> = folded.iter().map(|row| &*row.name).collect();
+        let names: Vec<_> = folded.iter().map(|row| row.cell(Column::Name)).collect();
         assert_eq!(names, ["build#7", "gpu", "gpu!"]);
         let pool = &folded[1];
-        assert_eq!((&*pool.state, pool.waiting), ("2 held", 3));
-        assert_eq!(pool.left, Some(Duration::from_secs(5)));
-        assert_eq!(folded[0].holder, "vm:0");
+        let cells = [Column::State, Column::Waiting, Column::Left, Column::Holder];
+        assert_eq!(
+            cells.map(|column| pool.cell(column)),
+            ["2 held", "3", "5s", ""]
+        );
+        assert_eq!(folded[0].cell(Column::Holder), "vm:0");
         let mut order = Order::by(Column::Name);
         order.filter = "GPU#".into();
         assert_eq!(rows(&order).len(), 2);

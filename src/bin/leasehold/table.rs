@@ -5,7 +5,7 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::row::{Row, span};
+use crate::row::Row;
 
 /// The space between two columns.
 const GAP: usize = 2;
@@ -57,22 +57,6 @@ impl Column {
         format!("{self:?}").to_lowercase()
     }
 
-    /// The text of the column for a lease.
-    pub fn cell(self, row: &Row) -> String {
-        match self {
-            Self::Name => row.name.clone(),
-            Self::State => row.state.to_string(),
-            Self::Holder => row.holder.clone(),
-            Self::Held => row.held_for.map(span).unwrap_or_default(),
-            Self::Left => row.left.map(span).unwrap_or_default(),
-            Self::Waiting if row.waiting == 0 => String::new(),
-            Self::Waiting => row.waiting.to_string(),
-            Self::Progress => row.progress.map(span).unwrap_or_default(),
-            Self::Label => row.label.clone(),
-            Self::Token => row.token.clone(),
-        }
-    }
-
     /// The width to which the column may be cut.
     const fn least(self) -> usize {
         match self {
@@ -93,7 +77,7 @@ impl Table {
     /// Fits these columns of these rows into a width.
     pub fn fit(columns: &[Column], rows: &[Row], width: usize) -> Self {
         let natural = |column: Column| {
-            let cells = rows.iter().map(|row| column.cell(row).width());
+            let cells = rows.iter().map(|row| row.cell(column).width());
             cells.max().unwrap_or_default()
         };
         let with_width = columns.iter().map(|column| (*column, natural(*column)));
@@ -133,7 +117,7 @@ impl Table {
 
     /// Returns the line of a lease.
     pub fn row(&self, row: &Row) -> String {
-        self.line(|column| column.cell(row))
+        self.line(|column| row.cell(column).into())
     }
 
     fn line(&self, cell: impl Fn(Column) -> String) -> String {
@@ -188,10 +172,12 @@ fn start(text: impl Iterator<Item = char>, width: usize) -> Vec<char> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
+    use leasehold::clock::Instant;
     use leasehold::store::Held;
     use leasehold::{Name, Token};
 
     use super::*;
+    use crate::seen::{Seen, described};
 
     fn row(name: &str, label: &str) -> Row {
         let mut held = Held::new(Name::new(name).expect("valid"));
@@ -202,7 +188,12 @@ mod tests {
         held.since = Some(SystemTime::UNIX_EPOCH);
         held.remaining = Some(Duration::from_secs(28));
         held.waiting = Some(2);
-        Row::new(&held, SystemTime::UNIX_EPOCH + Duration::from_secs(3_725))
+        let wall_clock = SystemTime::UNIX_EPOCH + Duration::from_secs(3_725);
+        described(
+            &[&Seen::new(held, Instant::ZERO)],
+            Instant::ZERO,
+            wall_clock,
+        )
     }
 
     fn titles(width: usize) -> String {
@@ -248,7 +239,7 @@ mod tests {
     #[test]
     fn what_no_row_has_takes_no_room() {
         let mut plain = row("x", "");
-        plain.waiting = 0;
+        plain.cells[Column::Waiting as usize].clear();
         let head = Table::fit(&Column::ALL, &[plain], 200).head();
         assert!(
             !head.contains("LABEL") && !head.contains("WAITING"),

@@ -44,7 +44,7 @@ pub(super) fn see_and_evict(store: &str) {
     shell.sees("clears");
     shell.press("\r");
     shell.sees("detail");
-    shell.sees("process");
+    shell.sees("since");
     shell.press("e");
     shell.sees("Evict");
     shell.press("y");

@@ -137,18 +137,19 @@ fn table(rows: &[Row], order: &Order) -> String {
     for row in rows {
         text.push_str(&format!("<tr class={:?}>", row.tone).to_lowercase());
         for column in Column::ALL {
-            let cell = escaped(&column.cell(row));
+            let cell = escaped(row.cell(column));
             let cell = match column {
                 Column::Name if row.is_pool => {
-                    format!("<a href=\"?filter={}\">{cell}</a>", encoded(&row.name))
+                    let filter = encoded(row.cell(column));
+                    format!(
+                        "{} <a href=\"?filter={filter}\">{cell}</a>",
+                        row.tone.sign()
+                    )
                 }
-                _ => cell,
+                Column::Name => format!("{} {cell}", row.tone.sign()),
+                _ => format!(" {cell}"),
             };
-            let sign = match column {
-                Column::Name => row.tone.sign(),
-                _ => "",
-            };
-            text.push_str(&format!("<td class={}>{sign} {cell}", column.key()));
+            text.push_str(&format!("<td class={}>{cell}", column.key()));
         }
         text.push('\n');
     }
@@ -176,17 +177,11 @@ fn order(query: &str) -> Order {
 
 /// Text of strangers in HTML: in text, and in attributes with quotes.
 fn escaped(text: &str) -> String {
-    text.chars().fold(String::new(), |mut whole, character| {
-        match character {
-            '&' => whole.push_str("&amp;"),
-            '<' => whole.push_str("&lt;"),
-            '>' => whole.push_str("&gt;"),
-            '"' => whole.push_str("&quot;"),
-            '\'' => whole.push_str("&#39;"),
-            other => whole.push(other),
-        }
-        whole
-    })
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
 }
 
 fn encoded(text: &str) -> PercentEncode<'_> {

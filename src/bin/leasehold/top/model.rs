@@ -25,7 +25,7 @@ pub struct Model {
     selected: Option<Name>,
     /// The first row on the screen, and how many rows the screen has.
     top: usize,
-    page: usize,
+    pub page: usize,
     pub order: Order,
     pub mode: Mode,
     pub has_detail: bool,
@@ -189,10 +189,6 @@ impl Model {
         self.select(self.cursor.saturating_add(by));
     }
 
-    pub const fn page(&self) -> usize {
-        self.page
-    }
-
     pub fn next_sort(&mut self) {
         let place = SORTS.iter().position(|sort| *sort == self.order.sort);
         self.order.sort = SORTS[place.map_or(0, |place| place + 1) % SORTS.len()];
@@ -323,13 +319,10 @@ mod tests {
             let row = model.selected_row().expect("a row");
             model.described(row, START, SystemTime::UNIX_EPOCH)
         };
-        assert_eq!(
-            (&*shown(&model).name, &*shown(&model).state),
-            ("gpu", "2 held")
-        );
+        assert_eq!(shown(&model).cells[..2], ["gpu", "2 held"]);
         model.turn_pool();
         assert_eq!(names(&model), ["gpu#1", "gpu#2", "x"]);
-        assert_eq!(shown(&model).name, "gpu#1");
+        assert_eq!(shown(&model).cells[0], "gpu#1");
         model.turn_pool();
         assert_eq!(names(&model), ["gpu#1", "x"]);
         model.set_filter("#2".into());
@@ -344,7 +337,7 @@ mod tests {
         }
         let row = model.selected_row().expect("a row");
         let shown = model.described(row, later(1), SystemTime::UNIX_EPOCH);
-        assert_eq!((&*shown.name, &*shown.state), ("gpu#1", "free"));
+        assert_eq!(shown.cells[..2], ["gpu#1", "free"]);
     }
 
     #[test]

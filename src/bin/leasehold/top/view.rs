@@ -5,7 +5,7 @@
 use std::time::SystemTime;
 
 use leasehold::clock::Instant;
-use leasehold::store::{Held, Member, MemberState};
+use leasehold::store::{Member, MemberState};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -15,11 +15,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::model::{Mode, Model};
 use crate::members;
-use crate::row::{Row, Tone, printable, span};
+use crate::row::{Tone, printable, span};
 use crate::table::{Column, Table, cut_end};
-
-/// The lines of the detail pane, its frame included.
-const DETAIL_LINES: u16 = 9;
 
 /// In 80 columns.
 const KEYS: &str = " q quit  / filter  s sort  r reverse  p permits  Enter detail  e evict";
@@ -38,14 +35,15 @@ pub struct Context {
 
 /// Draws everything, and tells the model how many rows fit.
 pub fn draw(frame: &mut Frame<'_>, model: &mut Model, context: &Context) {
-    let detail_lines = if model.has_detail { DETAIL_LINES } else { 0 };
+    let detail = model.has_detail.then(|| detail(model, context));
+    let detail_lines = detail.as_ref().map_or(0, |lines| lines.len() + 2);
     let missing = missing(model, context);
     let [head, servers, note, table, pane, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(u16::from(missing.is_some())),
         Constraint::Length(1),
         Constraint::Min(2),
-        Constraint::Length(detail_lines),
+        Constraint::Length(u16::try_from(detail_lines).unwrap_or(u16::MAX)),
         Constraint::Length(1),
     ])
     .areas(frame.area());
@@ -56,19 +54,13 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, context: &Context) {
     }
     frame.render_widget(notice(model, context), note);
     frame.render_widget(rows(model, context, table.width), table);
-    if model.has_detail {
-        let (lines, width) = detail(model, context);
-        let pane = Rect {
-            width: width.min(pane.width),
-            ..pane
-        };
-        let framed = Paragraph::new(lines).block(Block::bordered().title("detail"));
-        frame.render_widget(framed, pane);
+    if let Some(detail) = detail {
+        boxed(frame, pane, "detail", detail);
     }
     let keys = Line::styled(KEYS, Style::new().add_modifier(Modifier::DIM));
     frame.render_widget(keys, foot);
     if let Mode::Confirm(name) = &model.mode {
-        confirm(frame, name.as_str());
+        boxed(frame, frame.area(), "evict", question(name.as_str()));
     }
 }
 
@@ -158,67 +150,50 @@ fn rows<'a>(model: &Model, context: &Context, width: u16) -> Paragraph<'a> {
     Paragraph::new([head].into_iter().chain(lines).collect::<Vec<_>>())
 }
 
-/// The lines of the detail pane, and the width that it needs with its frame.
-fn detail<'a>(model: &Model, context: &Context) -> (Vec<Line<'a>>, u16) {
-    let lines = match (model.selected_row(), model.selection()) {
-        (Some(row), Some(first)) => {
-            let row = model.described(row, context.now, context.wall_clock);
-            facts(&row, &first.held)
-        }
-        _ => vec!["no lease is selected".into()],
+/// The lines of the detail pane: all columns of the selected row, and what the table has no room for.
+fn detail(model: &Model, context: &Context) -> Vec<String> {
+    let (Some(row), Some(first)) = (model.selected_row(), model.selection()) else {
+        return vec!["no lease is selected".into()];
     };
-    let widest = lines.iter().map(|line| line.width()).max();
-    let width = u16::try_from(widest.unwrap_or_default() + 2).unwrap_or(u16::MAX);
-    (lines.into_iter().map(Line::raw).collect(), width)
+    let row = model.described(row, context.now, context.wall_clock);
+    let columns = Column::ALL.map(|column| (column.key(), row.cell(column).to_owned()));
+    let held = Some(&first.held).filter(|_| !row.is_pool);
+    let since = held
+        .and_then(|held| held.since)
+        .map(humantime::format_rfc3339_seconds);
+    let claim = held.and_then(|held| held.by);
+    let more = [
+        ("since".into(), since.map(|since| since.to_string())),
+        ("identity".into(), claim.map(|by| by.to_string())),
+    ];
+    let more = more
+        .into_iter()
+        .map(|(key, text)| (key, text.unwrap_or_default()));
+    let told = columns
+        .into_iter()
+        .chain(more)
+        .filter(|(_, text)| !text.is_empty());
+    told.map(|(key, text)| format!("{key:<9}{text}")).collect()
 }
 
-fn facts(row: &Row, held: &Held) -> Vec<String> {
-    let or = |text: String, other: &str| match text.is_empty() {
-        true => other.to_owned(),
-        false => text,
-    };
-    let by = held.by.map(|by| by.to_string()).unwrap_or_default();
-    let since = held.since.map(humantime::format_rfc3339_seconds);
-    let since = since.map(|since| since.to_string()).unwrap_or_default();
-    let cell = |column: Column| or(column.cell(row), "unknown");
+fn question(name: &str) -> Vec<String> {
     vec![
-        format!("name     {}", row.name),
-        format!("state    {}", row.state),
-        format!("holder   {}", or(by, "unknown")),
-        format!("process  {}", row.holder),
-        format!("label    {}", or(row.label.clone(), "none")),
-        format!(
-            "token    {}   waiting {}   progress {}",
-            cell(Column::Token),
-            row.waiting,
-            cell(Column::Progress)
-        ),
-        format!(
-            "since    {}, {} ago   left {}",
-            or(since, "unknown"),
-            cell(Column::Held),
-            cell(Column::Left)
-        ),
-    ]
-}
-
-/// A box in the middle, over everything else.
-fn confirm(frame: &mut Frame<'_>, name: &str) {
-    let text = [
         format!("Evict the holder of {}?", printable(name)),
         "It is told at its next renewal, and the name is free when its ttl is over.".into(),
         "y: evict   any other key: leave it".into(),
-    ];
-    let area = frame.area();
-    let width = text.iter().map(|line| line.chars().count()).max();
-    let width = u16::try_from(width.unwrap_or_default() + 4).unwrap_or(u16::MAX);
-    let place = area.centered(Constraint::Length(width), Constraint::Length(5));
-    let lines: Vec<_> = text.into_iter().map(Line::raw).collect();
+    ]
+}
+
+/// Draws these lines in a box in the middle of this area, over everything else.
+fn boxed(frame: &mut Frame<'_>, area: Rect, title: &str, lines: Vec<String>) {
+    let width = lines.iter().map(|line| line.width()).max();
+    let framed = |inside: usize| u16::try_from(inside + 2).unwrap_or(u16::MAX);
+    let width = Constraint::Length(framed(width.unwrap_or_default()));
+    let place = area.centered(width, Constraint::Length(framed(lines.len())));
+    let lines: Vec<_> = lines.into_iter().map(Line::raw).collect();
+    let block = Block::bordered().title(title);
     frame.render_widget(Clear, place);
-    frame.render_widget(
-        Paragraph::new(lines).block(Block::bordered().title("evict")),
-        place,
-    );
+    frame.render_widget(Paragraph::new(lines).block(block), place);
 }
 
 impl Context {
