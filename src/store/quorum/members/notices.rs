@@ -1,13 +1,15 @@
 //! The hints of all members as one subscription.
 //!
 //! A release reaches the members one after the other. A client that came with the first hint would find the name taken
-//! at the others; so a name is hinted when enough members have freed it for a majority to be free.
+//! at the others; so a name is hinted when enough members have freed it for a majority to be free, and in any case a
+//! little later.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use super::Members;
 use crate::clock::{Boottime, Clock as _, Instant};
@@ -53,13 +55,24 @@ impl MergedNotices {
 
     async fn next_notice(&self) -> Notice {
         loop {
-            let (notice, member, _) =
-                select_all(self.each.iter().map(|notices| notices.next())).await;
-            let Notice::Freed(name) = notice else {
-                return notice;
-            };
-            if self.counted.lock().is_freed(member, &name, Boottime.now()) {
+            let (late, is_waiting) = self.counted.lock().late(Boottime.now());
+            if let Some(name) = late {
                 return Notice::Freed(name);
+            }
+            let hint = select_all(self.each.iter().map(|notices| notices.next()));
+            let wait = if is_waiting {
+                ONE_RELEASE
+            } else {
+                Duration::MAX
+            };
+            match timeout(wait, hint).await {
+                Ok((Notice::Freed(name), member, _)) => {
+                    if self.counted.lock().is_freed(member, &name, Boottime.now()) {
+                        return Notice::Freed(name);
+                    }
+                }
+                Ok((notice, ..)) => return notice,
+                Err(_) => {}
             }
         }
     }
@@ -80,10 +93,20 @@ impl Notices for MergedNotices {
 }
 
 impl Counted {
+    /// Ends the releases that have had their time. Returns a name that a majority has not freed in it: the others may
+    /// have had no lease, or be slower or dead. And whether more releases have their time.
+    fn late(&mut self, now: Instant) -> (Option<Name>, bool) {
+        let enough = majority(self.members);
+        let is_over = |_: &Name, (first, _): &mut (Instant, _)| now >= first.after(ONE_RELEASE);
+        let late = self
+            .of
+            .extract_if(is_over)
+            .find(|(_, (_, by))| by.len() < enough);
+        (late.map(|(name, _)| name), !self.of.is_empty())
+    }
+
     /// Counts the hint of one member. Returns whether it is the one with which a majority has freed the name.
     fn is_freed(&mut self, member: usize, name: &Name, now: Instant) -> bool {
-        self.of
-            .retain(|_, (first, _)| now < first.after(ONE_RELEASE));
         let (first, by) = self
             .of
             .entry(name.clone())
@@ -137,6 +160,19 @@ mod tests {
             assert_eq!(passed_on(&mut counted, &[0, 1], AT), [false, true]);
         }
         let later = AT.after(ONE_RELEASE);
+        assert_eq!(counted.late(later), (None, false));
         assert_eq!(passed_on(&mut counted, &[2, 0], later), [false, true]);
+    }
+
+    #[test]
+    fn a_name_that_too_few_members_freed_in_time_is_hinted_late() {
+        let mut counted = counted();
+        assert_eq!(passed_on(&mut counted, &[2], AT), [false]);
+        assert_eq!(counted.late(AT), (None, true));
+        let later = AT.after(ONE_RELEASE);
+        assert_eq!(counted.late(later), (Name::new("a").ok(), false));
+        // The hint of a slower member comes after that.
+        assert_eq!(passed_on(&mut counted, &[0], later), [false]);
+        assert!(counted.late(later.after(ONE_RELEASE)).0.is_some());
     }
 }
