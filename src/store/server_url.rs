@@ -85,15 +85,12 @@ impl ServerUrl {
             .collect()
     }
 
-    /// Returns the URLs of each of the servers alone, of this scheme and without these parameters.
+    /// Returns the URLs of each of the servers alone, of this scheme.
     #[cfg(feature = "quorum")]
-    pub(super) fn each_server(&self, scheme: &str, without: &[&str]) -> Vec<Self> {
-        let mut parameters = self.parameters.clone();
-        parameters.retain(|(name, _)| !without.contains(&name.as_str()));
+    pub(super) fn each_server(&self, scheme: &str) -> Vec<Self> {
         let server = |host: &(String, _)| Self {
             scheme: scheme.into(),
             hosts: vec![host.clone()],
-            parameters: parameters.clone(),
             ..self.clone()
         };
         self.hosts.iter().map(server).collect()

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::memory::Memory;
+#[cfg(feature = "quorum")]
+use super::quorum::Quorum;
 use super::scheme::{is_of_redis, several_servers};
 use super::{Error, Store, TableSettings};
 
@@ -25,7 +27,7 @@ pub async fn init(url: &str, settings: TableSettings, limit: Duration) -> Result
     let _ = (settings, limit);
     match feature_of(url) {
         #[cfg(feature = "quorum")]
-        Some("quorum") => super::quorum::init_quorum(url, settings, limit).await,
+        Some("quorum") => super::quorum::to_set_up(url, settings)?.init(limit).await,
         #[cfg(feature = "redis")]
         Some("redis") => super::redis::init_redis(url, settings, limit).await,
         #[cfg(feature = "postgres")]
@@ -46,7 +48,10 @@ pub async fn replace(url: &str, old: &str, from_clock: bool, limit: Duration) ->
     let _ = (old, from_clock, limit);
     match feature_of(url) {
         #[cfg(feature = "quorum")]
-        Some("quorum") => super::quorum::replace_quorum(url, old, from_clock, limit).await,
+        Some("quorum") => {
+            let (new, old) = (Quorum::open(url)?, Quorum::open(old)?);
+            new.replace(&old, from_clock, limit).await
+        }
         feature => Err(without_replace(feature)),
     }
 }
@@ -60,7 +65,7 @@ pub fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> 
     let _ = settings;
     match feature_of(url) {
         #[cfg(feature = "quorum")]
-        Some("quorum") => super::quorum::quorum_plan(url, None, settings),
+        Some("quorum") => Ok(super::quorum::to_set_up(url, settings)?.plan(None)),
         #[cfg(feature = "redis")]
         Some("redis") => super::redis::redis_script(url, settings),
         #[cfg(feature = "postgres")]
@@ -77,7 +82,7 @@ pub fn replace_script(url: &str, old: &str) -> Result<String, Error> {
     let _ = old;
     match feature_of(url) {
         #[cfg(feature = "quorum")]
-        Some("quorum") => super::quorum::quorum_plan(url, Some(old), TableSettings::default()),
+        Some("quorum") => Ok(Quorum::open(url)?.plan(Some(&Quorum::open(old)?))),
         feature => Err(without_replace(feature)),
     }
 }
@@ -106,7 +111,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
         #[cfg(feature = "redis")]
         Some("redis") => super::redis::open_url(url),
         #[cfg(feature = "quorum")]
-        Some("quorum") => super::quorum::open_url(url),
+        Some("quorum") => Ok(Arc::new(Quorum::open(url)?)),
         #[cfg(feature = "postgres")]
         Some("postgres") => super::postgres::open_url(url),
         #[cfg(feature = "zookeeper")]

@@ -81,6 +81,9 @@ impl<'a> Rounds<'a> {
             may_have: BTreeSet::new(),
         };
         rounds.refuse()?;
+        if let Some(answer) = rounds.ask_for_the_granted().await? {
+            return Ok(answer);
+        }
         let mut count = 0;
         let answer = loop {
             count += 1;
@@ -114,9 +117,6 @@ impl<'a> Rounds<'a> {
 
     /// Returns the answer, unless another round is needed.
     async fn next(&mut self) -> Result<Option<Answer>, Failure> {
-        if let Some(answer) = self.ask_for_the_granted().await? {
-            return Ok(Some(answer));
-        }
         self.propose()?;
         let votes = self.ask().await;
         self.judge(&votes).await
@@ -174,10 +174,7 @@ impl<'a> Rounds<'a> {
             }
         }
         let votes = round.close();
-        let was_sent = |member: &usize| {
-            let mut failures = votes.failures.iter();
-            !failures.any(|(of, failed)| of == member && failed.sent == Sent::Never)
-        };
+        let was_sent = |member: &usize| !votes.has_failed(*member, Sent::Never);
         let may_have = votes.answers().to_take_back().filter(was_sent);
         self.may_have.extend(may_have);
         votes
@@ -235,19 +232,17 @@ impl<'a> Rounds<'a> {
         };
         let mut out_us: Vec<u64> = votes.answers().away().filter_map(out_us).collect();
         out_us.sort_unstable();
-        let end = micros(self.known.left(0) + ADOPTION);
-        let missing = self.quorum.members.majority() - takes_part(votes.answers());
-        let needed = out_us.iter().nth_back(missing - 1).or(out_us.first());
-        match needed.filter(|_| out_us[0] <= end) {
-            Some(needed) => {
-                let mut held = Held::new(self.claim.name.clone());
-                held.state = HeldState::KeepOut;
-                let left = self.known.left(*needed);
-                held.remaining = Some(left.max(Duration::from_millis(100)));
-                Ok(Answer::Held(Box::new(held)))
-            }
-            None => Err(self.too_few(votes)),
+        if out_us[0] > micros(self.known.left(0) + ADOPTION) {
+            return Err(self.too_few(votes));
         }
+        let missing = self.quorum.members.majority() - takes_part(votes.answers());
+        let left = self
+            .known
+            .left(out_us[out_us.len().saturating_sub(missing)]);
+        let mut held = Held::new(self.claim.name.clone());
+        held.state = HeldState::KeepOut;
+        held.remaining = Some(left.max(Duration::from_millis(100)));
+        Ok(Answer::Held(Box::new(held)))
     }
 
     /// Notes which lease had the most members. Returns whether it has led for so long that it is taken for one that is
@@ -281,12 +276,10 @@ impl<'a> Rounds<'a> {
             awaited.remove(&member);
         }
         let votes = round.close();
-        let refusing = votes.failures.iter();
-        let refusing = refusing.filter(|(_, failed)| failed.sent == Sent::Answered);
-        let told = votes.answers().told().map(|(member, _)| member);
-        for member in told.chain(refusing.map(|(member, _)| *member)) {
-            self.may_have.remove(&member);
-        }
+        let is_told = |member| votes.answers().told().any(|(of, _)| of == member);
+        let refuses = |member| votes.has_failed(member, Sent::Answered);
+        self.may_have
+            .retain(|member| !is_told(*member) && !refuses(*member));
     }
 
     /// Waits, so that of several claims one comes first.

@@ -105,10 +105,8 @@ impl Failing for Failure {
             (None, ErrorKind::Invalid | ErrorKind::Misconfigured) => "refused",
             _ => "failed",
         };
-        let error = Error::new(
-            self.kind,
-            format!("{operation} {outcome}: {} {facts}", self.why),
-        );
+        let message = format!("{operation} {outcome}: {self} {facts}");
+        let error = Error::new(self.kind, message);
         match self.cause {
             Some(made) if self.why.is_empty() => made,
             Some(cause) => error.with_source(cause),

@@ -1,15 +1,19 @@
-//! The state of the quorum as its members report it, and why a client cannot use them.
+//! The state of the quorum as its members report it, why a client cannot use them, and how it takes in one that is out.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::failure::Failure;
-use super::members::{MemberPlace, QuorumMember, words};
+use super::members::{MemberPlace, Members, PAUSE, words};
 use super::micros;
-use super::protocol::{Absence, MemberId, Membership, keep_out_us};
+use super::protocol::{Absence, MemberId, Membership, adoption, keep_out_us};
 use super::store::Quorum;
+use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::store::budget::millis;
 use crate::store::{Failed, Sent};
+
+/// The longest random delay before an adoption, so that of many clients one comes first.
+const SPREAD: Duration = Duration::from_millis(100);
 
 /// The answer of a closed quorum to its clients.
 pub(super) const CLOSED: &str =
@@ -55,7 +59,7 @@ impl Quorum {
             }
             None => return Err(Failure::misconfigured(self.unknown(&places))),
         };
-        if let Some(ours) = self.shared.max_ttl.filter(|ours| *ours != known.max_ttl) {
+        if let Some(ours) = self.members.max_ttl().filter(|ours| *ours != known.max_ttl) {
             let why = "the members were set up with another longest ttl";
             let why = format!("{why} max_ttl={ours:?} theirs={:?}", known.max_ttl);
             return Err(Failure::misconfigured(why));
@@ -70,6 +74,68 @@ impl Quorum {
         }
         *self.shared.known.lock() = Some(known.clone());
         Ok(known)
+    }
+
+    /// Takes a member in that is out, in a task, at the end of its keep-out.
+    pub(super) fn care_for(&self, member: usize, absence: Absence, known: &Arc<KnownQuorum>) {
+        let Absence::Out(out_us) = absence else {
+            return;
+        };
+        let adopting = self.members[member].adopting.clone();
+        let Ok(permit) = adopting.try_acquire_owned() else {
+            return;
+        };
+        let (quorum, known) = (self.clone(), known.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            nap(known.left(out_us) + SPREAD.mul_f64(fastrand::f64())).await;
+            let adopted = quorum.adopt(member, &known).await;
+            let member = quorum.members.place(member);
+            match adopted {
+                Ok(true) => tracing::info!(member, "a member of the quorum is in again"),
+                // The others may answer in a moment.
+                Ok(false) => nap(PAUSE).await,
+                Err(Failed { error, .. }) => {
+                    tracing::debug!(member, %error, "a member stays out");
+                    nap(PAUSE).await;
+                }
+            }
+        });
+    }
+
+    /// Returns whether the member is in now.
+    async fn adopt(&self, member: usize, known: &KnownQuorum) -> Result<bool, Failed> {
+        let (limit, id) = (self.members.connect_timeout(), known.id(member));
+        let found = self.members[member].look(limit).await?;
+        let Some(absence) = found.absence(id) else {
+            return Ok(true);
+        };
+        let is_over = matches!(absence, Absence::Out(out_us) if known.left(out_us).is_zero());
+        // Another server may be another one than `init` was given, by a list that is not that of the others.
+        let is_known = found.membership.is_some_and(|found| found.id == id)
+            || known.members == self.members.places();
+        if !is_over || !is_known {
+            return Ok(false);
+        }
+        // The highest token that any grant can have, now that the member was found to have kept out.
+        let answer = |(member, place): &(usize, MemberPlace)| {
+            Membership::highest(place.membership, known.id(*member))
+        };
+        let knows = |told: &[_]| told.iter().filter(|told| answer(told).is_ok()).count();
+        let enough = self.members.majority();
+        let asked = self.members.look(limit);
+        let (told, _) = asked.gather(|told| knows(told) >= enough).await;
+        let mut answers = vec![None; self.members.len()];
+        for told in &told {
+            answers[told.0] = Some(answer(told));
+        }
+        let Some(highest) = adoption(&answers, wall_clock_us()) else {
+            return Ok(false);
+        };
+        let write = ["adopt", &found.incarnation];
+        known
+            .write(&self.members, member, write, highest, limit)
+            .await
     }
 
     /// Returns why these members are no quorum of ours.
@@ -140,19 +206,25 @@ impl KnownQuorum {
     }
 
     /// Makes a server a member that is in: by `adopt`, one whose incarnation is `by` and that was out for the keep-out;
-    /// by `open`, a server that the run `by` has reserved. No grant has a token above `highest`.
+    /// by `open`, a server that the run `by` has reserved. No grant has a token above `highest`. Returns whether it is
+    /// in then.
     pub(super) async fn write(
         &self,
-        member: &QuorumMember,
-        word: &str,
-        by: &str,
-        id: MemberId,
+        members: &Members,
+        index: usize,
+        [word, by]: [&str; 2],
         highest: u64,
         limit: Duration,
-    ) -> Result<MemberPlace, Failed> {
+    ) -> Result<bool, Failed> {
+        let id = self.id(index);
         let (max_ttl, highest) = (millis(self.max_ttl).to_string(), highest.to_string());
         let rest = [&max_ttl, by, &highest, &self.members].map(str::to_owned);
         let arguments = [&words(id)[..], &rest].concat();
-        member.place(word, &arguments, limit).await
+        let place = members[index].place(word, &arguments, limit).await?;
+        Ok(place.absence(id).is_none())
     }
+}
+
+async fn nap(time: Duration) {
+    Boottime.nap_until(Boottime.now().after(time)).await;
 }

@@ -29,8 +29,8 @@
 //! # URLs
 //! `redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?max_ttl=60s]`, and `rediss+quorum://` for
 //! TLS, with the parameters of a [server alone](super::redis#urls). The credentials are the same for all members;
-//! [`Quorum::builder`] takes a URL for each. The number of members is odd and at least 3, and all clients list them in
-//! the same order. `max_ttl` is the longest ttl: `init` writes it on the members, by default 60 s.
+//! [`Quorum::of`] takes each server with settings of its own. The number of members is odd and at least 3, and all
+//! clients list them in the same order. `max_ttl` is the longest ttl: `init` writes it on the members, by default 60 s.
 //!
 //! # Restarting the members
 //! 1. Restart one member.
@@ -89,10 +89,6 @@
 //! those, answer by answer.
 
 #[cfg(feature = "quorum")]
-mod builder;
-#[cfg(feature = "quorum")]
-mod care;
-#[cfg(feature = "quorum")]
 mod claims;
 #[cfg(feature = "quorum")]
 mod failure;
@@ -115,12 +111,10 @@ mod setup;
 #[cfg(feature = "quorum")]
 mod store;
 
-#[cfg(feature = "quorum")]
-pub use self::builder::Builder;
 #[cfg(all(feature = "internals", feature = "quorum"))]
 pub(crate) use self::members::sources;
 #[cfg(feature = "quorum")]
-pub(in crate::store) use self::setup::{init_quorum, open_url, quorum_plan, replace_quorum};
+pub(in crate::store) use self::setup::to_set_up;
 #[cfg(feature = "quorum")]
 pub use self::store::Quorum;
 

@@ -5,14 +5,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+
 use super::failure::Failure;
 use super::known::KnownQuorum;
-use super::members::{Act, Failures, NameAnswer, NameRequest, Poll, SeenLease};
+use super::members::{Act, Failures, NameAnswer, NameRequest, PAUSE, Poll, SeenLease};
 use super::protocol::{Answers, MemberAnswer};
 use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _, Instant};
-use crate::store::Failed;
 use crate::store::budget::Budget;
+use crate::store::{Failed, Sent};
 
 /// The members' answers for one name.
 pub(super) type ToldLeases = Answers<Box<SeenLease>>;
@@ -61,7 +63,7 @@ impl Quorum {
         let answers = |asked| Answers::new(self.members.len(), counts_until(asked));
         let each = asked.iter().map(answers).collect();
         Round {
-            quorum: self.share(),
+            quorum: self.clone(),
             known: known.clone(),
             act,
             asked,
@@ -117,6 +119,26 @@ impl Quorum {
             false => Err(self.too_few(told, &votes.failures)),
         }
     }
+
+    /// Sends releases again that a member did not confirm, in a task, until it does or nothing is left to free.
+    fn owe(&self, member: usize, asked: &Arc<[NameRequest]>, known: &KnownQuorum) {
+        let releasing = self.members[member].releasing.clone();
+        let Ok(permit) = releasing.try_acquire_owned() else {
+            return;
+        };
+        let until = Boottime.now().after(known.max_ttl);
+        let (id, limit) = (known.id(member), self.members.connect_timeout());
+        let (member, asked) = (self.members[member].clone(), asked.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            while Boottime.now() < until {
+                Boottime.nap_until(Boottime.now().after(PAUSE)).await;
+                if member.ask(id, Act::Release, &asked, limit).await.is_ok() {
+                    break;
+                }
+            }
+        });
+    }
 }
 
 impl Round {
@@ -129,11 +151,11 @@ impl Round {
 
     /// Lets the members answer that have not, in a task.
     pub(super) fn go_on(mut self) {
-        if self.poll.is_answered() {
+        if self.poll.pending.is_empty() {
             return;
         }
         tokio::spawn(async move {
-            while let Some((member, answer)) = self.poll.late().await {
+            while let Some((member, answer)) = self.poll.pending.next().await {
                 self.count(member, answer);
             }
         });
@@ -195,7 +217,7 @@ impl Round {
         let at = at.into_iter().enumerate();
         for (index, batch) in at.filter(|(_, batch)| !batch.is_empty()) {
             let (member, id) = (quorum.members[index].clone(), self.known.id(index));
-            let (limit, counts) = (quorum.shared.connect_timeout, quorum.shared.counts);
+            let (limit, counts) = (quorum.members.connect_timeout(), quorum.shared.counts);
             tokio::spawn(async move {
                 // Where something has happened since, the next renewal is told the new mark.
                 let told = member.ask(id, Act::Renew, &batch, limit).await;
@@ -208,6 +230,12 @@ impl Round {
 }
 
 impl Votes {
+    /// Returns whether this member failed so.
+    pub(super) fn has_failed(&self, member: usize, sent: Sent) -> bool {
+        let mut failures = self.failures.iter();
+        failures.any(|(of, failed)| *of == member && failed.sent == sent)
+    }
+
     /// Returns the answers for the only name.
     pub(super) fn answers(&self) -> &ToldLeases {
         &self.each[0]

@@ -1,6 +1,5 @@
 //! Set-up, and change of members: what `leasehold init` does with a quorum.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -15,7 +14,7 @@ use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::error::Error;
 use crate::store::backend::{Backend as _, Failing as _};
 use crate::store::budget::Budget;
-use crate::store::{Failed, Store, TableSettings};
+use crate::store::{Failed, TableSettings};
 
 impl Quorum {
     /// Makes these servers the members of a new quorum, with the longest ttl of this store, by default 60 s. The first
@@ -131,7 +130,7 @@ impl Quorum {
     }
 
     /// Returns what [`init`](Self::init) would do, or [`replace`](Self::replace) with these old members.
-    pub(super) fn plan(&self, old: Option<&Self>) -> String {
+    pub(in crate::store) fn plan(&self, old: Option<&Self>) -> String {
         let (new, max_ttl) = (self.members.places(), self.max_ttl_to_write());
         let begin = match old {
             None => String::new(),
@@ -153,7 +152,7 @@ impl Quorum {
     }
 
     fn max_ttl_to_write(&self) -> Duration {
-        self.shared.max_ttl.unwrap_or(MAX_TTL)
+        self.members.max_ttl().unwrap_or(MAX_TTL)
     }
 
     /// Returns the quorum of these members; `None` if those that are left were replaced by `new` already.
@@ -217,16 +216,13 @@ impl Quorum {
     ) -> Result<Option<(u64, Vec<MemberPlace>)>, Error> {
         let run = fastrand::u64(..) & !0xff;
         let mut places = Vec::new();
-        for is_reserving in [false, true, false] {
+        for word in ["look", "reserve", "look"] {
             let mut is_set_up = false;
             places.clear();
             for (index, member) in self.members.iter().enumerate() {
                 // Each server is reserved under a number of its own, which shows two names of one server.
                 let by = [(run + index as u64).to_string()];
-                let place = match is_reserving {
-                    true => member.place("reserve", &by, limit).await,
-                    false => member.look(limit).await,
-                };
+                let place = member.place(word, &by, limit).await;
                 let place = place.map_err(|failed| self.unanswered(index, failed))?;
                 is_set_up |= self.check(index, &place, old)?;
                 places.push(place);
@@ -263,7 +259,7 @@ impl Quorum {
             return Ok(false);
         }
         let theirs = Duration::from_micros(member.max_ttl_us);
-        let ours = self.shared.max_ttl.filter(|ours| *ours != theirs);
+        let ours = self.members.max_ttl().filter(|ours| *ours != theirs);
         let why = match ours {
             _ if !is_ours => format!(
                 "it is a member of another quorum: use `leasehold init --replace URL` with the URL of that one members={}",
@@ -330,11 +326,11 @@ impl Quorum {
     ) -> Result<(), Error> {
         let (of, mut written) = (self.members.len(), 0);
         let made = self.made(quorum);
-        for (index, member) in self.members.iter().enumerate() {
-            let (id, by) = (made.id(index), (run + index as u64).to_string());
-            let opened = made.write(member, "open", &by, id, highest, limit).await;
-            match opened.map(|place| place.absence(id)) {
-                Ok(absence) => written += usize::from(absence.is_none()),
+        for index in self.members.all() {
+            let by = (run + index as u64).to_string();
+            let opening = made.write(&self.members, index, ["open", &by], highest, limit);
+            match opening.await {
+                Ok(is_in) => written += usize::from(is_in),
                 // The others are written all the same: a majority is a quorum, and the rest come in by adoption.
                 Err(failed) if written + (of - index - 1) >= majority(of) => {
                     let (member, error) = (self.members.place(index), failed.error);
@@ -383,46 +379,12 @@ impl Quorum {
     }
 }
 
-/// Opens the store at a URL whose scheme is one of ours.
-pub(in crate::store) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
-    Ok(Arc::new(Quorum::open(url)?))
-}
-
-fn to_set_up(url: &str, settings: TableSettings) -> Result<Quorum, Error> {
+/// Opens the quorum at a URL for its set-up.
+pub(in crate::store) fn to_set_up(url: &str, settings: TableSettings) -> Result<Quorum, Error> {
     match settings.max_ttl {
         Some(_) => Err(Error::invalid(
             "init refused: a quorum has no tables; expected the longest ttl in its URL, as max_ttl=60s",
         )),
         None => Quorum::open(url),
     }
-}
-
-/// Sets up the quorum at a URL whose scheme is ours.
-pub(in crate::store) async fn init_quorum(
-    url: &str,
-    settings: TableSettings,
-    limit: Duration,
-) -> Result<(), Error> {
-    to_set_up(url, settings)?.init(limit).await
-}
-
-/// Puts it in the place of another one.
-pub(in crate::store) async fn replace_quorum(
-    url: &str,
-    old: &str,
-    from_clock: bool,
-    limit: Duration,
-) -> Result<(), Error> {
-    let (new, old) = (Quorum::open(url)?, Quorum::open(old)?);
-    new.replace(&old, from_clock, limit).await
-}
-
-/// Returns what would be done, in place of an old quorum if there is one.
-pub(in crate::store) fn quorum_plan(
-    url: &str,
-    old: Option<&str>,
-    settings: TableSettings,
-) -> Result<String, Error> {
-    let old = old.map(Quorum::open).transpose()?;
-    Ok(to_set_up(url, settings)?.plan(old.as_ref()))
 }

@@ -11,18 +11,18 @@ use super::KIND;
 use super::claims::Rounds;
 use super::failure::Failure;
 use super::known::KnownQuorum;
-use super::members::{Act, Failures, Members, MergedNotices, NameRequest};
+use super::members::{Act, Failures, Members, MergedNotices, NameRequest, QuorumMember};
 use super::protocol::{GrantMemory, propose};
 use super::round::Round;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::backend::Backend;
 use crate::store::budget::Budget;
 use crate::store::{
     Answer, Ask, Claim, Eviction, Facts, Hazard, Held, HeldState, Member, Notices, Outcome,
-    Purpose, Release, Renewal, Renewed, Store as _,
+    Purpose, Release, Renewal, Renewed, Store as _, redis,
 };
 use crate::telemetry::Sink;
 use crate::token::Token;
@@ -30,61 +30,91 @@ use crate::token::Token;
 /// Says how many names one call reads; reading a whole lease costs a member more than a renewal.
 const BATCH: usize = 128;
 
-/// A store on a quorum of independent Redis or Valkey servers.
+/// A store on a quorum of independent Redis or Valkey servers. Its clones are the same store on the same connections.
 ///
 /// It is made without I/O: the first request connects.
+#[derive(Debug, Clone)]
 pub struct Quorum {
     pub(super) members: Members,
     pub(super) shared: Arc<Shared>,
 }
 
 /// State that the connections of one store share.
+#[derive(Debug)]
 pub(super) struct Shared {
     pub(super) granted: Mutex<GrantMemory>,
     /// The highest mark that members told, and token that was proposed.
     seen: AtomicU64,
     pub(super) known: Mutex<Option<Arc<KnownQuorum>>>,
-    /// As the settings have it.
-    pub(super) max_ttl: Option<Duration>,
-    pub(super) connect_timeout: Duration,
-    /// Where the members are, without secrets.
-    place: String,
     pub(super) counts: &'static Sink,
 }
 
 impl Quorum {
-    pub(super) fn of(
-        members: Members,
-        max_ttl: Option<Duration>,
-        connect_timeout: Duration,
-    ) -> Self {
+    /// Makes the store at this URL, `redis+quorum://HOST,HOST,HOST[?max_ttl=60s]`, with the default settings.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that cannot be used. The message contains no secrets.
+    pub fn open(url: &str) -> Result<Self, Error> {
+        let urls = redis::each_server(url, KIND).map_err(|why| {
+            Error::invalid(format!(
+                "store URL refused: {why}; expected redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB]\
+                 [?max_ttl=60s], rediss+quorum:// with TLS, with special characters as %XX"
+            ))
+        })?;
+        Self::of(
+            urls.into_iter()
+                .map(|url| redis::Builder::new(Ok(url), None)),
+        )
+    }
+
+    /// Makes the store on these servers, each of which [`Redis::builder`](redis::Redis::builder) describes as one alone.
+    /// The only I/O is that certificate files are read.
+    ///
+    /// The longest ttl, which is the same for all, is that of a lease: a claim with a longer one is `Invalid`, and a
+    /// member that was restarted takes no part for as long. [`init`](Self::init) writes it on the members (default:
+    /// 60 s); a client that sets another one than they have gets `Misconfigured`, and one that sets none takes theirs.
+    ///
+    /// # Errors
+    /// `Invalid`, with the setting that is refused.
+    pub fn of(servers: impl IntoIterator<Item = redis::Builder>) -> Result<Self, Error> {
+        let mut members: Vec<QuorumMember> = Vec::new();
+        for server in servers {
+            let member = QuorumMember::new(server)?;
+            let server = &member.server;
+            let others = || members.iter().map(|other| &other.server);
+            let why = if others().any(|other| other.place == server.place) {
+                "expected different members"
+            } else if others().any(|other| other.max_ttl != server.max_ttl) {
+                "expected the same max_ttl for all members"
+            } else if server.acknowledged_by() > 0 {
+                "acknowledged_by is of no use in a quorum"
+            } else {
+                members.push(member);
+                continue;
+            };
+            let place = &server.place;
+            return Err(Error::invalid(format!(
+                "quorum refused: {why} member={place}"
+            )));
+        }
+        let count = members.len();
+        if count < 3 || count.is_multiple_of(2) {
+            return Err(Error::invalid(format!(
+                "quorum refused: expected an odd number of members, at least 3 members={count}"
+            )));
+        }
         let counts = Sink::of_store(KIND);
         counts.has_quorums();
         let shared = Shared {
             granted: Mutex::default(),
             seen: AtomicU64::new(0),
             known: Mutex::default(),
-            max_ttl,
-            connect_timeout,
-            place: format!("quorum of {}", members.places()),
             counts,
         };
-        Self {
-            members,
+        Ok(Self {
+            members: Members::new(members),
             shared: Arc::new(shared),
-        }
-    }
-
-    /// Returns the same store on the same connections, for a task.
-    pub(super) fn share(&self) -> Self {
-        self.on(self.members.clone())
-    }
-
-    fn on(&self, members: Members) -> Self {
-        Self {
-            members,
-            shared: self.shared.clone(),
-        }
+        })
     }
 
     pub(super) fn too_few(&self, answered: usize, failures: &Failures) -> Failure {
@@ -106,16 +136,15 @@ impl Backend for Quorum {
     type Failure = Failure;
 
     fn describe(&self) -> Facts {
-        let facts = Facts::new(KIND).with_notices();
         let told = self.shared.known.lock().as_ref().map(|known| known.max_ttl);
-        match self.shared.max_ttl.or(told) {
-            Some(max_ttl) => facts.with_max_ttl(max_ttl),
-            None => facts,
+        Facts {
+            max_ttl: self.members.max_ttl().or(told),
+            ..Facts::new(KIND).with_notices()
         }
     }
 
     fn place(&self) -> &dyn fmt::Display {
-        &self.shared.place
+        &self.members
     }
 
     async fn try_acquire(
@@ -129,13 +158,13 @@ impl Backend for Quorum {
 
     /// Members that do not answer in time are asked and repaired all the same.
     async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
-        let unknown = |failure: &Failure, renewal: &Renewal| {
-            Outcome::Unknown(self.error(failure.clone(), "renew", &renewal.name))
+        let unknown = |failure: Failure, renewal: &Renewal| {
+            Outcome::Unknown(self.error(failure, "renew", &renewal.name))
         };
         let known = match self.known(budget.left()).await {
             Ok(known) => known,
             Err(failure) => {
-                let outcomes = batch.iter().map(|renewal| unknown(&failure, renewal));
+                let outcomes = batch.iter().map(|of| unknown(failure.clone(), of));
                 return Renewed::new(outcomes.collect());
             }
         };
@@ -155,7 +184,7 @@ impl Backend for Quorum {
         let outcomes = decided(&round).into_iter().zip(batch);
         let outcomes = outcomes.map(|(decided, renewal)| {
             let too_few = || self.too_few(round.poll.answered, &round.votes.failures);
-            decided.unwrap_or_else(|| unknown(&too_few(), renewal))
+            decided.unwrap_or_else(|| unknown(too_few(), renewal))
         });
         let renewed = Renewed::new(outcomes.collect());
         round.go_on();
@@ -253,8 +282,11 @@ impl Backend for Quorum {
         if self.members.iter().any(|member| member.server.is_closed()) {
             return Err(Failure::new(ErrorKind::Closed, "store is closed"));
         }
-        let connected = self.on(self.members.beside(purpose));
-        connected.learn(self.shared.connect_timeout).await?;
+        let connected = Self {
+            members: self.members.beside(purpose),
+            shared: self.shared.clone(),
+        };
+        connected.learn(self.members.connect_timeout()).await?;
         Ok(connected)
     }
 
@@ -262,14 +294,5 @@ impl Backend for Quorum {
         for member in self.members.iter() {
             member.server.close().await;
         }
-    }
-}
-
-impl fmt::Debug for Quorum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Quorum")
-            .field("location", &self.shared.place)
-            .field("max_ttl", &self.shared.max_ttl)
-            .finish_non_exhaustive()
     }
 }

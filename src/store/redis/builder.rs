@@ -208,7 +208,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-pub(in crate::store) fn check_max_ttl(max_ttl: Option<Duration>) -> Result<(), Error> {
+fn check_max_ttl(max_ttl: Option<Duration>) -> Result<(), Error> {
     let Some(refused) = max_ttl.filter(|max_ttl| !MAX_TTLS.contains(max_ttl)) else {
         return Ok(());
     };

@@ -72,9 +72,9 @@ pub use self::builder::Builder;
 pub(super) use self::init::{init_redis, redis_script};
 #[cfg(feature = "_remote")]
 pub(super) use self::{
-    builder::check_max_ttl, hazards::tokens::lead, protocol::reply::number,
-    protocol::reply::tagged, protocol::reply::text, protocol::scripts::Program,
-    protocol::scripts::Script, protocol::value::read_info, target::each_server,
+    hazards::tokens::lead, protocol::reply::number, protocol::reply::tagged, protocol::reply::text,
+    protocol::scripts::Program, protocol::scripts::Script, protocol::value::read_info,
+    target::each_server,
 };
 use crate::holder::ClientId;
 
@@ -108,7 +108,7 @@ const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 pub struct Redis {
     fleet: Arc<Fleet>,
     pub(super) keys: Keys,
-    max_ttl: Option<Duration>,
+    pub(super) max_ttl: Option<Duration>,
     /// Where the servers are, without secrets.
     pub(super) place: Arc<str>,
 }

@@ -19,6 +19,11 @@ impl Redis {
         self.fleet.settings.connect_timeout
     }
 
+    /// Returns how many replicas a grant waits for.
+    pub(in crate::store) fn acknowledged_by(&self) -> u8 {
+        self.fleet.settings.acknowledged_by
+    }
+
     pub(in crate::store) fn is_closed(&self) -> bool {
         self.fleet.is_closed()
     }

@@ -45,9 +45,9 @@ pub(super) struct SentinelGroup {
 
 /// The settings of the store that a URL can have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::store) struct UrlSettings {
-    pub(in crate::store) acknowledged_by: Option<u8>,
-    pub(in crate::store) max_ttl: Option<Duration>,
+pub(super) struct UrlSettings {
+    pub(super) acknowledged_by: Option<u8>,
+    pub(super) max_ttl: Option<Duration>,
 }
 
 impl UrlSettings {
@@ -188,22 +188,20 @@ fn checked(url: ServerUrl) -> Result<ServerUrl, Reason> {
     }
 }
 
-/// Returns the URLs of the servers that this URL names as a store of another kind, and the settings of that store.
+/// Returns the URLs of the servers that this URL names as a store of another kind, each with the parameters of all.
 ///
 /// # Errors
-/// `Invalid`, as for [`Target::new`].
+/// The reason for which it is refused; it contains no part of the URL that could be a secret.
 #[cfg(feature = "_remote")]
-pub(in crate::store) fn each_server(
-    url: &str,
-    kind: &str,
-) -> Result<(Vec<ServerUrl>, UrlSettings), Error> {
-    let url = read(url)?;
+pub(in crate::store) fn each_server(url: &str, kind: &str) -> Result<Vec<ServerUrl>, Reason> {
+    let url = ServerUrl::read(url).and_then(checked)?;
+    let settings = UrlSettings::of(&url)?;
     match several_servers(&url.scheme) {
-        Some((of_one, several)) if several == kind => {
-            let settings = UrlSettings::of(&url).map_err(refused)?;
-            Ok((url.each_server(of_one, &STORE_PARAMETERS), settings))
+        Some(_) if settings.acknowledged_by.is_some() => {
+            Err(format!("acknowledged_by is of no use in a {kind}").into())
         }
-        _ => Err(refused(format!("it is not the URL of a {kind}").into())),
+        Some((of_one, several)) if several == kind => Ok(url.each_server(of_one)),
+        _ => Err(format!("it is not the URL of a {kind}").into()),
     }
 }
 

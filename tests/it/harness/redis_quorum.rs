@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::store::Store as _;
-use leasehold::store::quorum::{Builder, Quorum};
+use leasehold::store::quorum::Quorum;
+use leasehold::store::redis::Redis;
 use tokio::task::JoinHandle;
 
 use super::redis_server::{RedisServer, Setup};
@@ -59,20 +60,18 @@ impl RedisQuorum {
 
     /// Makes these servers the members of a quorum with this longest ttl, as `leasehold init` does.
     pub(crate) async fn set_up(self, max_ttl: Duration) -> Self {
-        let store = self.builder().max_ttl(max_ttl).build();
-        let store = store.expect("settings in order");
+        let store = self.open_with(max_ttl);
         store.init(LIMIT).await.expect("set up");
         store.close().await;
         self
     }
 
-    /// Returns a builder of a store on all of them, which takes the longest ttl from them. The list is that of
-    /// [`url`](Self::url), if they have ports.
-    pub(crate) fn builder(&self) -> Builder {
-        Quorum::builder(self.servers.iter().map(|server| match server.has_port() {
+    /// Returns the URLs of the members. They are those of [`url`](Self::url), if they have ports.
+    fn urls(&self) -> impl Iterator<Item = String> {
+        self.servers.iter().map(|server| match server.has_port() {
             true => format!("redis://127.0.0.1:{}", server.port()),
             false => server.url(),
-        }))
+        })
     }
 
     /// Returns the URL of all of them.
@@ -84,10 +83,24 @@ impl RedisQuorum {
         format!("redis+quorum://{}", places.collect::<Vec<_>>().join(","))
     }
 
-    /// Returns a store on all of them.
+    /// Returns a store on all of them, which takes the longest ttl from them.
     pub(crate) fn open(&self) -> Quorum {
-        self.builder().build().expect("settings in order")
+        let servers = self.urls().map(|url| Redis::builder(&url));
+        Quorum::of(servers).expect("settings in order")
     }
+
+    /// Returns a store on all of them, with this longest ttl.
+    pub(crate) fn open_with(&self, max_ttl: Duration) -> Quorum {
+        on(self.urls(), max_ttl)
+    }
+}
+
+/// Returns a store on the servers at these URLs, with this longest ttl.
+pub(crate) fn on(urls: impl IntoIterator<Item = String>, max_ttl: Duration) -> Quorum {
+    let servers = urls
+        .into_iter()
+        .map(|url| Redis::builder(&url).max_ttl(max_ttl));
+    Quorum::of(servers).expect("settings in order")
 }
 
 /// A client that looks at the members by the list that they were set up with, as an exporter does, until it is dropped. A

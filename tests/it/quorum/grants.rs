@@ -279,10 +279,7 @@ async fn an_emptied_member_does_not_help_a_rival_and_gets_the_lease_back() {
 async fn tokens_rise_through_the_loss_of_one_member_and_of_two() {
     let mut quorum = RedisQuorum::start_new(3).await.set_up(STORED_TTL).await;
     let stores: Vec<Arc<Quorum>> = (0..3)
-        .map(|_| {
-            let builder = quorum.builder().max_ttl(STORED_TTL);
-            Arc::new(builder.build().expect("in order"))
-        })
+        .map(|_| Arc::new(quorum.open_with(STORED_TTL)))
         .collect();
     let mut last = None;
     for lost in [&[][..], &[0], &[1], &[2, 0], &[1, 2]] {

@@ -10,7 +10,7 @@ use leasehold::store::{Eviction, MemberState, Store as _};
 
 use super::rivals::{lead_nowhere, none_is_granted, over, states, ways};
 use crate::harness::asking::{asked, claim, granted, next_token, released};
-use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum};
+use crate::harness::redis_quorum::{self, MAX_TTL, RedisQuorum};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, UNANSWERED};
 
@@ -141,8 +141,7 @@ async fn a_member_that_lost_a_write_and_flushes_each_since_then_helps_no_rival()
 
 /// Returns a store on these servers, in this order.
 fn on(servers: &[&RedisServer]) -> Quorum {
-    let builder = Quorum::builder(servers.iter().map(|server| server.url())).max_ttl(MAX_TTL);
-    builder.build().expect("settings in order")
+    redis_quorum::on(servers.iter().map(|server| server.url()), MAX_TTL)
 }
 
 #[tokio::test]
@@ -173,7 +172,7 @@ async fn a_client_with_a_shorter_longest_ttl_ends_no_keep_out_early() {
     quorum.servers[0].restart_empty().await;
     quorum.servers[1].restart_empty().await;
     let short = Duration::from_secs(1);
-    let hasty = quorum.builder().max_ttl(short).build().expect("in order");
+    let hasty = quorum.open_with(short);
     none_is_granted(&hasty, "a", short).await;
     // With the right one a client finds that they are away still.
     let states = states(&quorum.open()).await;

@@ -182,11 +182,10 @@ async fn tokens_that_are_ahead_of_the_clock_are_reported() {
 #[tokio::test]
 async fn a_member_that_came_back_comes_in_though_only_renewals_are_sent() {
     let mut quorum = RedisQuorum::with(3, Setup::default, STORED_TTL).await;
-    let builder = || quorum.builder().max_ttl(STORED_TTL);
-    let store = builder().build().expect("in order");
+    let store = quorum.open_with(STORED_TTL);
     let lease = claim("a", STORED_TTL);
     granted(&store, &lease).await;
-    let other = builder().build().expect("in order");
+    let other = quorum.open_with(STORED_TTL);
     quorum.servers[0].restart_empty().await;
     let outcome = renewed_for(&store, &lease, STORED_TTL * 2).await;
     assert!(is_renewed(&outcome), "{outcome:?}");
@@ -203,8 +202,7 @@ fn a_member_that_came_back_comes_in_though_the_callers_runtime_stands_still() {
     let mut quorum = servers.block_on(RedisQuorum::with(3, Setup::default, STORED_TTL));
     let caller = Builder::new_current_thread().enable_all().build();
     let caller = caller.expect("a runtime");
-    let store = quorum.builder().max_ttl(STORED_TTL).build();
-    let store = store.expect("in order");
+    let store = quorum.open_with(STORED_TTL);
     let watchdogs = servers.block_on(store.on_own_connection(Purpose::Watchdog));
     let watchdogs = watchdogs.expect("a connection");
     servers.block_on(quorum.servers[0].restart_empty());
@@ -227,8 +225,7 @@ fn a_member_that_came_back_comes_in_though_the_callers_runtime_stands_still() {
 async fn a_member_first_seen_with_its_clock_ahead_is_in_after_one_keep_out() {
     let setup = || Setup::default().with_clock();
     let mut quorum = RedisQuorum::with(3, setup, STORED_TTL).await;
-    let store = quorum.builder().max_ttl(STORED_TTL).build();
-    let store = store.expect("in order");
+    let store = quorum.open_with(STORED_TTL);
     const DAY: i64 = 24 * 3_600_000;
     quorum.servers[0].step_clock(DAY).await;
     quorum.servers[0].restart_empty().await;
@@ -347,8 +344,7 @@ async fn a_claim_whose_grant_came_too_late_is_granted_afterwards() {
 async fn a_rolling_restart_loses_no_lease_though_a_rival_waits() {
     let mut quorum = RedisQuorum::with(3, Setup::default, STORED_TTL).await;
     let client = async || {
-        let store = quorum.builder().max_ttl(STORED_TTL).build();
-        let builder = Client::builder().store(store.expect("in order"));
+        let builder = Client::builder().store(quorum.open_with(STORED_TTL));
         builder.ttl(STORED_TTL).build().await.expect("a client")
     };
     let (holder, rival) = (client().await, client().await);
@@ -357,8 +353,7 @@ async fn a_rolling_restart_loses_no_lease_though_a_rival_waits() {
         leases.push(holder.acquire(format!("a{number}")).await.expect("free"));
     }
     let waiting = tokio::spawn(async move { rival.acquire("a0").await.expect("it is freed") });
-    let watcher = quorum.builder().max_ttl(STORED_TTL).build();
-    let watcher = watcher.expect("in order");
+    let watcher = quorum.open_with(STORED_TTL);
     for member in 0..3 {
         quorum.servers[member].restart_empty().await;
         until_so("it is in", async || {

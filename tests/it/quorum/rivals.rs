@@ -8,7 +8,7 @@ use leasehold::store::{Answer, MemberState, Outcome, Store as _};
 
 use crate::harness::asking::{Asking, asked, claim, renewed};
 use crate::harness::proxy::Proxy;
-use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum};
+use crate::harness::redis_quorum::{self, MAX_TTL, RedisQuorum};
 use crate::harness::times::{LIMIT, UNANSWERED};
 use crate::harness::wait::{at, now};
 
@@ -23,8 +23,7 @@ pub(super) async fn ways(quorum: &RedisQuorum) -> Vec<Proxy> {
 
 /// Returns a store that reaches the members over these networks.
 pub(super) fn over(ways: &[Proxy]) -> Quorum {
-    let builder = Quorum::builder(ways.iter().map(Proxy::url)).max_ttl(MAX_TTL);
-    builder.build().expect("settings in order")
+    redis_quorum::on(ways.iter().map(Proxy::url), MAX_TTL)
 }
 
 /// Lets nothing arrive at the server behind this network, neither now nor later.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold::store::quorum::Quorum;
+use leasehold::store::redis::Redis;
 use leasehold::store::{self, Store as _};
 use leasehold::{Client, Error, ErrorKind, WaitOrder};
 
@@ -70,8 +71,18 @@ fn a_bad_quorum_is_refused_with_what_is_wrong_and_without_its_secret() {
         assert!(!text.contains("s3cret"), "{text}");
     }
     let members = ["redis://a", "redis://b", "redis+cluster://c"];
-    let error = Quorum::builder(members).build().expect_err("a cluster");
+    let error = Quorum::of(members.map(Redis::builder)).expect_err("a cluster");
     assert!(error.to_string().contains("one server"), "{error}");
+    let ttls = [LONG, LONG, LONG / 2];
+    let servers = ["redis://a", "redis://b", "redis://c"].map(Redis::builder);
+    let servers = servers.into_iter().zip(ttls);
+    let differing = Quorum::of(servers.map(|(server, ttl)| server.max_ttl(ttl)));
+    let error = differing.expect_err("another longest ttl at one");
+    assert!(error.to_string().contains("the same max_ttl"), "{error}");
+    let servers = ["redis://a", "redis://b", "redis://c"].map(Redis::builder);
+    let waiting = Quorum::of(servers.map(|server| server.acknowledged_by(1)));
+    let error = waiting.expect_err("members have no replicas to wait for");
+    assert!(error.to_string().contains("acknowledged_by"), "{error}");
 }
 
 #[tokio::test]
@@ -90,8 +101,7 @@ async fn a_fair_wait_is_refused_because_members_keep_no_common_queue() {
 #[tokio::test]
 async fn a_ttl_above_the_longest_is_refused_and_nothing_is_sent() {
     let quorum = RedisQuorum::start(3).await;
-    let store = quorum.builder().max_ttl(MAX_TTL).build();
-    let store = store.expect("in order");
+    let store = quorum.open_with(MAX_TTL);
     let long = claim("a", MAX_TTL + Duration::from_millis(1));
     let error = asked(&store, &long, LIMIT).await.expect_err("too long");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
@@ -102,11 +112,7 @@ async fn a_ttl_above_the_longest_is_refused_and_nothing_is_sent() {
 async fn clients_with_another_longest_ttl_are_misconfigured() {
     let quorum = RedisQuorum::start(3).await;
     granted(&quorum.open(), &claim("a", LONG / 2)).await;
-    let other = quorum
-        .builder()
-        .max_ttl(LONG / 2)
-        .build()
-        .expect("in order");
+    let other = quorum.open_with(LONG / 2);
     let error = asked(&other, &claim("b", LONG / 3), LIMIT).await;
     let error = error.expect_err("another longest ttl");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");

@@ -7,7 +7,7 @@ use leasehold::store::{self, Answer, MemberState, Release, Store as _};
 use leasehold::{Error, ErrorKind, Token};
 
 use crate::harness::asking::{asked, chain, claim, granted, released, renewed};
-use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum, end_keep_out};
+use crate::harness::redis_quorum::{self, MAX_TTL, RedisQuorum, end_keep_out};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, STORED_TTL};
 use crate::harness::wait::{until, until_so};
@@ -15,9 +15,7 @@ use crate::harness::wait::{until, until_so};
 const SHORT: Duration = Duration::from_secs(1);
 
 fn quorum_of(servers: &[&RedisServer], max_ttl: Duration) -> Quorum {
-    let urls = servers.iter().map(|server| server.url());
-    let store = Quorum::builder(urls).max_ttl(max_ttl).build();
-    store.expect("in order")
+    redis_quorum::on(servers.iter().map(|server| server.url()), max_ttl)
 }
 
 /// Takes a name and releases it.
@@ -46,8 +44,7 @@ async fn init_says_which_server_it_refuses_and_what_to_do() {
     // One server under two names.
     let two = Setup::default().with_port().start().await;
     let other_name = format!("redis://127.0.0.1:{}", two.port());
-    let named = Quorum::builder([two.url(), b.url(), other_name]);
-    let named = named.build().expect("different URLs");
+    let named = redis_quorum::on([two.url(), b.url(), other_name], MAX_TTL);
     refused(&named, ErrorKind::Misconfigured, "same server").await;
     let _: () = b.told("SET leasehold:{a} theirs").await;
     let store = quorum_of(&[a, b, c], MAX_TTL);
@@ -96,11 +93,7 @@ async fn init_runs_again_unharmed_and_refuses_members_of_another_quorum() {
     let other = quorum_of(&[a, b, &spare], MAX_TTL);
     let error = refused(&other, ErrorKind::Misconfigured, "--replace").await;
     assert!(error.to_string().contains("member="), "{error}");
-    let longer = quorum
-        .builder()
-        .max_ttl(LONG * 2)
-        .build()
-        .expect("in order");
+    let longer = quorum.open_with(LONG * 2);
     refused(&longer, ErrorKind::Misconfigured, "another longest ttl").await;
 }
 
@@ -166,7 +159,7 @@ async fn a_replacement_closes_no_member_of_a_third_quorum() {
     };
     // Its address leads to a member of the other one by now.
     let before = quorum_of(&[a, b, &other.servers[0]], SHORT);
-    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    let after = new.open_with(SHORT);
     after
         .replace(&before, false, LIMIT)
         .await
@@ -185,7 +178,7 @@ async fn a_replacement_that_names_fewer_members_than_there_are_is_refused() {
         panic!("five servers");
     };
     let fewer = quorum_of(&[a, b, c], SHORT);
-    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    let after = new.open_with(SHORT);
     for from_clock in [false, true] {
         let refused = after.replace(&fewer, from_clock, LIMIT).await;
         let error = refused.expect_err("three of five");
@@ -204,7 +197,7 @@ async fn a_replacement_that_names_the_members_in_another_order_is_refused() {
         panic!("three servers");
     };
     let displaced = quorum_of(&[a, c, b], SHORT);
-    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    let after = new.open_with(SHORT);
     for from_clock in [false, true] {
         let refused = after.replace(&displaced, from_clock, LIMIT).await;
         let error = refused.expect_err("another order");
@@ -295,7 +288,7 @@ async fn an_old_member_that_another_plan_closed_first_stops_no_replacement() {
     let token = token_of(&before).await;
     let close = "HSET leasehold:node closed_for 4711";
     let _: i64 = old.servers[0].told(close).await;
-    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    let after = new.open_with(SHORT);
     after
         .replace(&before, false, LIMIT)
         .await
@@ -311,7 +304,7 @@ async fn a_replacement_is_refused_while_another_plan_has_closed_a_majority() {
         let close = "HSET leasehold:node closed_for 4711";
         let _: i64 = server.told(close).await;
     }
-    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    let after = new.open_with(SHORT);
     let refused = after.replace(&old.open(), false, LIMIT).await;
     let error = refused.expect_err("the other plan has a majority");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
@@ -329,7 +322,7 @@ async fn without_a_majority_of_the_old_members_only_the_clock_helps() {
     let token = token_of(&before).await;
     old.servers[0].kill();
     old.servers[1].kill();
-    let after = new.builder().max_ttl(SHORT).build().expect("in order");
+    let after = new.open_with(SHORT);
     let limit = Duration::from_millis(500);
     let error = after
         .replace(&before, false, limit)

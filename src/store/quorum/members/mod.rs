@@ -8,6 +8,7 @@ mod member;
 mod notices;
 mod reply;
 
+use std::fmt;
 use std::ops::{Deref, Range};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ pub(super) struct Members {
 
 /// The answers to one question, as they come. Dropping it leaves the others unread.
 pub(super) struct Poll<T> {
-    pending: FuturesUnordered<Answering<T>>,
+    pub(super) pending: FuturesUnordered<Answering<T>>,
     members: usize,
     asked_at: Instant,
     deadline: Instant,
@@ -90,6 +91,17 @@ impl Members {
     /// Returns how many of them are a majority.
     pub(super) fn majority(&self) -> usize {
         majority(self.len())
+    }
+
+    /// Returns the longest ttl, as the settings have it.
+    pub(super) fn max_ttl(&self) -> Option<Duration> {
+        self[0].server.max_ttl
+    }
+
+    /// Returns how long making all connections may take.
+    pub(super) fn connect_timeout(&self) -> Duration {
+        let each = self.iter().map(|member| member.server.connect_timeout());
+        each.max().unwrap_or_default()
     }
 
     pub(super) fn place(&self, member: usize) -> &str {
@@ -154,6 +166,12 @@ impl Deref for Members {
     }
 }
 
+impl fmt::Display for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "quorum of {}", self.places())
+    }
+}
+
 impl<T> Poll<T> {
     /// Returns the next answer, with the number of its member. `None` if no more is to come in time.
     ///
@@ -166,21 +184,12 @@ impl<T> Poll<T> {
             until = until.min(self.asked_at.after(took + patience));
         }
         let left = until.since(Boottime.now());
-        let (member, answer) = timeout(left, self.late()).await.ok()??;
+        let (member, answer) = timeout(left, self.pending.next()).await.ok()??;
         self.answered += usize::from(answer.is_ok());
         if self.took.is_none() && self.answered >= majority(self.members) {
             self.took = Some(Boottime.now().since(self.asked_at));
         }
         Some((member, answer))
-    }
-
-    /// Returns the next answer, however late it comes.
-    pub(super) async fn late(&mut self) -> Option<(usize, Result<T, Failed>)> {
-        self.pending.next().await
-    }
-
-    pub(super) fn is_answered(&self) -> bool {
-        self.pending.is_empty()
     }
 
     /// Awaits the others for a short time only, once a majority has answered: what they have to say changes little.

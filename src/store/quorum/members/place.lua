@@ -1,7 +1,7 @@
 -- The place of a server in a quorum: the functions `look`, `adopt`, `reserve`, `open` and `close` of the protocol.
 --
 -- KEYS   1 node
--- ARGV   1 'look'
+-- ARGV   1 'look'            and nothing that counts
 --        1 'reserve'         2 the run of `init`
 --        1 'close'           2 quorum   3 index   4 number of members   5 the quorum for which it is closed
 --        1 'adopt', 'open'   2 quorum   3 index   4 number of members   5 longest ttl in ms   6 the incarnation that was found,
