@@ -50,8 +50,15 @@ pub(super) struct Teller {
 /// The topics to follow, or to stop following, since the listener last read them.
 #[derive(Debug, Default)]
 struct Changing {
-    topics: Mutex<HashMap<Topic, bool>>,
+    topics: Mutex<HashMap<Topic, Change>>,
     changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Change {
+    is_followed: bool,
+    /// It was not followed at some time meanwhile.
+    was_ended: bool,
 }
 
 /// The subscriptions that a listener has to begin and end because its topics changed.
@@ -98,10 +105,10 @@ impl Subscription {
     }
 
     fn change(&self, topic: &Topic, is_followed: bool) {
-        self.changes
-            .topics
-            .lock()
-            .insert(topic.clone(), is_followed);
+        let mut topics = self.changes.topics.lock();
+        let change = topics.entry(topic.clone()).or_default();
+        change.is_followed = is_followed;
+        change.was_ended |= !is_followed;
         self.changes.changed.notify_one();
     }
 }
@@ -137,13 +144,16 @@ impl Wanted {
         }
     }
 
-    /// Takes the changes since the last time.
+    /// Takes the changes since the last time. A topic that is followed again before its end was taken gets its first
+    /// hint here: hints of the time between were not read.
     pub(super) fn take_changes(&mut self) -> Changed {
         let mut changed = Changed::default();
-        for (topic, is_followed) in std::mem::take(&mut *self.changes.topics.lock()) {
-            if is_followed && self.followed.insert(topic.clone()) {
+        for (topic, change) in std::mem::take(&mut *self.changes.topics.lock()) {
+            if change.is_followed && self.followed.insert(topic.clone()) {
                 changed.new.push(topic);
-            } else if !is_followed && self.followed.remove(&topic) {
+            } else if change.is_followed && change.was_ended {
+                self.teller.tell(topic.first_hint());
+            } else if !change.is_followed && self.followed.remove(&topic) {
                 changed.old.push(topic);
             }
         }
@@ -221,6 +231,17 @@ mod tests {
         subscription.follow(&topic("a"));
         subscription.unfollow(&topic("a"));
         assert_eq!(wanted.take_changes(), Changed::default());
+    }
+
+    #[tokio::test]
+    async fn a_topic_that_is_followed_again_at_once_gets_a_first_hint() {
+        let (subscription, mut wanted) = started().await;
+        subscription.follow(&topic("a"));
+        wanted.take_changes();
+        subscription.unfollow(&topic("a"));
+        subscription.follow(&topic("a"));
+        assert_eq!(wanted.take_changes(), Changed::default());
+        assert_eq!(subscription.next().await, topic("a").first_hint());
     }
 
     #[tokio::test]
