@@ -50,6 +50,9 @@ pub(super) enum FailureCause {
     /// writes are worth nothing any more, or on the new one.
     #[error("another server has taken over")]
     Deposed,
+    /// The server sent a reply that none of our scripts sends.
+    #[error("unexpected reply {0}")]
+    Odd(String),
     /// Anything else, in words.
     #[error("{0}")]
     Other(String),
@@ -86,7 +89,9 @@ impl From<FailureCause> for Failure {
                 };
                 (kind_of_refusal(code, text), last)
             }
-            FailureCause::Other(_) => (ErrorKind::Misconfigured, Sent::Perhaps),
+            FailureCause::Odd(_) | FailureCause::Other(_) => {
+                (ErrorKind::Misconfigured, Sent::Perhaps)
+            }
         };
         Self {
             cause,
@@ -119,7 +124,7 @@ impl Failure {
 
     /// Makes the failure of a reply that none of our scripts sends.
     pub(super) fn odd(reply: impl fmt::Display) -> Self {
-        FailureCause::Other(format!("unexpected reply {reply}")).into()
+        FailureCause::Odd(reply.to_string()).into()
     }
 
     /// Makes this the failure of a step before the request: it was never sent.
@@ -232,8 +237,12 @@ impl Failing for Failure {
     }
 
     fn refusal(&self) -> Option<String> {
-        let is_never = self.kind == ErrorKind::Invalid;
-        is_never.then(|| self.cause.to_string())
+        match (&self.cause, self.kind) {
+            (FailureCause::Other(words), ErrorKind::Invalid | ErrorKind::Misconfigured) => {
+                Some(words.clone())
+            }
+            _ => None,
+        }
     }
 
     // The fault of the URL, if the server's answer shows it.

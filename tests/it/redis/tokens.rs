@@ -317,3 +317,14 @@ async fn tokens_that_are_far_ahead_of_the_clock_are_a_hazard() {
     let told = told.unwrap_or_else(|| panic!("{hazards:?}")).to_string();
     assert!(told.contains("2days ahead"), "{told}");
 }
+
+#[tokio::test]
+async fn a_broken_mark_is_named_by_the_error_itself() {
+    let server = RedisServer::start().await;
+    let store = open(&server.url()).await;
+    let () = server.told(&format!("SET {} x", mark("a"))).await;
+    let error = asked(&*store, &claim("a", LONG), LIMIT).await;
+    let error = error.expect_err("the mark is broken");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    assert!(error.to_string().contains("mark=\"x\""), "{error}");
+}
