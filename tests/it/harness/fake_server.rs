@@ -1,5 +1,7 @@
 //! A server that speaks the servers' protocol and answers what the test wants.
 
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -63,6 +65,49 @@ impl FakeServer {
             .iter()
             .filter(|words| words.iter().any(|one| one.eq_ignore_ascii_case(word)));
         with.count()
+    }
+}
+
+/// A node of a cluster that says that it serves all slots.
+#[derive(Debug)]
+pub(crate) struct FakeNode {
+    server: FakeServer,
+}
+
+impl FakeNode {
+    /// Starts a node that answers by this function, and else as one that has nothing.
+    pub(crate) async fn start(
+        answer: impl Fn(&[String]) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let port = Arc::<AtomicU16>::default();
+        let own = port.clone();
+        let server = FakeServer::answering(move |words| {
+            let reply = answer(words).unwrap_or_else(|| match &*words[0].to_uppercase() {
+                "CLUSTER" => {
+                    let port = own.load(Ordering::Relaxed);
+                    format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:{port}\r\n")
+                }
+                "TIME" => "*2\r\n:7\r\n:0\r\n".into(),
+                _ => ":0\r\n".into(),
+            });
+            (0, reply)
+        });
+        let server = server.await;
+        port.store(server.port, Ordering::Relaxed);
+        Self { server }
+    }
+
+    /// Returns the URL of the cluster for the store.
+    pub(crate) fn url(&self) -> String {
+        format!("redis+cluster://{}", self.host())
+    }
+}
+
+impl Deref for FakeNode {
+    type Target = FakeServer;
+
+    fn deref(&self) -> &FakeServer {
+        &self.server
     }
 }
 

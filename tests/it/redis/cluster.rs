@@ -10,6 +10,7 @@ use leasehold::store::{Outcome, Release, Store as _, conformance};
 use super::behind_nat::{outside, port_of};
 use super::open;
 use crate::harness::asking::{asked, begin, chain, claim, granted, released, renewal, renewed};
+use crate::harness::fake_server::FakeNode;
 use crate::harness::leases::{client_at, take};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_cluster::RedisCluster;
@@ -66,6 +67,27 @@ async fn a_primary_that_hangs_costs_no_lease_of_another() {
     cluster.agree(3).await;
     let again = take(&client, leases[0].name().as_str()).await;
     again.check().expect("it is held");
+}
+
+#[tokio::test]
+async fn after_a_redirection_the_slots_are_looked_at_again_without_another_call() {
+    let new = FakeNode::start(|words| {
+        let is_script = words[0].eq_ignore_ascii_case("EVALSHA");
+        is_script.then(|| "+granted 7\r\n".into())
+    });
+    let new = new.await;
+    let moved = format!("-MOVED 7 {}\r\n", new.host());
+    let old = FakeNode::start(move |words| {
+        let is_script = words[0].eq_ignore_ascii_case("EVALSHA");
+        is_script.then(|| moved.clone())
+    });
+    let old = old.await;
+    let store = open(&old.url()).await;
+    granted(&*store, &claim("a", LONG)).await;
+    until_so("a later look", async || {
+        old.count("SLOTS") + new.count("SLOTS") > 1
+    })
+    .await;
 }
 
 #[tokio::test]

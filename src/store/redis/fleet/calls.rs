@@ -301,6 +301,12 @@ impl Fleet {
                     self.change(|map| map.set_owner(slot, place, Boottime.now()));
                 }
                 self.look(LOOK_EVERY);
+                // A look that began before may have missed what has changed, and the nodes learn it one after the other.
+                let fleet = self.clone();
+                tokio::spawn(async move {
+                    sleep(LOOK_EVERY).await;
+                    fleet.look(AT_MOST_EVERY);
+                });
             }
             Redirect::Later => self.look(AT_MOST_EVERY),
             Redirect::Asked(_) | Redirect::Again => {}
