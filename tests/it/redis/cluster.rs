@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
 use leasehold::store::{Outcome, Release, Store as _, conformance};
@@ -10,7 +11,7 @@ use leasehold::store::{Outcome, Release, Store as _, conformance};
 use super::behind_nat::{outside, port_of};
 use super::open;
 use crate::harness::asking::{asked, begin, chain, claim, granted, released, renewal, renewed};
-use crate::harness::fake_server::FakeNode;
+use crate::harness::fake_server::{FakeNode, FakeServer};
 use crate::harness::leases::{client_at, take};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_cluster::RedisCluster;
@@ -88,6 +89,20 @@ async fn after_a_redirection_the_slots_are_looked_at_again_without_another_call(
         old.count("SLOTS") + new.count("SLOTS") > 1
     })
     .await;
+}
+
+#[tokio::test]
+async fn many_silent_seeds_hide_no_live_one() {
+    let silent = (0..12).map(|_| FakeServer::answering(|_| (60_000, String::new())));
+    let silent = join_all(silent).await;
+    let node = FakeNode::start(|words| {
+        let is_script = words[0].eq_ignore_ascii_case("EVALSHA");
+        is_script.then(|| "+granted 7\r\n".into())
+    });
+    let node = node.await;
+    let seeds: Vec<_> = silent.iter().map(FakeServer::host).collect();
+    let url = format!("redis+cluster://{},{}", seeds.join(","), node.host());
+    granted(&*open(&url).await, &claim("a", LONG)).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! Learns from the nodes of a cluster which slots each of them serves.
 
-use std::time::Duration;
-
 use deadpool_redis::redis::Cmd;
 
 use super::super::failure::Failure;
@@ -13,9 +11,6 @@ use crate::store::server_url::HostPort;
 
 /// Says how many of the known nodes are asked.
 const NODES: usize = 4;
-/// After how long without an answer the next node is asked as well: a look ends before the last of several silent ones.
-const HEAD_START: Duration = Duration::from_millis(50);
-
 /// Asks some known nodes, and then the nodes to begin with, and takes the first answer.
 pub(super) async fn look(
     fleet: &Fleet,
@@ -27,7 +22,10 @@ pub(super) async fn look(
     nodes.truncate(NODES);
     let new = seeds.iter().filter(|seed| !nodes.contains(seed));
     let asked = nodes.iter().chain(new).map(|node| ask(fleet, node, budget));
-    first_of(HEAD_START, asked).await.map_err(most_telling)
+    // All are asked in the first half of the look: the last one may be the only one that is alive.
+    let most = u32::try_from(NODES + seeds.len()).unwrap_or(u32::MAX);
+    let head_start = budget.left() / 2 / most;
+    first_of(head_start, asked).await.map_err(most_telling)
 }
 
 async fn ask(fleet: &Fleet, node: &HostPort, budget: Budget) -> Result<Vec<Range>, Failure> {
