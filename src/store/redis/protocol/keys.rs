@@ -92,13 +92,8 @@ impl Keys {
 
     /// Returns the SCAN pattern of all leases whose names have this prefix.
     pub(in super::super) fn pattern(&self, begin: &str) -> String {
-        [
-            escape(&self.prefix),
-            ":{".into(),
-            escape(begin),
-            "*}".into(),
-        ]
-        .concat()
+        let (prefix, begin) = (escape(&self.prefix), escape(begin));
+        format!("{prefix}:{{{begin}*}}")
     }
 
     /// Returns the name of a lease's key; `None` for other keys.

@@ -3,11 +3,12 @@
 //! All names of a slot share one mark of the highest token, so the mark's key must be in that slot, whatever the name:
 //! its tag is the least whole number whose decimal text has the slot. Clients in other languages find the same tags.
 
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 /// The number of slots.
 pub(in super::super) const SLOTS: u16 = 16_384;
+/// The highest of the tags.
+const LAST_TAG: u32 = 109_757;
 
 /// Returns the slot of this tag, the text between the braces of a key.
 pub(in super::super) fn slot_of(tag: &str) -> u16 {
@@ -20,24 +21,13 @@ pub(in super::super) fn tag_of(slot: u16) -> u32 {
     TAGS[usize::from(slot)]
 }
 
-/// Finds the tags of all slots. The last one found is 109757, after some milliseconds.
+/// Finds the tags of all slots, in some milliseconds: of the numbers in a slot the least is taken last.
 fn tags() -> Box<[u32]> {
-    let mut tags = vec![None; usize::from(SLOTS)];
-    let (mut missing, mut digits) = (SLOTS, String::new());
-    for number in 0.. {
-        digits.clear();
-        // A string takes everything.
-        let _ = write!(digits, "{number}");
-        let tag = &mut tags[usize::from(slot_of(&digits))];
-        if tag.is_none() {
-            *tag = Some(number);
-            missing -= 1;
-        }
-        if missing == 0 {
-            break;
-        }
+    let mut tags = vec![0; usize::from(SLOTS)];
+    for number in (0..=LAST_TAG).rev() {
+        tags[usize::from(slot_of(&number.to_string()))] = number;
     }
-    tags.into_iter().flatten().collect()
+    tags.into()
 }
 
 /// CRC-16/XMODEM, as the specification of the cluster requires.
