@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use deadpool_redis::Pool;
@@ -164,7 +165,7 @@ impl Builder {
             program: self.program,
             connect_timeout: self.connect_timeout,
             acknowledged_by,
-            has_written: Arc::default(),
+            has_written: Arc::new(AtomicBool::new(!matches!(target.servers, UrlServers::One))),
         };
         let purpose = Some(LaneUse::Requests);
         let fleet = Fleet::new(target.servers, connector, self.address_map, purpose);

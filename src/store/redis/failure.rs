@@ -21,10 +21,8 @@ use crate::store::connection::Unconnected;
 pub(in crate::store) struct Failure {
     pub(super) cause: FailureCause,
     kind: ErrorKind,
-    /// The stage that the last attempt reached.
-    last: Sent,
-    /// An attempt before the last one may have been carried out, because its connection was found closed.
-    pub(super) was_sent_before: bool,
+    /// How far the request came, in any of its attempts.
+    sent: Sent,
 }
 
 /// The reason for which the last attempt failed.
@@ -46,6 +44,9 @@ pub(super) enum FailureCause {
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused { code: String, text: String },
+    /// No node of a cluster serves the slot of the request.
+    #[error("no node of the cluster serves the slot {0}")]
+    Unserved(u16),
     /// Another server took over before the answer counted. The request may have been carried out, on a server whose
     /// writes are worth nothing any more, or on the new one.
     #[error("another server has taken over")]
@@ -67,38 +68,30 @@ pub(super) enum Redirect {
     Asked(String),
     /// Ask again in a moment.
     Later,
-    /// Ask again at once: the scripts were missing, as after a restart or a failover, and are loaded then.
-    Again,
 }
 
 impl From<FailureCause> for Failure {
     fn from(cause: FailureCause) -> Self {
-        let (kind, last) = match &cause {
+        let (kind, sent) = match &cause {
             FailureCause::Closed => (ErrorKind::Closed, Sent::Never),
             FailureCause::Silent => (ErrorKind::TimedOut, Sent::Perhaps),
+            FailureCause::Unserved(_) => (ErrorKind::Unavailable, Sent::Never),
             FailureCause::Deposed => (ErrorKind::Unavailable, Sent::Perhaps),
             FailureCause::FoundClosed(error) | FailureCause::Broken(error) => {
                 (kind_of_connection(error), Sent::Perhaps)
             }
             FailureCause::Refused { code, text } => {
-                let is_proof = code == "NOSCRIPT" || is_of_replica(code, text);
-                let last = if is_proof {
-                    Sent::Answered
-                } else {
-                    Sent::Perhaps
+                let sent = match redirect(code, text) {
+                    Some(_) => Sent::Answered,
+                    None => Sent::Perhaps,
                 };
-                (kind_of_refusal(code, text), last)
+                (kind_of_refusal(code, text), sent)
             }
             FailureCause::Odd(_) | FailureCause::Other(_) => {
                 (ErrorKind::Misconfigured, Sent::Perhaps)
             }
         };
-        Self {
-            cause,
-            kind,
-            last,
-            was_sent_before: false,
-        }
+        Self { cause, kind, sent }
     }
 }
 
@@ -114,12 +107,9 @@ impl From<Unconnected> for Failure {
 
 impl Failure {
     /// Makes a failure of this kind, in words. `Invalid` says that no later time makes the request right.
-    pub(super) fn other(kind: ErrorKind, last: Sent, words: impl Into<String>) -> Self {
-        Self {
-            kind,
-            last,
-            ..FailureCause::Other(words.into()).into()
-        }
+    pub(super) fn other(kind: ErrorKind, sent: Sent, words: impl Into<String>) -> Self {
+        let cause = FailureCause::Other(words.into());
+        Self { cause, kind, sent }
     }
 
     /// Makes the failure of a reply that none of our scripts sends.
@@ -129,26 +119,21 @@ impl Failure {
 
     /// Makes this the failure of a step before the request: it was never sent.
     pub(super) fn before_the_request(self) -> Self {
-        Self {
-            last: Sent::Never,
-            was_sent_before: false,
-            ..self
-        }
+        let sent = Sent::Never;
+        Self { sent, ..self }
     }
 
-    /// Makes this the failure of a request that may have been sent before, if that is so: whatever it says of the
-    /// second time, the first may have been carried out.
-    pub(super) fn after_another_try(self, was_sent_before: bool) -> Self {
-        Self {
-            was_sent_before: self.was_sent_before || was_sent_before,
-            ..self
-        }
+    /// Makes this the failure of a request that may have been sent before: whatever it says of the second time, the
+    /// first may have been carried out.
+    pub(super) fn after_another_try(self) -> Self {
+        let sent = Sent::Perhaps;
+        Self { sent, ..self }
     }
 
-    /// Returns the code and the text of the server's answer to the last attempt.
+    /// Returns the code and the text of the server's answer to the request.
     fn answer(&self) -> Option<(&str, &str)> {
         match &self.cause {
-            FailureCause::Refused { code, text } if self.last != Sent::Never => Some((code, text)),
+            FailureCause::Refused { code, text } if self.sent != Sent::Never => Some((code, text)),
             _ => None,
         }
     }
@@ -156,6 +141,11 @@ impl Failure {
     /// Returns whether the server answered with an error, other than that another one serves this request.
     pub(super) fn is_refusal(&self) -> bool {
         self.answer().is_some() && self.redirect().is_none()
+    }
+
+    /// Returns whether the server lacks our scripts, as after a restart or a failover.
+    pub(super) fn is_no_script(&self) -> bool {
+        matches!(self.answer(), Some(("NOSCRIPT", _)))
     }
 
     /// Makes this the failure at an address that has carried out writes: there a replica is a server that was demoted,
@@ -167,32 +157,21 @@ impl Failure {
         }
     }
 
-    /// Returns what to do about an answer that says that nothing was carried out, where several servers serve the
+    /// Returns what to do about a failure that says that nothing was carried out, where several servers serve the
     /// slots. `None` for every other failure.
     pub(super) fn redirect(&self) -> Option<Redirect> {
-        let (code, text) = self.answer()?;
-        // "MOVED 3999 127.0.0.1:6381"
-        let address = || text.split(' ').nth(1).unwrap_or_default().to_owned();
-        match code {
-            "MOVED" => Some(Redirect::Moved(address())),
-            "ASK" => Some(Redirect::Asked(address())),
-            // The error of a script that has begun names the script.
-            "TRYAGAIN" | "CLUSTERDOWN" if !text.contains("script") => Some(Redirect::Later),
-            "NOSCRIPT" => Some(Redirect::Again),
-            _ if is_of_replica(code, text) => Some(Redirect::Later),
-            _ => None,
+        match self.cause {
+            FailureCause::Unserved(_) => Some(Redirect::Later),
+            _ => self.answer().and_then(|(code, text)| redirect(code, text)),
         }
     }
 
     /// Makes this the failure of a request that no server takes at the moment. One that serves it will be found.
     pub(super) fn not_serving(self) -> Self {
+        let kind = ErrorKind::Unavailable;
         match self.redirect() {
             None => self,
-            Some(_) => Self {
-                kind: ErrorKind::Unavailable,
-                last: Sent::Answered,
-                ..self
-            },
+            Some(_) => Self { kind, ..self },
         }
     }
 
@@ -230,10 +209,7 @@ impl Failing for Failure {
     }
 
     fn sent(&self) -> Sent {
-        match self.was_sent_before {
-            true => Sent::Perhaps,
-            false => self.last,
-        }
+        self.sent
     }
 
     fn refusal(&self) -> Option<String> {
@@ -296,6 +272,20 @@ fn kind_of_io(error: &RedisError) -> Option<io::ErrorKind> {
         .source()?
         .downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
     shared.downcast_ref::<io::Error>().map(io::Error::kind)
+}
+
+fn redirect(code: &str, text: &str) -> Option<Redirect> {
+    // "MOVED 3999 127.0.0.1:6381"
+    let address = || text.split(' ').nth(1).unwrap_or_default().to_owned();
+    match code {
+        "MOVED" => Some(Redirect::Moved(address())),
+        "ASK" => Some(Redirect::Asked(address())),
+        // The error of a script that has begun names the script.
+        "TRYAGAIN" | "CLUSTERDOWN" if !text.contains("script") => Some(Redirect::Later),
+        "NOSCRIPT" => Some(Redirect::Later),
+        _ if is_of_replica(code, text) => Some(Redirect::Later),
+        _ => None,
+    }
 }
 
 fn is_of_replica(code: &str, text: &str) -> bool {
@@ -435,7 +425,7 @@ mod tests {
         let others = [FailureCause::Closed, FailureCause::Silent, closed].map(Failure::from);
         for failure in others.into_iter().chain([answered]) {
             let kind = failure.kind();
-            let failure = failure.after_another_try(true);
+            let failure = failure.after_another_try();
             assert_eq!((failure.sent(), failure.kind()), (Sent::Perhaps, kind));
         }
     }
@@ -443,7 +433,7 @@ mod tests {
     #[test]
     fn an_answer_to_the_second_time_does_not_speak_for_the_first() {
         let refused = |code: &str| refused(code, "1 a:2");
-        let again = |code| refused(code).after_another_try(true);
+        let again = |code| refused(code).after_another_try();
         for code in ["READONLY", "NOSCRIPT", "MOVED", "ASK"] {
             assert_eq!(again(code).sent(), Sent::Perhaps, "{code}");
             assert_eq!(again(code).not_serving().sent(), Sent::Perhaps, "{code}");

@@ -35,16 +35,16 @@ impl Redis {
 
     /// Returns why the server is not new, if it is not.
     async fn try_init(&self, max_ttl: Duration, budget: Budget) -> Result<Option<String>, Failure> {
-        let servers = self.fleet.servers(budget).await?;
         if let Some(key) = self.any_key(budget).await? {
             return Ok(Some(format!(
                 "the server is not new, it has leases or marks key={key:?}"
             )));
         }
-        for server in &servers {
+        // A cluster does not keep out, so there is one.
+        for server in self.fleet.servers(budget).await? {
             let mut call = SCRIPTS.init.call([self.keys.node()]);
             call.arg(millis(max_ttl));
-            let reply = server.request(&call, Some(|_| true), budget).await?;
+            let reply = server.ask(call, Some(|_| true), budget).await?;
             match reply::tagged(&reply)? {
                 ("ready", []) => {}
                 ("known", [theirs]) => {

@@ -6,7 +6,7 @@ use deadpool_redis::redis::Cmd;
 
 use super::connection::server::Server;
 use super::failure::Failure;
-use super::fleet::Call;
+use super::fleet::{Call, OF_MANY};
 use super::protocol::scripts::SCRIPTS;
 use super::protocol::slot::slot_of;
 use super::{Redis, reply};
@@ -104,15 +104,16 @@ impl Redis {
         let mut seen: Vec<_> = names.iter().map(|_| Ok(None)).collect();
         let mut unseen: Vec<_> = (0..names.len()).collect();
         for keys in [Self::lease_and_queue, Self::lease_alone] {
-            let call = |index: &usize| Call {
-                slot: slot_of(names[*index].as_str()),
-                command: SCRIPTS.inspect.call(keys(self, &names[*index])),
+            let call = |index: &usize| {
+                let name = &names[*index];
+                let command = SCRIPTS.inspect.call(keys(self, name));
+                Call::new(slot_of(name.as_str()), command)
             };
             let calls: Vec<_> = unseen.iter().map(call).collect();
-            let (replies, _) = self.fleet.run_each(&calls, None, budget).await;
-            for (&index, reply) in unseen.iter().zip(replies) {
+            let (answers, _) = self.fleet.run_each(&calls, None, OF_MANY, budget).await;
+            for (&index, answer) in unseen.iter().zip(answers) {
                 let name = std::slice::from_ref(&names[index]);
-                let one = reply.and_then(|reply| reply::inspected(&reply, name));
+                let one = answer.and_then(|reply| reply::inspected(&reply, name));
                 seen[index] = one.and_then(|mut one| one.pop().unwrap_or(Ok(None)));
             }
             unseen.retain(|&index| {
@@ -144,7 +145,7 @@ async fn keys(
         let mut scan = Cmd::new();
         scan.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern);
         scan.arg("COUNT").arg(PAGE);
-        let page = server.request(&scan, None, budget).await?;
+        let page = server.ask(scan, None, budget).await?;
         let (next, found) = reply::scanned(&page)?;
         keys.extend(found.into_iter().map(str::to_owned));
         if next == 0 || keys.len() >= enough {

@@ -84,6 +84,7 @@ use self::notices::Listener;
 use self::protocol::keys::Keys;
 use self::protocol::reply;
 use self::protocol::scripts::SCRIPTS;
+use self::protocol::slot::slot_of;
 use super::backend::Backend;
 use super::budget::{Budget, millis};
 use super::{
@@ -176,7 +177,7 @@ impl Backend for Redis {
     }
 
     fn shard_of(&self, name: &Name) -> u32 {
-        self.fleet.shard(name)
+        self.fleet.shard_of(slot_of(name.as_str()))
     }
 
     async fn try_acquire(
@@ -206,7 +207,7 @@ impl Backend for Redis {
         let answer = reply::acquired(&reply, &claim.name)?;
         // Joining the queue is a write too.
         if !matches!(&answer, Answer::Held(held) if held.ahead.is_none()) {
-            self.fleet.note_write();
+            self.fleet.settings.note_write();
         }
         Ok(answer)
     }

@@ -42,11 +42,10 @@ impl Redis {
         read: impl FnOnce(&Value) -> Option<T>,
     ) -> Result<T, Failed> {
         let ask = async {
-            let server = self.fleet.only().expect("it was built at one server");
             let budget = of_ttl(Budget::new(limit), ttl);
-            let reply = server.request(call, None, budget).await?;
+            let reply = self.fleet.first()?.ask(call.clone(), None, budget).await?;
             // A replica refuses all scripts.
-            self.fleet.note_write();
+            self.fleet.settings.note_write();
             read(&reply).ok_or_else(|| reply::refusal(&reply))
         };
         ask.await.map_err(|failure| self.failed(failure, operation))

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use deadpool_redis::redis::RedisWrite as _;
+use deadpool_redis::redis::{self, RedisWrite as _};
 
 use super::failure::Failure;
-use super::fleet::Call;
+use super::fleet::{Call, OF_MANY};
 use super::protocol::reply;
 use super::protocol::scripts::SCRIPTS;
 use super::protocol::slot::slot_of;
@@ -87,7 +87,7 @@ impl Redis {
         let (time, outcomes) = reply::renewed(&reply, count)?;
         let is_renewed = |outcome: &Result<_, _>| matches!(outcome, Ok(Outcome::Renewed));
         if outcomes.iter().any(is_renewed) {
-            self.fleet.note_write();
+            self.fleet.settings.note_write();
         }
         Ok((time, outcomes))
     }
@@ -103,16 +103,37 @@ impl Redis {
             let mut command = SCRIPTS.renew_one.call(keys);
             command.write_arg_fmt(format_args!("{} {} ", renewal.holder, renewal.token));
             command.arg(millis(renewal.ttl));
-            let slot = slot_of(renewal.name.as_str());
-            Call { slot, command }
+            Call::new(slot_of(renewal.name.as_str()), command)
         };
-        let calls: Vec<_> = renewals.iter().map(call).collect();
+        let mut calls: Vec<_> = renewals.iter().map(call).collect();
+        // The time of the server that is asked for the last of them.
+        let time = calls
+            .last()
+            .map(|call| Call::new(call.slot, redis::cmd("TIME")));
+        calls.extend(time);
+        // Clocks of different servers are different clocks: it counts only if one server is asked for all.
+        let shard = || {
+            let shards = calls.iter().map(|call| self.fleet.shard_of(call.slot));
+            shards
+                .clone()
+                .min()
+                .filter(|least| shards.max() == Some(*least))
+        };
         let least_ttl = renewals.iter().map(|renewal| renewal.ttl).min();
         let budget = of_ttl(budget, least_ttl.unwrap_or_default());
         let is_written = |reply: &_| matches!(reply::renewed_one(reply), Ok(Outcome::Renewed));
-        let (replies, server_time) = self.fleet.run_each(&calls, Some(is_written), budget).await;
-        let outcomes = replies.into_iter();
-        let outcomes = outcomes.map(|reply| reply.and_then(|reply| reply::renewed_one(&reply)));
+        let before = shard();
+        let asked = self
+            .fleet
+            .run_each(&calls, Some(is_written), OF_MANY, budget);
+        let (mut answers, is_direct) = asked.await;
+        let time = answers.pop().and_then(|time| reply::time(&time.ok()?).ok());
+        let shard = before.filter(|before| is_direct && shard() == Some(*before));
+        let server_time = shard
+            .zip(time)
+            .map(|(shard, time)| ServerTime { shard, time });
+        let outcomes = answers.into_iter();
+        let outcomes = outcomes.map(|answer| reply::renewed_one(&answer?));
         (outcomes.collect(), server_time)
     }
 }

@@ -130,8 +130,10 @@ async fn marks_that_cannot_be_read_are_reported() {
 #[tokio::test]
 async fn settings_that_cannot_be_read_are_not_shown() {
     let server = FakeServer::answering(|words| match &*words[0].to_uppercase() {
-        // The form of a later version of the protocol.
-        "CONFIG" => (0, "%1\r\n$11\r\nrequirepass\r\n$6\r\ns3cret\r\n".into()),
+        "CONFIG" => (
+            0,
+            "*2\r\n$11\r\nrequirepass\r\n*1\r\n$6\r\ns3cret\r\n".into(),
+        ),
         "HGET" => (0, "$-1\r\n".into()),
         _ => (0, ":0\r\n".into()),
     });

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::super::failure::Failure;
 use super::super::protocol::reply;
-use super::{OpenConnection, Request};
+use super::{Answers, OpenConnection};
 use crate::error::ErrorKind;
 use crate::store::Sent;
 use crate::store::budget::{Budget, millis};
@@ -45,51 +45,46 @@ struct Wait {
     /// The time for which the server waits.
     limit: Duration,
     /// The answers to the request that went with it, if one did, and how many replicas have everything.
-    replies: SharedTask<Value, Failure>,
+    answers: SharedTask<Answers, Failure>,
 }
 
 impl OpenConnection {
-    /// Sends a request, and if it wrote something, waits until this many replicas have it.
-    ///
-    /// # Errors
-    /// `Unacknowledged` if fewer replicas have it in time. It was carried out then.
+    /// Sends commands, and if any of them wrote something, waits until this many replicas have it. If fewer have it in
+    /// time, what was written fails, although it was carried out.
     pub(super) async fn send_written(
         self: &Arc<Self>,
-        request: Request<'_>,
+        commands: &Pipeline,
         replicas: u8,
         is_written: IsWritten,
         budget: Budget,
-    ) -> Result<Value, Failure> {
-        let is_written = |reply: &Value| match (request, reply) {
-            (Request::All(..), Value::Array(replies)) => replies.iter().any(is_written),
-            _ => is_written(reply),
-        };
+    ) -> Result<Answers, Failure> {
         let last = self.acks.0.lock().last.clone();
         let is_idle = last.as_ref().is_none_or(Wait::is_over);
         let together =
-            is_idle.then(|| self.wait_after(last.as_ref(), Some(request), replicas, budget));
-        let Some(Ok(wait)) = together else {
-            let written = self.send(request, budget).await?;
-            if is_written(&written) {
-                self.acknowledged(replicas, budget).await?;
+            is_idle.then(|| self.wait_after(last.as_ref(), commands.clone(), replicas, budget));
+        let (answers, told) = match together {
+            Some(Ok(wait)) => {
+                let mut answers = shared_task::outcome(&wait.answers, budget).await?;
+                let told = answers.pop();
+                (answers, told)
             }
-            return Ok(written);
+            _ => (self.send(commands, budget).await?, None),
         };
-        let replies = shared_task::outcome(&wait.replies, budget).await?;
-        let mut replies = reply::into_items(replies)?;
-        let acknowledged = replies.split_off(replies.len().saturating_sub(1));
-        let written = match request {
-            Request::One(..) => reply::last(replies)?,
-            Request::All(..) => Value::Array(replies),
-        };
-        if is_written(&written) {
-            enough(reply::number(&reply::last(acknowledged)?)?, replicas)?;
+        let is_written = |answer: &Result<Value, _>| answer.as_ref().is_ok_and(is_written);
+        if !answers.iter().any(is_written) {
+            return Ok(answers);
         }
-        Ok(written)
+        let told = match told {
+            Some(told) => reply::number(&told?)?,
+            None => self.acknowledged(replicas, budget).await?,
+        };
+        enough(told, replicas)?;
+        Ok(answers)
     }
 
-    /// Waits until this many replicas have everything that was answered on this connection before.
-    async fn acknowledged(self: &Arc<Self>, replicas: u8, budget: Budget) -> Result<(), Failure> {
+    /// Waits until this many replicas have everything that was answered on this connection before. Returns how many
+    /// have it.
+    async fn acknowledged(self: &Arc<Self>, replicas: u8, budget: Budget) -> Result<u64, Failure> {
         let (ours, mut wait) = {
             let mut writes = self.acks.0.lock();
             writes.answered += 1;
@@ -101,51 +96,41 @@ impl OpenConnection {
                 let is_enough = matches!(told, Ok(told) if told >= u64::from(replicas));
                 // A caller in a hurry says nothing to those who have more time.
                 if wait.up_to >= ours && (is_enough || wait.limit >= limit_of(budget)) {
-                    return enough(told?, replicas);
+                    return told;
                 }
             }
-            let next = self.wait_after(wait.as_ref(), None, replicas, budget);
+            let next = self.wait_after(wait.as_ref(), Pipeline::new(), replicas, budget);
             wait = Some(next.unwrap_or_else(|newer| newer));
         }
     }
 
-    /// Sends a WAIT, behind this request, as the next one after `last`.
+    /// Sends a WAIT, behind these commands, as the next one after `last`.
     ///
     /// # Errors
     /// The WAIT that another caller has sent since.
     fn wait_after(
         self: &Arc<Self>,
         last: Option<&Wait>,
-        request: Option<Request<'_>>,
+        mut commands: Pipeline,
         replicas: u8,
         budget: Budget,
     ) -> Result<Wait, Wait> {
         let mut writes = self.acks.0.lock();
         if let Some(newer) = &writes.last
-            && last.is_none_or(|last| !newer.replies.ptr_eq(&last.replies))
+            && last.is_none_or(|last| !newer.answers.ptr_eq(&last.answers))
         {
             return Err(newer.clone());
         }
         let limit = limit_of(budget);
-        let mut all = Pipeline::new();
-        match request {
-            Some(Request::One(command, _)) => {
-                all.add_command(command.clone());
-            }
-            Some(Request::All(commands, _)) => commands.cmd_iter().for_each(|command| {
-                all.add_command(command.clone());
-            }),
-            None => {}
-        }
         // 0 would mean for ever.
         let ms = millis(limit).max(1);
-        all.cmd("WAIT").arg(replicas).arg(ms);
+        commands.cmd("WAIT").arg(replicas).arg(ms);
         let open = self.clone();
-        let replies = async move { open.send(Request::All(&all, None), budget).await };
+        let answers = async move { open.send(&commands, budget).await };
         let wait = Wait {
             up_to: writes.answered,
             limit,
-            replies: shared_task::start(replies),
+            answers: shared_task::start(answers),
         };
         writes.last = Some(wait.clone());
         Ok(wait)
@@ -154,13 +139,13 @@ impl OpenConnection {
 
 impl Wait {
     fn is_over(&self) -> bool {
-        self.replies.clone().now_or_never().is_some()
+        self.answers.clone().now_or_never().is_some()
     }
 
     /// Returns how many replicas have the writes that this is about.
     async fn acknowledged(&self, budget: Budget) -> Result<u64, Failure> {
-        let replies = shared_task::outcome(&self.replies, budget).await?;
-        reply::number(&reply::last(reply::into_items(replies)?)?)
+        let mut answers = shared_task::outcome(&self.answers, budget).await?;
+        reply::number(&answers.pop().unwrap_or(Ok(Value::Nil))?)
     }
 }
 

@@ -21,9 +21,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
-use deadpool_redis::redis::{Cmd, Pipeline, Value};
+use deadpool_redis::redis::{Pipeline, Value};
 use deadpool_redis::{Connection, Pool, PoolError, TimeoutType, Timeouts};
-use futures_util::future::try_join_all;
 use futures_util::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -31,7 +30,7 @@ use tokio::time::timeout;
 
 use self::acks::{Acks, IsWritten};
 use super::address::Address;
-use super::failure::{Failure, FailureCause, Redirect};
+use super::failure::{Failure, FailureCause};
 use super::protocol::reply;
 use super::protocol::scripts::Program;
 use crate::clock::{Boottime, Clock, Instant};
@@ -58,7 +57,7 @@ pub(super) struct Connector {
     pub(super) connect_timeout: Duration,
     /// Number of replicas that must have a write before it counts.
     pub(super) acknowledged_by: u8,
-    /// True if a write was ever carried out at this address.
+    /// True if a write was ever carried out at this address, or if others say which server is a master.
     pub(super) has_written: Arc<AtomicBool>,
 }
 
@@ -86,30 +85,31 @@ impl Connect for Connector {
 
 impl Exchange for Connector {
     type Request<'a> = Request<'a>;
-    type Answer = Value;
+    type Answer = Answers;
 
     async fn exchange<'a>(
         &'a self,
         open: &Arc<OpenConnection>,
         request: Request<'a>,
         budget: Budget,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Answers, Failure> {
         let loads = open.loads.load(Ordering::Acquire);
-        match self.send(open, request, budget).await {
-            // The call was refused as a whole, so this does not count as a second attempt.
-            Err(failure) if failure.redirect() == Some(Redirect::Again) => {
-                // Boxed, because it is rare and would add to the size of every request.
-                let again = async {
-                    self.load(open, loads, budget).await?;
-                    self.send(open, request, budget).await
-                };
-                Box::pin(again).await
-            }
-            Ok(Value::Array(answers)) if answers.iter().any(is_no_script) => {
-                Box::pin(self.load(open, loads, budget)).await?;
-                Ok(Value::Array(answers))
-            }
-            outcome => outcome,
+        let mut answers = self.send(open, request, budget).await?;
+        let lacks_script =
+            |answer: &Result<_, _>| answer.as_ref().is_err_and(Failure::is_no_script);
+        if answers.iter().any(lacks_script) {
+            // The calls were refused, so this does not count as a second attempt. Boxed, because it is rare and would
+            // add to the size of every request.
+            let again = async {
+                self.load(open, loads, budget).await?;
+                self.send(open, request, budget).await
+            };
+            answers = Box::pin(again).await?;
+        }
+        // The refusal of a command alone may be one of all requests.
+        match &answers[..] {
+            [Err(failure)] => Err(failure.clone()),
+            _ => Ok(answers),
         }
     }
 
@@ -131,16 +131,15 @@ impl Exchange for Connector {
 
     // Its task, on another thread, may have sent it all the same.
     fn sent_before(failure: Failure) -> Failure {
-        failure.after_another_try(true)
+        failure.after_another_try()
     }
 }
 
 impl Connector {
-    /// Returns the settings of the connections to another server, of which others say that it is a master.
+    /// Returns the settings of the connections to another server.
     pub(super) fn at(&self, place: &HostPort) -> Self {
         Self {
             address: self.address.at(place),
-            has_written: Arc::new(AtomicBool::new(true)),
             ..self.clone()
         }
     }
@@ -150,14 +149,14 @@ impl Connector {
         open: &Arc<OpenConnection>,
         request: Request<'_>,
         budget: Budget,
-    ) -> Result<Value, Failure> {
-        let (Request::One(_, is_written) | Request::All(_, is_written)) = request;
+    ) -> Result<Answers, Failure> {
+        let Request(commands, is_written) = request;
         match is_written {
             Some(is_written) if self.acknowledged_by > 0 => {
-                open.send_written(request, self.acknowledged_by, is_written, budget)
+                open.send_written(commands, self.acknowledged_by, is_written, budget)
                     .await
             }
-            _ => open.send(request, budget).await,
+            _ => open.send(commands, budget).await,
         }
     }
 
@@ -235,19 +234,13 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// Returns whether one of several answers says that the server lacks our scripts.
-fn is_no_script(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.code() == "NOSCRIPT")
-}
-
-/// A request as it is sent at a time. If a reply says that something was written that must not be lost, it counts only
-/// once replicas have it.
+/// Commands that are sent one right after the other. If an answer says that something was written that must not be lost,
+/// it counts only once replicas have it.
 #[derive(Clone, Copy)]
-pub(super) enum Request<'a> {
-    One(&'a Cmd, Option<IsWritten>),
-    /// The reply is an array, and a refusal of one of the commands is in it.
-    All(&'a Pipeline, Option<IsWritten>),
-}
+pub(super) struct Request<'a>(pub(super) &'a Pipeline, pub(super) Option<IsWritten>);
+
+/// The answers to commands, in their order. The refusal of one does not concern the others.
+pub(super) type Answers = Vec<Result<Value, Failure>>;
 
 /// One connection.
 pub(super) struct OpenConnection {
@@ -265,14 +258,16 @@ pub(super) struct OpenConnection {
 }
 
 impl OpenConnection {
-    async fn send(&self, request: Request<'_>, budget: Budget) -> Result<Value, Failure> {
+    async fn send(&self, commands: &Pipeline, budget: Budget) -> Result<Answers, Failure> {
         let mut connection = self.connection.clone();
-        let answer = match request {
-            Request::One(command, _) => connection.req_packed_command(command),
-            Request::All(pipeline, _) => connection
-                .req_packed_commands(pipeline, 0, pipeline.len())
-                .map_ok(Value::Array)
-                .boxed(),
+        let mut each = commands.cmd_iter();
+        let answer = match (each.next(), each.next()) {
+            // Of a command alone the driver says what it could not read.
+            (Some(command), None) => {
+                let answer = connection.req_packed_command(command);
+                answer.map_ok(|answer| vec![answer]).boxed()
+            }
+            _ => connection.req_packed_commands(commands, 0, commands.len()),
         };
         let mut answer = pin!(shielded(answer));
         // Only a connection that was closed already fails without waiting for anything. Its task may run on another
@@ -295,15 +290,17 @@ impl OpenConnection {
             }
         };
         *self.silent_since.lock() = None;
-        reply::no_error(answer?)
+        Ok(answer?.into_iter().map(reply::no_error).collect())
     }
 
     async fn load(self: Arc<Self>, program: Program, limit: Budget) -> Result<(), Failure> {
-        let loads = (program.scripts)().into_iter().map(|script| {
-            let open = self.clone();
-            async move { open.send(Request::One(&script.load(), None), limit).await }
-        });
-        let loaded = try_join_all(loads).await.map(drop);
+        let mut loads = Pipeline::new();
+        for script in (program.scripts)() {
+            loads.add_command(script.load());
+        }
+        let loaded = self.send(&loads, limit).await;
+        let loaded =
+            loaded.and_then(|answers| answers.into_iter().try_for_each(|answer| answer.map(drop)));
         let mut loading = self.loading.lock();
         *loading = None;
         let more = u64::from(loaded.is_ok());

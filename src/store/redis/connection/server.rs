@@ -1,4 +1,4 @@
-//! A server: one connection for each runtime whose tasks send requests to it.
+//! A server, as the tasks of one runtime use it: over one connection.
 //!
 //! A connection is a task of the runtime on which it was made: while that runtime is blocked, or once it has ended, no
 //! task reads the server's answers. But a client can be used from several runtimes, one after the other or at the same
@@ -6,50 +6,30 @@
 //! them would wake twice for each request, which doubles the time of a hand-off to a task of a runtime with several
 //! threads.
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use deadpool_redis::redis::{Cmd, Pipeline, Value};
-use parking_lot::Mutex;
-use tokio::runtime::{self, Handle};
 
-use super::super::failure::{Failure, FailureCause};
-use super::super::protocol::reply;
+use super::super::failure::Failure;
 use super::acks::IsWritten;
-use super::{Connector, Request};
+use super::{Answers, Connector, Request};
 use crate::store::budget::Budget;
-use crate::store::connection::{Connection, HomeRuntime};
+use crate::store::connection::{Connection, HomeRuntime, is_transient};
 use crate::telemetry::{LaneUse, Sink};
 
-/// The connections to one server.
-#[derive(Debug)]
-pub(in super::super) struct Server {
-    pub(in super::super) connector: Connector,
-    purpose: Option<LaneUse>,
-    open: Mutex<Open>,
-}
-
-#[derive(Debug, Default)]
-struct Open {
-    by_runtime: HashMap<runtime::Id, Arc<Connection<Connector>>>,
-    is_closed: bool,
-}
+/// The connection to one server.
+pub(in super::super) type Server = Connection<Connector>;
 
 impl Server {
-    pub(in super::super) fn new(connector: Connector, purpose: Option<LaneUse>) -> Self {
-        Self {
-            connector,
-            purpose,
-            open: Mutex::default(),
+    /// Makes the connection to a server, which the first request opens on its runtime.
+    pub(in super::super) fn at(connector: Connector, purpose: Option<LaneUse>) -> Self {
+        let kind = connector.program.kind;
+        let counts = Sink::of_store(kind);
+        if kind == super::super::KIND {
+            counts.has_replicas();
         }
-    }
-
-    /// Makes the connection of the calling runtime now.
-    pub(in super::super) async fn connect(&self) -> Result<(), Failure> {
-        let connection = self.of_this_runtime()?;
-        let budget = Budget::new(self.connector.connect_timeout);
-        connection.open(budget).await.map(drop)
+        let gauge = counts.connection(purpose);
+        Self::new(connector, HomeRuntime::Caller, gauge)
     }
 
     /// Sends a command and awaits its answer. If it `is_written` by its answer, that counts only once replicas have it.
@@ -57,70 +37,48 @@ impl Server {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
-    pub(in super::super) async fn request(
+    pub(in super::super) async fn ask(
         &self,
-        command: &Cmd,
+        command: Cmd,
         is_written: Option<IsWritten>,
         budget: Budget,
     ) -> Result<Value, Failure> {
-        self.send(Request::One(command, is_written), budget).await
+        let mut commands = Pipeline::with_capacity(1);
+        commands.add_command(command);
+        let mut answers = self.ask_all(&commands, is_written, budget).await?;
+        answers.pop().ok_or_else(|| Failure::odd("too short"))?
     }
 
-    /// Sends these commands one right after the other, and awaits their answers. A command that is refused has an error
-    /// for an answer.
-    pub(in super::super) async fn request_all(
+    /// Sends these commands one right after the other, and awaits their answers.
+    pub(in super::super) async fn ask_all(
         &self,
         commands: &Pipeline,
         is_written: Option<IsWritten>,
         budget: Budget,
-    ) -> Result<Vec<Value>, Failure> {
-        let request = Request::All(commands, is_written);
-        reply::into_items(self.send(request, budget).await?)
-    }
-
-    async fn send(&self, request: Request<'_>, budget: Budget) -> Result<Value, Failure> {
-        let connection = self.of_this_runtime()?;
-        let outcome = connection.request(request, budget).await;
-        match self.connector.has_written.load(Ordering::Relaxed) {
+    ) -> Result<Answers, Failure> {
+        let request = Request(commands, is_written);
+        let outcome = self.request(request, budget).await;
+        match self.connector().has_written.load(Ordering::Relaxed) {
             true => outcome.map_err(Failure::after_a_write),
             false => outcome,
         }
     }
-
-    /// Closes all connections; requests fail from then on.
-    pub(in super::super) fn close(&self) {
-        let open = {
-            let mut open = self.open.lock();
-            open.is_closed = true;
-            std::mem::take(&mut open.by_runtime)
-        };
-        for connection in open.values() {
-            connection.close();
+    /// The same, with a fixed number of commands. A server that refuses one, or does not know it, still answers the
+    /// others.
+    pub(in super::super) async fn ask_each<const N: usize>(
+        &self,
+        commands: [&[&str]; N],
+        budget: Budget,
+    ) -> Result<[Result<Value, Failure>; N], Failure> {
+        let mut all = Pipeline::with_capacity(N);
+        for words in commands {
+            all.add_command(Cmd::new().arg(words).clone());
         }
-    }
-
-    /// Returns the connection of the calling runtime.
-    fn of_this_runtime(&self) -> Result<Arc<Connection<Connector>>, Failure> {
-        let runtime = Handle::current().id();
-        let mut open = self.open.lock();
-        if open.is_closed {
-            return Err(FailureCause::Closed.into());
+        let answers = self.ask_all(&all, None, budget).await?;
+        let mut failures = answers.iter().filter_map(|answer| answer.as_ref().err());
+        match failures.find(|failure| is_transient(*failure)) {
+            Some(failure) => Err(failure.clone()),
+            None => <[_; N]>::try_from(answers).map_err(|_| Failure::odd("too short")),
         }
-        if let Some(known) = open.by_runtime.get(&runtime) {
-            return Ok(known.clone());
-        }
-        // The connections of runtimes that have ended are down. The id of such a runtime may be given to another one,
-        // for which its connection is made again.
-        open.by_runtime.retain(|_, known| !known.is_down());
-        let kind = self.connector.program.kind;
-        let counts = Sink::of_store(kind);
-        if kind == super::super::KIND {
-            counts.has_replicas();
-        }
-        let gauge = counts.connection(self.purpose);
-        let connection = Connection::new(self.connector.clone(), HomeRuntime::Caller, gauge);
-        let connection = Arc::new(connection);
-        open.by_runtime.insert(runtime, connection.clone());
-        Ok(connection)
     }
 }

@@ -1,11 +1,11 @@
-//! Calls of scripts where several servers share the slots: each goes to the server of its slot, one alone or many in
-//! one pipeline for each server.
+//! Calls of scripts where several servers share the slots: each goes to the server of its slot, in one pipeline for each
+//! server.
 //!
 //! A call that was refused without being carried out is repeated within the budget, because another server may take it:
 //! the slot has moved or is moving, or the server is a replica by now. A call that waits for its server is given up
 //! when another one has taken over: what the first would answer then is not worth anything.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,36 +13,42 @@ use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
+use super::super::connection::Answers;
 use super::super::connection::acks::IsWritten;
 use super::super::failure::{Failure, FailureCause, Redirect};
-use super::super::protocol::reply;
 use super::super::protocol::slot::slot_of;
+use super::super::target::UrlServers;
+use super::Fleet;
 use super::look::{AT_MOST_EVERY, LOOK_EVERY};
 use super::map::Map;
-use super::{Fleet, PAUSE, unserved};
-use crate::clock::{Boottime, Clock, Instant};
+use crate::clock::{Boottime, Clock};
 use crate::name::Name;
-use crate::store::ServerTime;
+use crate::store::Sent;
+use crate::store::backend::Failing as _;
 use crate::store::budget::Budget;
 use crate::store::server_url::HostPort;
 
+/// The pause before a call that no server takes at the moment is tried again.
+const PAUSE: Duration = Duration::from_millis(25);
 /// After how long without an answer a call looks whether another server has taken over.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Says how many redirections a call follows without a pause: servers that disagree may send it to and fro.
 const AT_ONCE: u32 = 3;
-/// Says how many redirections each of many calls follows: the others wait for it. A slot that is moved by hand
+/// Says how many redirections many calls follow: those that are done wait for the others. A slot that is moved by hand
 /// redirects twice.
-const OF_MANY: u32 = 4;
+pub(in super::super) const OF_MANY: u32 = 4;
 
 /// A call of a script for one slot.
 #[derive(Debug)]
 pub(in super::super) struct Call {
     pub(in super::super) slot: u16,
-    pub(in super::super) command: Cmd,
+    /// This one alone.
+    command: Pipeline,
 }
 
-/// The answers of one server to a group of calls, in their order, and its time.
-type Answers = (Vec<Result<Value, Failure>>, Option<Duration>);
+/// A call by its index, and the server that is asked for it, unless that is the server of its slot: one that imports the
+/// slot and serves it only to those who were sent there.
+type Waiting = (usize, Option<HostPort>);
 
 impl Fleet {
     /// Calls a script on the server of this name's slot. If its reply says that something was written, that counts only
@@ -54,181 +60,143 @@ impl Fleet {
         is_written: Option<IsWritten>,
         budget: Budget,
     ) -> Result<Value, Failure> {
-        if let Some(server) = self.only() {
-            return server.request(&command, is_written, budget).await;
+        if let UrlServers::One = self.named {
+            return self.first()?.ask(command, is_written, budget).await;
         }
-        let slot = slot_of(name.as_str());
-        let call = Call { slot, command };
-        let asked = self.run_in_slot(&call, is_written, u32::MAX, budget);
+        let calls = [Call::new(slot_of(name.as_str()), command)];
         // Boxed, or it would treble the size of each request to a server alone.
-        Box::pin(asked).await
+        let asked = Box::pin(self.run_each(&calls, is_written, u32::MAX, budget));
+        asked.await.0.swap_remove(0)
     }
 
-    /// Follows at `most` this many redirections.
-    // In one piece, because each step of the loop decides by what all the earlier ones met.
-    async fn run_in_slot(
-        self: &Arc<Self>,
-        call: &Call,
-        is_written: Option<IsWritten>,
-        most: u32,
-        budget: Budget,
-    ) -> Result<Value, Failure> {
-        let (mut importing, mut redirections, mut is_sent_before) = (None, 0, false);
-        loop {
-            let outcome = match importing.take() {
-                Some(place) => {
-                    let answer = self.ask(&place, call, is_written, budget).await;
-                    Ok((place, answer))
-                }
-                None => self.ask_owner(call, is_written, budget).await,
-            };
-            let (place, answer) =
-                outcome.map_err(|failure| failure.after_another_try(is_sent_before))?;
-            let Err(failure) = answer else {
-                return answer;
-            };
-            let failure = failure.after_another_try(is_sent_before);
-            is_sent_before = failure.was_sent_before;
-            let Some(redirect) = self.follow(call.slot, &failure, &place) else {
-                self.note_failure(&failure);
-                return Err(failure);
-            };
-            if let Redirect::Asked(address) = &redirect {
-                importing = self.address_map.redirected(address, &place);
-            }
-            redirections += 1;
-            if redirect == Redirect::Later || redirections > AT_ONCE {
-                sleep(PAUSE.min(budget.left())).await;
-            }
-            if redirections > most || budget.left() <= PAUSE {
-                return Err(failure.not_serving());
-            }
-        }
-    }
-
-    /// Makes a call on the server of its slot. Returns where that is, and its answer.
-    async fn ask_owner(
-        self: &Arc<Self>,
-        call: &Call,
-        is_written: Option<IsWritten>,
-        budget: Budget,
-    ) -> Result<(HostPort, Result<Value, Failure>), Failure> {
-        let place = self.owner(call.slot, budget).await?;
-        let answer = async {
-            let server = self.server(&place)?;
-            server.request(&call.command, is_written, budget).await
-        };
-        let is_right = |map: &Map| map.owner(call.slot) == Some(&place);
-        let answer = self.watched(&place, is_right, budget, answer).await;
-        Ok((place, answer))
-    }
-
-    /// Makes a call on a server that imports its slot and serves it only to those who were sent there.
-    async fn ask(
-        &self,
-        importing: &HostPort,
-        call: &Call,
-        is_written: Option<IsWritten>,
-        budget: Budget,
-    ) -> Result<Value, Failure> {
-        let mut both = Pipeline::with_capacity(2);
-        both.cmd("ASKING").add_command(call.command.clone());
-        let server = self.server(importing)?;
-        reply::last(server.request_all(&both, is_written, budget).await?)
-    }
-
-    /// Makes each call on the server of its slot. One that fails does not concern the others. Returns the outcomes in
-    /// the order of the calls, and the server's time if one server answered them all.
+    /// Makes each call on the server of its slot, and follows at `most` this many redirections. One that fails does not
+    /// concern the others. Returns the answers, and whether no call was redirected.
     pub(in super::super) async fn run_each(
         self: &Arc<Self>,
         calls: &[Call],
         is_written: Option<IsWritten>,
+        most: u32,
         budget: Budget,
-    ) -> (Vec<Result<Value, Failure>>, Option<ServerTime>) {
+    ) -> (Answers, bool) {
         if let Err(failure) = self.find(budget).await {
-            return (vec![Err(failure); calls.len()], None);
+            return (vec![Err(failure); calls.len()], true);
         }
-        let (mut outcomes, mut groups) = (Vec::new(), HashMap::<_, Vec<_>>::new());
-        for (index, call) in calls.iter().enumerate() {
-            let owner = self.map.borrow().owner(call.slot).cloned();
-            outcomes.push(Err(match owner {
-                Some(place) => {
-                    groups.entry(place).or_default().push(index);
-                    FailureCause::Silent.into()
+        let mut outcomes: Answers = calls.iter().map(Call::unserved).collect();
+        let mut waiting: Vec<_> = (0..calls.len()).map(|index| (index, None)).collect();
+        let mut round = 1;
+        loop {
+            let mut is_at_once = round <= AT_ONCE;
+            let asked = self.ask_once(calls, waiting, is_written, budget).await;
+            waiting = Vec::new();
+            for (index, place, answer) in asked {
+                let answer = answer.map_err(|failure| match &outcomes[index] {
+                    Err(before) if before.sent() == Sent::Perhaps => failure.after_another_try(),
+                    _ => failure,
+                });
+                let failure = answer.as_ref().err();
+                let next =
+                    failure.and_then(|why| self.follow(calls[index].slot, why, place.as_ref()));
+                if let Some((importing, is_later)) = next {
+                    is_at_once &= !is_later;
+                    waiting.push((index, importing));
                 }
-                // A slot that nobody serves must not keep the other calls from their servers.
-                None => {
-                    self.look(LOOK_EVERY);
-                    unserved(call.slot)
-                }
-            }));
-        }
-        let is_alone = groups.len() == 1;
-        let sent = groups.into_iter().map(async |(place, group)| {
-            let answers = self.send(&place, &group, calls, is_written, budget).await;
-            (place, group, answers)
-        });
-        let (mut server_time, mut redirected) = (None, Vec::new());
-        for (place, group, answers) in join_all(sent).await {
-            let (answers, time) = answers.unwrap_or_else(|failure| {
-                self.note_failure(&failure);
-                (vec![Err(failure); group.len()], None)
-            });
-            for (index, outcome) in group.into_iter().zip(answers) {
-                let failure = outcome.as_ref().err();
-                let next = failure.and_then(|why| self.follow(calls[index].slot, why, &place));
-                redirected.extend(next.map(|_| index));
-                outcomes[index] = outcome;
+                outcomes[index] = answer;
             }
-            let shard = self.map.borrow().place(&place);
-            if let (true, Some(time), Some(shard)) = (is_alone, time, shard) {
-                let shard = shard.into();
-                server_time = Some(ServerTime { shard, time });
+            if !waiting.is_empty() && !is_at_once {
+                sleep(PAUSE.min(budget.left())).await;
             }
+            if waiting.is_empty() || round > most || budget.left() <= PAUSE {
+                break;
+            }
+            round += 1;
         }
-        let server_time = server_time.filter(|_| redirected.is_empty());
-        let again = redirected.into_iter().map(async |index| {
-            let outcome = self.run_in_slot(&calls[index], is_written, OF_MANY, budget);
-            (index, outcome.await)
-        });
-        for (index, outcome) in join_all(again).await {
-            outcomes[index] = outcome;
-        }
-        (outcomes, server_time)
+        let is_direct = round == 1 && waiting.is_empty();
+        let outcomes = outcomes.into_iter();
+        let outcomes = outcomes.map(|outcome| outcome.map_err(Failure::not_serving));
+        (outcomes.collect(), is_direct)
     }
 
-    /// Sends a group of calls to one server, as one pipeline with a question for its time.
+    /// Asks the servers for these calls once, each in one pipeline. Returns who was asked for each call, and its answer.
+    async fn ask_once(
+        self: &Arc<Self>,
+        calls: &[Call],
+        waiting: Vec<Waiting>,
+        is_written: Option<IsWritten>,
+        budget: Budget,
+    ) -> Vec<(usize, Option<HostPort>, Result<Value, Failure>)> {
+        let mut groups: Vec<(_, Vec<_>)> = Vec::new();
+        for (index, importing) in waiting {
+            let is_importing = importing.is_some();
+            let place = importing.or_else(|| self.map.borrow().owner(calls[index].slot).cloned());
+            let asked = (place, is_importing);
+            match groups.iter_mut().find(|(known, _)| *known == asked) {
+                Some((_, group)) => group.push(index),
+                None => groups.push((asked, vec![index])),
+            }
+        }
+        let asked = groups
+            .into_iter()
+            .map(async |((place, is_importing), group)| {
+                let of_group: Vec<_> = group.iter().map(|index| &calls[*index]).collect();
+                let answers = match &place {
+                    Some(place) => {
+                        let sent = self.send(place, is_importing, &of_group, is_written, budget);
+                        sent.await
+                    }
+                    None => Ok(of_group.into_iter().map(Call::unserved).collect()),
+                };
+                let answers = answers.unwrap_or_else(|failure| vec![Err(failure); group.len()]);
+                let answers = group.into_iter().zip(answers);
+                answers.map(move |(index, answer)| (index, place.clone(), answer))
+            });
+        join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    /// Sends calls to the server of their slots, or to one that imports them.
     async fn send(
         self: &Arc<Self>,
         place: &HostPort,
-        group: &[usize],
-        calls: &[Call],
+        is_importing: bool,
+        calls: &[&Call],
         is_written: Option<IsWritten>,
         budget: Budget,
     ) -> Result<Answers, Failure> {
-        let mut pipeline = Pipeline::with_capacity(group.len() + 1);
-        for &index in group {
-            pipeline.add_command(calls[index].command.clone());
-        }
-        pipeline.cmd("TIME");
+        let commands = match calls {
+            [call] if !is_importing => Cow::Borrowed(&call.command),
+            _ => {
+                let mut all = Pipeline::with_capacity(2 * calls.len());
+                for command in calls.iter().flat_map(|call| call.command.cmd_iter()) {
+                    if is_importing {
+                        all.cmd("ASKING");
+                    }
+                    all.add_command(command.clone());
+                }
+                Cow::Owned(all)
+            }
+        };
         let server = self.server(place)?;
-        let is_served = |map: &Map, index: usize| map.owner(calls[index].slot) == Some(place);
-        let is_right = |map: &Map| group.iter().any(|&index| is_served(map, index));
-        let answers = server.request_all(&pipeline, is_written, budget);
-        let mut answers = self.watched(place, is_right, budget, answers).await?;
-        let time = answers.pop().and_then(|time| reply::time(&time).ok());
+        let answers = server.ask_all(&commands, is_written, budget);
+        if is_importing {
+            return Ok(answers.await?.into_iter().skip(1).step_by(2).collect());
+        }
+        let is_served = |map: &Map, call: &Call| map.owner(call.slot) == Some(place);
+        let is_right = |map: &Map| calls.iter().any(|call| is_served(map, call));
+        let answers = self.watched(place, is_right, budget, answers).await?;
         // An answer of a server that was replaced meanwhile does not count.
         let map = self.map.borrow();
-        let counted = |(answer, &index): (Value, &usize)| match reply::no_error(answer) {
-            Ok(_) if !is_served(&map, index) => Err(FailureCause::Deposed.into()),
+        let counted = |(answer, call): (Result<_, _>, &&Call)| match answer {
+            Ok(_) if !is_served(&map, call) => Err(FailureCause::Deposed.into()),
             answer => answer,
         };
-        let answers = answers.into_iter().zip(group);
-        Ok((answers.map(counted).collect(), time))
+        Ok(answers.into_iter().zip(calls).map(counted).collect())
     }
 
     /// Waits for the answer of the server at this place as long as it is the right one, and looks for another one when
     /// it is slow. The answer counts only if the server is still the right one after it.
+    ///
+    /// A server that was slow to answer may have been stopped, and replaced, when it answered: then the look that
+    /// confirms it must be younger than the answer. Otherwise the Sentinels are asked every [`LOOK_EVERY`], and the
+    /// nodes of a cluster redirect by themselves.
     async fn watched<T>(
         self: &Arc<Self>,
         place: &HostPort,
@@ -237,9 +205,7 @@ impl Fleet {
         answer: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let began_at = Boottime.now();
-        if !self.is_cluster() {
-            self.look(LOOK_EVERY);
-        }
+        let mut look = (!self.is_cluster()).then(|| self.look(LOOK_EVERY));
         let deposed = async {
             let mut map = self.map.subscribe();
             // The sender is ours.
@@ -260,44 +226,31 @@ impl Fleet {
             }
             () = impatient => unreachable!("it looks for ever"),
         };
-        self.confirm(began_at, budget).await;
+        if Boottime.now().since(began_at) > PATIENCE {
+            look = Some(self.look(AT_MOST_EVERY));
+        }
+        if let Some(look) = look {
+            self.confirmed_by(&look, budget).await;
+        }
         match is_right(&self.map.borrow()) {
             true => Ok(answer),
             false => Err(FailureCause::Deposed.into()),
         }
     }
 
-    /// Waits for a look that confirms an answer to a call that began at this moment, but not for long: while no
-    /// Sentinel answers, the servers go on.
-    ///
-    /// A server that was slow to answer may have been stopped, and replaced, when it answered: then the look must be
-    /// younger than the answer. Otherwise the Sentinels are asked every [`LOOK_EVERY`], and the nodes of a cluster
-    /// redirect by themselves.
-    async fn confirm(self: &Arc<Self>, began_at: Instant, budget: Budget) {
-        let now = Boottime.now();
-        let since = if now.since(began_at) > PATIENCE {
-            self.look(AT_MOST_EVERY);
-            now.before(AT_MOST_EVERY)
-        } else if self.is_cluster() {
-            return;
-        } else {
-            began_at.before(LOOK_EVERY)
-        };
-        self.looks.confirmed_since(since, budget.left()).await;
-    }
-
-    /// Corrects the map by what a server said that did not carry a call out, and looks for the rest of it. Returns what
-    /// it said, or `None` after every other failure.
+    /// Corrects the map by what a server said that did not carry a call out, and looks for the rest of it. Returns the
+    /// server that imports the slot, if that is to be asked, and whether it is too early to ask at once. `None`: the
+    /// call is not to be repeated.
     fn follow(
         self: &Arc<Self>,
         slot: u16,
         failure: &Failure,
-        answered: &HostPort,
-    ) -> Option<Redirect> {
-        let redirect = failure.redirect()?;
-        match &redirect {
-            Redirect::Moved(address) => {
-                if let Some(place) = self.address_map.redirected(address, answered) {
+        answered: Option<&HostPort>,
+    ) -> Option<(Option<HostPort>, bool)> {
+        let redirected = |address: &str| self.address_map.redirected(address, answered?);
+        match failure.redirect() {
+            Some(Redirect::Moved(address)) => {
+                if let Some(place) = redirected(&address) {
                     self.change(|map| map.set_owner(slot, place, Boottime.now()));
                 }
                 self.look(LOOK_EVERY);
@@ -307,17 +260,35 @@ impl Fleet {
                     sleep(LOOK_EVERY).await;
                     fleet.look(AT_MOST_EVERY);
                 });
+                Some((None, false))
             }
-            Redirect::Later => self.look(AT_MOST_EVERY),
-            Redirect::Asked(_) | Redirect::Again => {}
+            Some(Redirect::Asked(address)) => Some((redirected(&address), false)),
+            Some(Redirect::Later) => {
+                self.look(AT_MOST_EVERY);
+                Some((None, true))
+            }
+            None => {
+                // Another server may have taken over.
+                if failure.is_of_connection() {
+                    self.look(AT_MOST_EVERY);
+                }
+                None
+            }
         }
-        Some(redirect)
+    }
+}
+
+impl Call {
+    pub(in super::super) fn new(slot: u16, command: Cmd) -> Self {
+        let mut alone = Pipeline::with_capacity(1);
+        alone.add_command(command);
+        Self {
+            slot,
+            command: alone,
+        }
     }
 
-    /// Looks if this failure is one that another server would not have.
-    fn note_failure(self: &Arc<Self>, failure: &Failure) {
-        if failure.is_of_connection() {
-            self.look(AT_MOST_EVERY);
-        }
+    fn unserved(&self) -> Result<Value, Failure> {
+        Err(FailureCause::Unserved(self.slot).into())
     }
 }

@@ -1,14 +1,18 @@
-//! Decides when to look for the servers, and whether an answer is younger than the look that confirms it.
+//! Looks for the servers, and decides whether an answer is younger than the look that confirms it.
 //!
 //! A look is a task of the runtime that asks for it. Calls go on meanwhile.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::watch;
-
 use super::super::failure::Failure;
+use super::super::target::UrlServers;
+use super::{Fleet, nodes, sentinels};
 use crate::clock::{Boottime, Clock, Instant};
+use crate::store::budget::Budget;
+use crate::store::connection::most_telling;
+use crate::store::connection::shared_task::{self, SharedTask};
 
 /// The longest time that a look may take, and how often the Sentinels are asked while calls are made.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -17,65 +21,78 @@ pub(super) const AT_MOST_EVERY: Duration = Duration::from_millis(50);
 /// The time for which a call waits for a look in progress, if the previous look got no answer.
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
 
-/// The looks of a fleet.
-#[derive(Debug, Default)]
-pub(super) struct Looks {
-    /// The moment at which the last look began.
-    began_at: Mutex<Option<Instant>>,
-    ended: watch::Sender<Ended>,
+/// A look, which may have ended.
+#[derive(Debug, Clone)]
+pub(super) struct Look {
+    began_at: Instant,
+    outcome: SharedTask<(), Failure>,
 }
 
-/// The last look that has ended.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Ended {
-    /// The moment at which it began.
-    began_at: Option<Instant>,
-    /// The failure that kept it from an answer.
-    pub(super) failure: Option<Failure>,
-}
-
-impl Looks {
-    /// Notes that a look begins, unless another one began so recently. Returns when it began.
-    pub(super) fn begin(&self, at_most_every: Duration) -> Option<Instant> {
-        let now = Boottime.now();
-        let mut began_at = self.began_at.lock();
-        if began_at.is_some_and(|at| now.since(at) < at_most_every) {
-            return None;
+impl Fleet {
+    /// Looks for the servers, while nothing at all is known.
+    pub(super) async fn find(self: &Arc<Self>, budget: Budget) -> Result<(), Failure> {
+        if self.map.borrow().is_known() {
+            return Ok(());
         }
-        *began_at = Some(now);
-        Some(now)
+        let found = shared_task::outcome(&self.look(AT_MOST_EVERY).outcome, budget).await;
+        match self.map.borrow().is_known() {
+            true => Ok(()),
+            false => found.map_err(Failure::before_the_request),
+        }
     }
 
-    /// Notes that the look that began at this moment has ended.
-    pub(super) fn end(&self, began_at: Instant, failure: Option<Failure>) {
-        self.ended.send_modify(|ended| {
-            if ended.began_at.is_none_or(|last| last <= began_at) {
-                let began_at = Some(began_at);
-                *ended = Ended { began_at, failure };
-            }
+    /// Begins to look for the servers, unless a look began so recently. Returns the look that began last.
+    pub(super) fn look(self: &Arc<Self>, at_most_every: Duration) -> Look {
+        let mut last = self.last_look.lock();
+        let began_at = Boottime.now();
+        if let Some(look) = last.as_ref()
+            && began_at.since(look.began_at) < at_most_every
+        {
+            return look.clone();
+        }
+        let outcome = shared_task::start(self.clone().look_now());
+        last.insert(Look { began_at, outcome }).clone()
+    }
+
+    async fn look_now(self: Arc<Self>) -> Result<(), Failure> {
+        let outcome = self.learn(Budget::new(LOOK_EVERY)).await;
+        let outcome = outcome.inspect_err(|failure| {
+            tracing::debug!(error = %failure, "the servers were not found");
         });
+        self.has_answer.store(outcome.is_ok(), Ordering::Relaxed);
+        outcome
     }
 
-    /// Waits for the end of a look that began at this moment or later.
+    async fn learn(&self, budget: Budget) -> Result<(), Failure> {
+        match &self.named {
+            UrlServers::One => {}
+            UrlServers::Sentinels(group) => {
+                let (opinions, failures) = sentinels::ask_all(self, group, budget).await;
+                let (sentinels, mut is_settled) = (group.places.len(), false);
+                // By the map of this moment: another look may have learned of a failover meanwhile.
+                self.change(|map| is_settled = sentinels::settle(&opinions, sentinels, map));
+                if !is_settled {
+                    return Err(most_telling(failures));
+                }
+            }
+            UrlServers::Cluster(seeds) => {
+                let ranges = nodes::look(self, seeds, budget).await?;
+                self.change(|map| map.set_ranges(ranges, Boottime.now()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of this look, but not for long: while no Sentinel answers, the servers go on.
     ///
     /// If the last look that has ended got an answer, the running one is awaited to its end, but for no more than half
-    /// of the limit: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that answer
+    /// of the budget: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that answer
     /// no server should not delay every call.
-    pub(super) async fn confirmed_since(&self, began_at: Instant, limit: Duration) {
-        let last = *self.began_at.lock();
-        let lasts = last.map_or(Duration::ZERO, |at| Boottime.now().since(at));
-        let patience = match self.ended.borrow().failure {
-            None => LOOK_EVERY.min(limit / 2),
-            Some(_) => CONFIRMED_WITHIN.saturating_sub(lasts).min(limit),
+    pub(super) async fn confirmed_by(&self, look: &Look, budget: Budget) {
+        let patience = match self.has_answer.load(Ordering::Relaxed) {
+            true => LOOK_EVERY.min(budget.left() / 2),
+            false => CONFIRMED_WITHIN.saturating_sub(Boottime.now().since(look.began_at)),
         };
-        self.ended_since(began_at, patience).await;
-    }
-
-    /// Waits for the end of a look that began at this moment or later.
-    pub(super) async fn ended_since(&self, began_at: Instant, limit: Duration) -> Option<Ended> {
-        let mut ended = self.ended.subscribe();
-        let is_young = |ended: &Ended| ended.began_at.is_some_and(|at| at >= began_at);
-        let young = tokio::time::timeout(limit, ended.wait_for(is_young)).await;
-        young.ok()?.ok().map(|ended| ended.clone())
+        let _ = shared_task::outcome(&look.outcome, budget.at_most(patience)).await;
     }
 }

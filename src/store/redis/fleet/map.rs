@@ -7,7 +7,7 @@ use deadpool_redis::redis::Value;
 
 use super::super::address::AddressMap;
 use super::super::failure::Failure;
-use super::super::protocol::reply::{items, number, odd, text};
+use super::super::protocol::reply::{items, number, odd, parsed};
 use super::super::protocol::slot::SLOTS;
 use crate::clock::Instant;
 use crate::store::server_url::HostPort;
@@ -151,11 +151,8 @@ pub(super) fn slots(
         let [host, port, ..] = items(node)? else {
             return Err(odd(node));
         };
-        let host = match host {
-            Value::Nil => "",
-            host => text(host)?,
-        };
-        let owner = address_map.reached(host, short(port)?, answered);
+        let host = parsed::<Option<String>>(host)?.unwrap_or_default();
+        let owner = address_map.reached(&host, short(port)?, answered);
         Ok(Range { first, last, owner })
     };
     items(reply)?.iter().map(read).collect()

@@ -19,54 +19,45 @@ mod sentinels;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 use futures_util::future::{FutureExt as _, select_ok};
 use parking_lot::Mutex;
+use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
-use tokio::time::sleep;
 
-pub(super) use self::calls::Call;
-use self::look::{AT_MOST_EVERY, LOOK_EVERY, Looks};
+pub(super) use self::calls::{Call, OF_MANY};
+use self::look::{LOOK_EVERY, Look};
 use self::map::Map;
 use super::address::{Address, AddressMap};
 use super::connection::Connector;
 use super::connection::server::Server;
 use super::failure::{Failure, FailureCause};
-use super::protocol::slot::slot_of;
 use super::target::{SentinelGroup, UrlServers};
-use crate::clock::{Boottime, Clock, Instant};
-use crate::error::ErrorKind;
-use crate::name::Name;
-use crate::store::Sent;
 use crate::store::budget::Budget;
-use crate::store::connection::most_telling;
 use crate::store::server_url::HostPort;
 use crate::telemetry::LaneUse;
-
-/// The pause before a call that no server takes at the moment is tried again.
-const PAUSE: Duration = Duration::from_millis(25);
 
 /// The servers of a store.
 #[derive(Debug)]
 pub(super) struct Fleet {
     /// As the URL names them.
     pub(super) named: UrlServers,
-    /// The only server, where there is one. Its map never changes.
-    only: Option<Arc<Server>>,
-    /// The settings of the connections to any server that others name.
+    /// The settings of the connections to any server.
     pub(super) settings: Connector,
     pub(super) address_map: AddressMap,
     purpose: Option<LaneUse>,
     map: Arc<watch::Sender<Map>>,
-    looks: Looks,
+    last_look: Mutex<Option<Look>>,
+    /// The last look that has ended got an answer.
+    has_answer: AtomicBool,
     servers: Mutex<Servers>,
 }
 
 /// Those to which there are connections, the Sentinels among them.
 #[derive(Debug, Default)]
 struct Servers {
-    by_place: HashMap<HostPort, Arc<Server>>,
+    by_place: HashMap<(HostPort, runtime::Id), Arc<Server>>,
     is_closed: bool,
 }
 
@@ -77,23 +68,19 @@ impl Fleet {
         address_map: AddressMap,
         purpose: Option<LaneUse>,
     ) -> Self {
-        let (mut map, mut servers) = (Map::default(), Servers::default());
-        let only = matches!(named, UrlServers::One).then(|| {
-            let server = Arc::new(Server::new(settings.clone(), purpose));
-            let place = settings.address.place.clone();
-            map.set_master(place.clone(), 0);
-            servers.by_place.insert(place, server.clone());
-            server
-        });
+        let mut map = Map::default();
+        if let UrlServers::One = named {
+            map.set_master(settings.address.place.clone(), 0);
+        }
         Self {
             named,
-            only,
             settings,
             address_map,
             purpose,
             map: Arc::new(watch::Sender::new(map)),
-            looks: Looks::default(),
-            servers: Mutex::new(servers),
+            last_look: Mutex::default(),
+            has_answer: AtomicBool::new(true),
+            servers: Mutex::default(),
         }
     }
 
@@ -111,9 +98,9 @@ impl Fleet {
         }
     }
 
-    /// Returns the only server, where there is one.
-    pub(super) const fn only(&self) -> Option<&Arc<Server>> {
-        self.only.as_ref()
+    /// Returns the first server that the URL names.
+    pub(super) fn first(&self) -> Result<Arc<Server>, Failure> {
+        self.server(&self.settings.address.place)
     }
 
     /// Returns whether these are the servers of a cluster: there a script takes names of one slot only.
@@ -121,17 +108,10 @@ impl Fleet {
         matches!(self.named, UrlServers::Cluster(_))
     }
 
-    pub(super) fn shard(&self, name: &Name) -> u32 {
+    pub(super) fn shard_of(&self, slot: u16) -> u32 {
         match self.is_cluster() {
-            true => self.map.borrow().shard(slot_of(name.as_str())),
+            true => self.map.borrow().shard(slot),
             false => 0,
-        }
-    }
-
-    /// Notes that a write was carried out. Of several servers the map says who takes writes.
-    pub(super) fn note_write(&self) {
-        if let Some(server) = self.only() {
-            server.connector.note_write();
         }
     }
 
@@ -140,7 +120,7 @@ impl Fleet {
     pub(super) async fn connect(self: &Arc<Self>) -> Result<(), Failure> {
         let budget = Budget::new(self.settings.connect_timeout);
         let servers = self.servers(budget).await?;
-        let made = servers.iter().map(|server| server.connect().boxed());
+        let made = servers.iter().map(|server| server.open(budget).boxed());
         match servers.is_empty() {
             // The claims say which slots nobody serves.
             true => Ok(()),
@@ -158,18 +138,6 @@ impl Fleet {
         places.iter().map(|place| self.server(place)).collect()
     }
 
-    /// Looks for the servers, while nothing at all is known.
-    async fn find(self: &Arc<Self>, budget: Budget) -> Result<(), Failure> {
-        if !self.map.borrow().is_known() {
-            // Which slot does not matter: any answer fills the map, even if nobody serves this one.
-            let found = self.owner(0, budget).await;
-            if !self.map.borrow().is_known() {
-                found?;
-            }
-        }
-        Ok(())
-    }
-
     /// Returns the address of a server that passes notices on: of a cluster any, since a node passes what is published
     /// to all the others.
     pub(super) async fn listening_address(
@@ -180,7 +148,7 @@ impl Fleet {
         self.look(LOOK_EVERY);
         let servers = self.servers(budget).await?;
         let server = fastrand::choice(&servers).ok_or(FailureCause::Silent)?;
-        Ok(server.connector.address.clone())
+        Ok(server.connector().address.clone())
     }
 
     /// Returns once there is a better server to listen to than the one at this address, which serves no slot any more.
@@ -196,7 +164,9 @@ impl Fleet {
             servers.is_closed = true;
             std::mem::take(&mut servers.by_place)
         };
-        servers.values().for_each(|server| server.close());
+        for server in servers.into_values() {
+            server.close();
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -205,7 +175,7 @@ impl Fleet {
 
     /// Returns the server at this place.
     fn server(&self, place: &HostPort) -> Result<Arc<Server>, Failure> {
-        self.known_or(place, || Server::new(self.settings.at(place), self.purpose))
+        self.known_or(place, || Server::at(self.settings.at(place), self.purpose))
     }
 
     /// Returns the Sentinel at this place.
@@ -217,13 +187,14 @@ impl Fleet {
         self.known_or(place, || {
             let connector = Connector {
                 address: group.address.at(place),
-                ..self.settings.at(place)
+                ..self.settings.clone()
             };
-            Server::new(connector, None)
+            Server::at(connector, None)
         })
     }
 
-    /// Returns the server at this place, or else this one, and closes those that serve nothing any more.
+    /// Returns the server at this place, as the calling runtime uses it, or else this one. Closes those that serve
+    /// nothing any more, and forgets those of other runtimes that are down: their runtimes may have ended.
     fn known_or(
         &self,
         place: &HostPort,
@@ -233,81 +204,25 @@ impl Fleet {
         if servers.is_closed {
             return Err(FailureCause::Closed.into());
         }
-        if let Some(server) = servers.by_place.get(place) {
+        let key = (place.clone(), Handle::current().id());
+        if let Some(server) = servers.by_place.get(&key) {
             return Ok(server.clone());
         }
         let map = self.map.borrow();
-        servers.by_place.retain(|known, server| {
+        servers.by_place.retain(|(known, runtime), server| {
             let is_sentinel =
                 matches!(&self.named, UrlServers::Sentinels(group) if group.places.contains(known));
-            let is_needed = is_sentinel || map.serves(known) || Arc::strong_count(server) > 1;
-            if !is_needed {
+            let has_ended = *runtime != key.1 && server.is_down();
+            let is_needed = (is_sentinel || map.serves(known)) && !has_ended;
+            let is_kept = is_needed || Arc::strong_count(server) > 1;
+            if !is_kept {
                 server.close();
             }
-            is_needed
+            is_kept
         });
         let server = Arc::new(new());
-        servers.by_place.insert(place.clone(), server.clone());
+        servers.by_place.insert(key, server.clone());
         Ok(server)
-    }
-
-    /// Returns who serves this slot. If nobody is known, looks.
-    async fn owner(self: &Arc<Self>, slot: u16, budget: Budget) -> Result<HostPort, Failure> {
-        let mut failure = FailureCause::Silent.into();
-        while budget.left() > Duration::ZERO {
-            if let Some(place) = self.map.borrow().owner(slot) {
-                return Ok(place.clone());
-            }
-            let before = Boottime.now().before(AT_MOST_EVERY);
-            self.look(AT_MOST_EVERY);
-            let limit = LOOK_EVERY.min(budget.left());
-            match self.looks.ended_since(before, limit).await {
-                Some(ended) => match ended.failure {
-                    Some(failure) => return Err(failure.before_the_request()),
-                    None => failure = unserved(slot),
-                },
-                None => continue,
-            }
-            if self.map.borrow().owner(slot).is_none() {
-                sleep(PAUSE.min(budget.left())).await;
-            }
-        }
-        Err(failure.before_the_request())
-    }
-
-    /// Begins to look for the servers, unless a look began so recently.
-    fn look(self: &Arc<Self>, at_most_every: Duration) {
-        if let Some(began_at) = self.looks.begin(at_most_every) {
-            tokio::spawn(self.clone().look_now(began_at));
-        }
-    }
-
-    async fn look_now(self: Arc<Self>, began_at: Instant) {
-        let failure = self.learn(Budget::new(LOOK_EVERY)).await.err();
-        if let Some(failure) = &failure {
-            tracing::debug!(error = %failure, "the servers were not found");
-        }
-        self.looks.end(began_at, failure);
-    }
-
-    async fn learn(self: &Arc<Self>, budget: Budget) -> Result<(), Failure> {
-        match &self.named {
-            UrlServers::One => {}
-            UrlServers::Sentinels(group) => {
-                let (opinions, failures) = sentinels::ask_all(self, group, budget).await;
-                let (sentinels, mut is_settled) = (group.places.len(), false);
-                // By the map of this moment: another look may have learned of a failover meanwhile.
-                self.change(|map| is_settled = sentinels::settle(&opinions, sentinels, map));
-                if !is_settled {
-                    return Err(most_telling(failures));
-                }
-            }
-            UrlServers::Cluster(seeds) => {
-                let ranges = nodes::look(self, seeds, budget).await?;
-                self.change(|map| map.set_ranges(ranges, Boottime.now()));
-            }
-        }
-        Ok(())
     }
 
     /// Changes the map, and publishes it only if it differs then.
@@ -318,10 +233,4 @@ impl Fleet {
             *map != before
         });
     }
-}
-
-/// Makes the failure of a request for a slot that no node of the cluster serves.
-fn unserved(slot: u16) -> Failure {
-    let words = format!("no node of the cluster serves the slot {slot}");
-    Failure::other(ErrorKind::Unavailable, Sent::Never, words)
 }

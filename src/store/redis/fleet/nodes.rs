@@ -2,9 +2,9 @@
 
 use deadpool_redis::redis::Cmd;
 
-use super::super::failure::Failure;
+use super::super::failure::{Failure, FailureCause};
+use super::Fleet;
 use super::map::{self, Range};
-use super::{Fleet, unserved};
 use crate::store::budget::Budget;
 use crate::store::connection::{first_of, most_telling};
 use crate::store::server_url::HostPort;
@@ -31,10 +31,10 @@ pub(super) async fn look(
 async fn ask(fleet: &Fleet, node: &HostPort, budget: Budget) -> Result<Vec<Range>, Failure> {
     let mut slots = Cmd::new();
     slots.arg("CLUSTER").arg("SLOTS");
-    let reply = fleet.server(node)?.request(&slots, None, budget).await?;
+    let reply = fleet.server(node)?.ask(slots, None, budget).await?;
     let ranges = map::slots(&reply, node, &fleet.address_map)?;
     match ranges.is_empty() {
-        true => Err(unserved(0)),
+        true => Err(FailureCause::Unserved(0).into()),
         false => Ok(ranges),
     }
 }

@@ -1,15 +1,15 @@
 //! Learns from the Sentinels which server is the master: all are asked at once, and the newest epoch wins.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use deadpool_redis::redis::{self, Value};
+use deadpool_redis::redis::Value;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use super::super::failure::Failure;
-use super::super::protocol::reply::{fields, items, no_error, number, odd, text};
+use super::super::protocol::reply::{odd, parsed};
 use super::super::target::SentinelGroup;
 use super::Fleet;
 use super::map::Map;
@@ -71,13 +71,14 @@ async fn ask(
     budget: Budget,
 ) -> Result<Opinion, Failure> {
     let name = &*group.name;
-    let mut all = redis::pipe();
-    all.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    all.cmd("SENTINEL").arg("MASTER").arg(name);
-    all.cmd("SENTINEL").arg("MYID");
+    let questions: [&[&str]; 3] = [
+        &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name],
+        &["SENTINEL", "MASTER", name],
+        &["SENTINEL", "MYID"],
+    ];
     let sentinel = fleet.sentinel(group, place)?;
-    let replies = sentinel.request_all(&all, None, budget).await?;
-    let mut opinion = read(&replies, name)?;
+    let [address, master, id] = sentinel.ask_each(questions, budget).await?;
+    let mut opinion = read(&address?, master, id.ok(), name)?;
     let HostPort { host, port } = &opinion.master;
     if let Some(master) = fleet.address_map.reached(host, *port, place) {
         opinion.master = master;
@@ -85,26 +86,24 @@ async fn ask(
     Ok(opinion)
 }
 
-fn read(replies: &[Value], name: &str) -> Result<Opinion, Failure> {
-    let [address, master, sentinel] = replies else {
-        return Err(Failure::odd("too short"));
-    };
-    let address = no_error(address.clone())?;
-    if address == Value::Nil {
+fn read(
+    address: &Value,
+    master: Result<Value, Failure>,
+    sentinel: Option<Value>,
+    name: &str,
+) -> Result<Opinion, Failure> {
+    let Some((host, port)) = parsed::<Option<(String, String)>>(address)? else {
         let words = format!("the Sentinels know no master named {name:?}");
         return Err(Failure::other(ErrorKind::Misconfigured, Sent::Never, words));
-    }
-    let [host, port] = items(&address)? else {
-        return Err(odd(&address));
     };
-    let port = u16::try_from(number(port)?).map_err(|_| odd(&address))?;
-    let fields = fields(&no_error(master.clone())?)?;
+    let port = port.parse().map_err(|_| odd(address))?;
+    let fields: BTreeMap<String, String> = parsed(&master?)?;
     let epoch = fields.get("config-epoch");
     let epoch = epoch.and_then(|epoch| epoch.parse().ok());
     Ok(Opinion {
-        master: HostPort::new(text(host)?, port),
+        master: HostPort::new(&host, port),
         epoch: epoch.ok_or_else(|| Failure::odd("no config-epoch"))?,
-        sentinel: text(sentinel).ok().map(Into::into),
+        sentinel: sentinel.and_then(|id| parsed(&id).ok()),
     })
 }
 
@@ -214,15 +213,16 @@ mod tests {
         let master = ["name", "main", "ip", "10.0.0.1", "config-epoch", "7"];
         let master = Value::Array(master.map(word).to_vec());
         let id = word("5d2b");
-        let read_all = read(&[address.clone(), master, id.clone()], "main").expect("an opinion");
+        let read_all = read(&address, Ok(master), Some(id), "main").expect("an opinion");
         let expected = Opinion {
             master: HostPort::new("10.0.0.2", 6_379),
             epoch: 7,
             sentinel: Some("5d2b".into()),
         };
         assert_eq!(read_all, expected);
-        let failure = read(&[Value::Nil, Value::Nil, id.clone()], "main").expect_err("unknown");
+        let failure = read(&Value::Nil, Err(Failure::odd("")), None, "main");
+        let failure = failure.expect_err("unknown");
         assert!(failure.to_string().contains("no master named"), "{failure}");
-        assert!(read(&[address, Value::Array(vec![]), id], "main").is_err());
+        assert!(read(&address, Ok(Value::Array(vec![])), None, "main").is_err());
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Pipeline, Value};
+use deadpool_redis::redis::Value;
 use futures_util::future::{join_all, try_join_all};
 
 use self::server::{KnownAs, ServerFacts};
@@ -60,39 +60,18 @@ async fn look_at_replicas(redis: &Redis, masters: &[ServerFacts], budget: Budget
     let replicas = masters.iter().flat_map(ServerFacts::known_replicas);
     let looked = replicas.map(async |(host, port)| {
         let place = (fleet.address_map).reached(&host, port, &fleet.settings.address.place)?;
-        let server = Server::new(fleet.settings.at(&place), None);
+        let server = Server::at(fleet.settings.at(&place), None);
         let facts = ServerFacts::of(redis, &server, KnownAs::Replica, budget).await;
         server.close();
         Some(match facts {
             Ok(facts) => facts.judged(),
             Err(failure) => {
-                let place = server.connector.address.to_string();
+                let place = server.connector().address.to_string();
                 (place, judge(&[UNSEEN], &failure))
             }
         })
     });
     join_all(looked).await.into_iter().flatten().collect()
-}
-
-/// Sends these commands to a server, one right after the other. A server that refuses one, or does not know it, still
-/// answers the others.
-async fn ask<const N: usize>(
-    server: &Server,
-    commands: [&[&str]; N],
-    budget: Budget,
-) -> Result<[Result<Value, Failure>; N], Failure> {
-    let mut all = Pipeline::with_capacity(N);
-    for words in commands {
-        all.add_command(Cmd::new().arg(words).clone());
-    }
-    let mut answers = Vec::with_capacity(N);
-    for answer in server.request_all(&all, None, budget).await? {
-        match reply::no_error(answer) {
-            Err(failure) if is_transient(&failure) => return Err(failure),
-            answer => answers.push(answer),
-        }
-    }
-    <[_; N]>::try_from(answers).map_err(|_| Failure::odd("too short"))
 }
 
 /// A replica that did not answer.
@@ -162,7 +141,7 @@ fn quiet(ready: Result<Value, Failure>, clock: &Value) -> Result<Option<Duration
 async fn see_one(server: &Server, node: &str, budget: Budget) -> Result<Member, Failure> {
     let look = async {
         let commands: [&[&str]; 3] = [&["INFO"], &["HGET", node, "ready"], &["TIME"]];
-        let [info, ready, clock] = ask(server, commands, budget).await?;
+        let [info, ready, clock] = server.ask_each(commands, budget).await?;
         let info = info.map(|reply| lines(&reply)).unwrap_or_default();
         let state = match info.get("role").map(String::as_str) {
             Some("slave") => MemberState::Standby,
@@ -177,7 +156,7 @@ async fn see_one(server: &Server, node: &str, budget: Budget) -> Result<Member, 
         Err(failure) if is_transient(&failure) => (MemberState::Down, None),
         looked => looked?,
     };
-    let place = server.connector.address.to_string();
+    let place = server.connector().address.to_string();
     Ok(Member::new(place, state).with_version(version))
 }
 

@@ -8,7 +8,7 @@ use super::super::failure::{Failure, FailureCause};
 use super::super::fleet::Fleet;
 use super::super::protocol::reply;
 use super::super::target::{SentinelGroup, UrlServers};
-use super::{Judged, OUTLIVED, SLOW_FAILOVER, ask, slow_failover};
+use super::{Fields, Judged, OUTLIVED, SLOW_FAILOVER, slow_failover};
 use crate::store::Severity::{Unknown, Warning};
 use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
@@ -52,7 +52,7 @@ async fn look_at(
         &["SENTINEL", "CKQUORUM", name],
         &["SENTINEL", "MASTER", name],
     ];
-    let [vote, master] = ask(&sentinel, commands, budget).await?;
+    let [vote, master] = sentinel.ask_each(commands, budget).await?;
     let mut facts = SentinelFacts {
         is_only: group.places.iter().all(|other| other == place),
         ..SentinelFacts::default()
@@ -65,7 +65,7 @@ async fn look_at(
         Err(_) => facts.is_refusing = true,
     }
     if let Ok(master) = master {
-        let fields = reply::fields(&master)?;
+        let fields: Fields = reply::parsed(&master)?;
         let ms = fields.get("down-after-milliseconds");
         let ms = ms.and_then(|ms| ms.parse().ok());
         facts.down_after = ms.map(Duration::from_millis);

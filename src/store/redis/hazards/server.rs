@@ -9,7 +9,7 @@ use super::super::Redis;
 use super::super::connection::server::Server;
 use super::super::failure::Failure;
 use super::super::protocol::reply;
-use super::{Fields, Judged, OUTLIVED, SLOW_FAILOVER, ask, lines, quiet, slow_failover};
+use super::{Fields, Judged, OUTLIVED, SLOW_FAILOVER, lines, quiet, slow_failover};
 use crate::clock;
 use crate::store::Severity::{Critical, Unknown, Warning};
 use crate::store::budget::Budget;
@@ -72,20 +72,20 @@ impl ServerFacts {
             &["HGET", &node, "ready"],
             &["TIME"],
         ];
-        let [info, settings, nodes, ready, clock] = ask(server, commands, budget).await?;
+        let [info, settings, nodes, ready, clock] = server.ask_each(commands, budget).await?;
         // The reply is not shown: it has the server's passwords.
-        let fields = |reply| reply::fields(&reply).map_err(|_| Failure::odd("to CONFIG GET"));
+        let fields = |reply| reply::parsed(&reply).map_err(|_| Failure::odd("to CONFIG GET"));
         let settings = settings.ok().map(fields).transpose()?;
         let clock = clock?;
         Ok(Self {
-            place: server.connector.address.to_string(),
+            place: server.connector().address.to_string(),
             info: info.ok().map(|reply| lines(&reply)),
             settings,
             moving: nodes.ok().map(|nodes| moving(&nodes)),
             clock_us: u64::try_from(reply::time(&clock)?.as_micros()).unwrap_or(u64::MAX),
             now_us: clock::wall_clock_us(),
             known_as,
-            awaited: server.connector.acknowledged_by.into(),
+            awaited: server.connector().acknowledged_by.into(),
             keeps_out: redis.max_ttl.is_some(),
             quiet: quiet(ready, &clock)?,
         })

@@ -44,8 +44,8 @@ pub(super) async fn look(
             for slot in slots {
                 reads.cmd("GET").arg(keys.mark_of(*slot));
             }
-            for reply in server.request_all(&reads, None, budget).await? {
-                match reply::no_error(reply) {
+            for answer in server.ask_all(&reads, None, budget).await? {
+                match answer {
                     Ok(mark) => highest = highest.max(reply::number(&mark).unwrap_or(0)),
                     Err(failure) if failure.is_refusal() => facts.refusal = Some(failure),
                     Err(_) => {}

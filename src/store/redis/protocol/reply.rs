@@ -1,9 +1,8 @@
 //! Parses the replies of the scripts. A reply of any other form is an error; nothing is guessed.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use deadpool_redis::redis::{RedisError, Value};
+use deadpool_redis::redis::{FromRedisValue, RedisError, Value, from_redis_value_ref};
 
 use super::super::failure::{Failure, FailureCause};
 use super::value;
@@ -33,11 +32,8 @@ pub(in super::super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, F
             let mut held = Held::new(name.clone());
             held.state = HeldState::KeepOut;
             held.remaining = Some(Duration::from_millis(number(left)?));
-            held.ahead = match ahead {
-                [] => None,
-                [ahead] => usize::try_from(number(ahead)?).ok(),
-                _ => return Err(odd(reply)),
-            };
+            let ahead = ahead.first().map(number).transpose()?;
+            held.ahead = ahead.and_then(|ahead| usize::try_from(ahead).ok());
             Ok(Answer::Held(Box::new(held)))
         }
         _ => Err(refusal(reply)),
@@ -246,16 +242,9 @@ pub(in super::super) fn items(value: &Value) -> Result<&[Value], Failure> {
     value.as_sequence().ok_or_else(|| odd(value))
 }
 
-/// Returns the fields of a reply that lists names and values.
-pub(in super::super) fn fields(value: &Value) -> Result<BTreeMap<String, String>, Failure> {
-    let pairs = items(value)?.chunks_exact(2);
-    let pairs = pairs.map(|pair| Ok((text(&pair[0])?.into(), text(&pair[1])?.into())));
-    pairs.collect()
-}
-
-/// Returns the parts of an array.
-pub(in super::super) fn into_items(value: Value) -> Result<Vec<Value>, Failure> {
-    value.into_sequence().map_err(|value| odd(&value))
+/// Returns text in this form. Not for numbers: the driver cuts those that do not fit.
+pub(in super::super) fn parsed<T: FromRedisValue>(value: &Value) -> Result<T, Failure> {
+    from_redis_value_ref(value).map_err(|_| odd(value))
 }
 
 /// Makes a refusal among several replies a failure.
@@ -264,12 +253,6 @@ pub(in super::super) fn no_error(value: Value) -> Result<Value, Failure> {
         Value::ServerError(error) => Err(RedisError::from(error).into()),
         value => Ok(value),
     }
-}
-
-/// Takes the last of several replies. A refusal is a failure.
-pub(in super::super) fn last(mut replies: Vec<Value>) -> Result<Value, Failure> {
-    let last = replies.pop();
-    no_error(last.ok_or_else(|| Failure::odd("too short"))?)
 }
 
 /// Returns whether a claim was granted.
