@@ -11,7 +11,7 @@ use leasehold::{Client, ErrorKind};
 use super::open;
 use crate::harness::asking::{asked, begin, chain, claim, granted, released, renewal, renewed};
 use crate::harness::fake_sentinel::FakeSentinel;
-use crate::harness::fake_server::FakeServer;
+use crate::harness::fake_server::{FakeNode, FakeServer};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::rivalry::{Ended, Rivalry};
 use crate::harness::times::{LIMIT, LONG};
@@ -251,4 +251,21 @@ async fn a_caller_in_a_hurry_does_not_fail_those_that_have_more_time() {
         limits.iter().any(|limit| *limit < 150),
         "nobody was in a hurry: {limits:?}"
     );
+}
+
+#[tokio::test]
+async fn a_missing_acknowledgement_fails_only_what_was_written() {
+    let server = FakeNode::start(|words| match &*words[0].to_uppercase() {
+        "EVALSHA" if words[3].contains("renewed") => Some(":1\r\n".into()),
+        _ => None,
+    });
+    let server = server.await;
+    let store = open(&format!("{}?acknowledged_by=1", server.url())).await;
+    let claims = ["renewed", "refused"].map(|name| claim(name, LONG));
+    let outcomes = store.renew(&claims.each_ref().map(renewal), LIMIT).await;
+    let [Outcome::Unknown(error), Outcome::Refused] = &outcomes.outcomes[..] else {
+        panic!("{:?}", outcomes.outcomes);
+    };
+    let said = chain(error);
+    assert!(said.contains("not acknowledged: 0 of 1 replicas"), "{said}");
 }

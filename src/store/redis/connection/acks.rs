@@ -62,7 +62,7 @@ impl OpenConnection {
         let is_idle = last.as_ref().is_none_or(Wait::is_over);
         let together =
             is_idle.then(|| self.wait_after(last.as_ref(), commands.clone(), replicas, budget));
-        let (answers, told) = match together {
+        let (mut answers, told) = match together {
             Some(Ok(wait)) => {
                 let mut answers = shared_task::outcome(&wait.answers, budget).await?;
                 let told = answers.pop();
@@ -78,7 +78,10 @@ impl OpenConnection {
             Some(told) => reply::number(&told?)?,
             None => self.acknowledged(replicas, budget).await?,
         };
-        enough(told, replicas)?;
+        if let Err(missing) = enough(told, replicas) {
+            let written = answers.iter_mut().filter(|answer| is_written(answer));
+            written.for_each(|answer| *answer = Err(missing.clone()));
+        }
         Ok(answers)
     }
 
