@@ -165,12 +165,6 @@ impl AddressMap {
     }
 }
 
-impl fmt::Debug for AddressMap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AddressMap").field(&self.is_set()).finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

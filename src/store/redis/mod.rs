@@ -105,7 +105,6 @@ const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 ///
 /// It is made without I/O: the first request connects. The requests of each tokio runtime share one connection, so one
 /// store serves callers on several runtimes, even if one of them is blocked or ends.
-#[derive(Debug)]
 pub struct Redis {
     fleet: Arc<Fleet>,
     pub(super) keys: Keys,
@@ -159,6 +158,12 @@ impl Redis {
             max_ttl: self.max_ttl,
             place: self.place.clone(),
         }
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Redis").field(&self.place).finish()
     }
 }
 

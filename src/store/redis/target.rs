@@ -1,5 +1,6 @@
 //! The servers that a URL means: one server, the master of a group that Sentinels watch, or a cluster.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::address::{Address, PORT, is_of_socket};
@@ -101,13 +102,9 @@ impl Target {
                 }
                 let address = address(db)?;
                 let [user, password] = SENTINEL_PARAMETERS.map(|name| url.parameter(name));
-                let mut places = Vec::new();
-                for place in url.places(SENTINEL_PORT) {
-                    // One that is named twice counts once, when they are asked how many agree.
-                    if !places.contains(&place) {
-                        places.push(place);
-                    }
-                }
+                // One that is named twice counts once, when they are asked how many agree.
+                let (mut places, mut named) = (url.places(SENTINEL_PORT), HashSet::new());
+                places.retain(|place| named.insert(place.clone()));
                 let group = SentinelGroup {
                     name: name.into(),
                     places,

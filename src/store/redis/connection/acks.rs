@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use deadpool_redis::redis::{Pipeline, Value};
 use futures_util::FutureExt as _;
-use parking_lot::Mutex;
 
 use super::super::failure::Failure;
 use super::super::protocol::reply;
@@ -28,10 +27,7 @@ pub(in super::super) type IsWritten = fn(&Value) -> bool;
 
 /// The writes of a connection, and what replicas are known to have of them.
 #[derive(Debug, Default)]
-pub(super) struct Acks(Mutex<Writes>);
-
-#[derive(Debug, Default)]
-struct Writes {
+pub(super) struct Acks {
     /// Says how many were answered.
     answered: u64,
     last: Option<Wait>,
@@ -58,7 +54,7 @@ impl OpenConnection {
         is_written: IsWritten,
         budget: Budget,
     ) -> Result<Answers, Failure> {
-        let last = self.acks.0.lock().last.clone();
+        let last = self.acks.lock().last.clone();
         let is_idle = last.as_ref().is_none_or(Wait::is_over);
         let together =
             is_idle.then(|| self.wait_after(last.as_ref(), commands.clone(), replicas, budget));
@@ -89,7 +85,7 @@ impl OpenConnection {
     /// have it.
     async fn acknowledged(self: &Arc<Self>, replicas: u8, budget: Budget) -> Result<u64, Failure> {
         let (ours, mut wait) = {
-            let mut writes = self.acks.0.lock();
+            let mut writes = self.acks.lock();
             writes.answered += 1;
             (writes.answered, writes.last.clone())
         };
@@ -118,7 +114,7 @@ impl OpenConnection {
         replicas: u8,
         budget: Budget,
     ) -> Result<Wait, Wait> {
-        let mut writes = self.acks.0.lock();
+        let mut writes = self.acks.lock();
         if let Some(newer) = &writes.last
             && last.is_none_or(|last| !newer.answers.ptr_eq(&last.answers))
         {

@@ -12,7 +12,6 @@ pub(super) mod acks;
 mod dial;
 pub(super) mod server;
 
-use std::fmt;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -194,7 +193,7 @@ impl Connector {
         let open = OpenConnection {
             connection,
             silent_since: Mutex::default(),
-            acks: Acks::default(),
+            acks: Mutex::default(),
             loads: AtomicU64::default(),
             loading: Mutex::default(),
             place,
@@ -227,13 +226,6 @@ impl Connector {
     }
 }
 
-impl fmt::Debug for Connector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let origin = self.pool.as_ref().map_or("address", |_| "pool");
-        write!(f, "{origin} {}", self.address)
-    }
-}
-
 /// Commands that are sent one right after the other. If an answer says that something was written that must not be lost,
 /// it counts only once replicas have it.
 #[derive(Clone, Copy)]
@@ -247,7 +239,7 @@ pub(super) struct OpenConnection {
     connection: MultiplexedConnection,
     /// When the first request was sent that is still unanswered, if none was answered since.
     silent_since: Mutex<Option<Instant>>,
-    acks: Acks,
+    acks: Mutex<Acks>,
     /// The number of times that the scripts were loaded.
     loads: AtomicU64,
     loading: Mutex<Option<SharedTask<(), Failure>>>,

@@ -22,7 +22,7 @@ pub(super) const AT_MOST_EVERY: Duration = Duration::from_millis(50);
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
 
 /// A look, which may have ended.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Look {
     began_at: Instant,
     outcome: SharedTask<(), Failure>,

@@ -28,7 +28,7 @@ pub(super) struct Map {
     /// Slots whose server redirected a call lately: where to, and when.
     redirected: HashMap<u16, (u16, Instant)>,
     /// Says how often the Sentinels had changed the master.
-    epoch: u64,
+    pub(super) epoch: u64,
 }
 
 /// Slots in a row and who serves them. `None` if nobody does.
@@ -79,10 +79,6 @@ impl Map {
 
     pub(super) fn is_known(&self) -> bool {
         !self.owners.is_empty()
-    }
-
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
     }
 
     /// Makes this place the server of all slots.
@@ -224,7 +220,7 @@ mod tests {
         map.set_master(place(1), 7);
         assert_eq!(map.owner(16_383), Some(&place(1)));
         map.set_master(place(2), 8);
-        assert_eq!((map.owner(0), map.epoch()), (Some(&place(2)), 8));
+        assert_eq!((map.owner(0), map.epoch), (Some(&place(2)), 8));
         assert!(!map.serves(&place(1)));
     }
 

@@ -39,7 +39,6 @@ use crate::store::server_url::HostPort;
 use crate::telemetry::LaneUse;
 
 /// The servers of a store.
-#[derive(Debug)]
 pub(super) struct Fleet {
     /// As the URL names them.
     pub(super) named: UrlServers,
@@ -55,7 +54,7 @@ pub(super) struct Fleet {
 }
 
 /// Those to which there are connections, the Sentinels among them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Servers {
     by_place: HashMap<(HostPort, runtime::Id), Arc<Server>>,
     is_closed: bool,

@@ -123,7 +123,7 @@ fn choose<'a>(opinions: &'a [Opinion], sentinels: usize, known: &Map) -> Option<
     let most = (sentinels / 2 + 1).max(2);
     let is_believed = |opinion: &&Opinion| {
         let ids = sharing(opinions, opinion).filter_map(|other| other.sentinel.as_ref());
-        opinion.epoch >= known.epoch() || ids.collect::<BTreeSet<_>>().len() >= most
+        opinion.epoch >= known.epoch || ids.collect::<BTreeSet<_>>().len() >= most
     };
     opinions.iter().filter(is_believed).max_by_key(|opinion| {
         (
