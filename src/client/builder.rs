@@ -30,7 +30,7 @@ use crate::term::Timing;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Default)]
+#[derive(Default)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct ClientBuilder {
     source: Option<StoreSource>,
@@ -46,17 +46,12 @@ enum StoreSource {
     Store(Arc<dyn Store>),
 }
 
-impl fmt::Debug for StoreSource {
-    /// A URL can hold a password, so of a URL only the scheme is shown; nothing if it is missing.
+impl fmt::Debug for ClientBuilder {
+    /// Without the store, whose URL can hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Url(url) => {
-                let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-                let scheme = if scheme.contains('@') { "" } else { scheme };
-                write!(f, "Url({scheme}:...)")
-            }
-            Self::Store(store) => f.debug_tuple("Store").field(&store.location()).finish(),
-        }
+        let mut shown = f.debug_struct("ClientBuilder");
+        shown.field("ttl", &self.ttl).field("label", &self.label);
+        shown.finish_non_exhaustive()
     }
 }
 

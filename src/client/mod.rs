@@ -1,7 +1,6 @@
 //! The client: it has one store and one watchdog, and acquires leases.
 
 mod acquire;
-mod all;
 mod builder;
 mod leader;
 mod once;
@@ -24,11 +23,10 @@ use futures_util::future::{FutureExt as _, Shared};
 use parking_lot::Mutex;
 
 pub use self::acquire::Attempt;
-pub use self::all::LeaseSet;
 pub use self::builder::ClientBuilder;
 pub use self::leader::Holders;
 pub use self::once::Fire;
-pub use self::owner::{Owner, Share};
+pub use self::owner::{LeaseSet, Owner, Share};
 use self::pools::Pools;
 pub use self::request::LeaseRequest;
 use crate::error::{Error, ErrorKind};

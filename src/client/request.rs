@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::store::{Facts, Held, Info, MAX_KEEP};
-use crate::telemetry::{AcquireOutcome, AcquireTimer};
+use crate::telemetry::AcquireTimer;
 use crate::term::Timing;
 use crate::token::Token;
 use crate::waiting::{OutagePolicy, WaitOrder};
@@ -358,16 +358,16 @@ fn check_access(access: Access, name: &Name) -> Result<(), Error> {
 }
 
 /// The outcome under which a call is counted.
-fn outcome_of(attempt: &Result<Attempt, Error>) -> AcquireOutcome {
+fn outcome_of(attempt: &Result<Attempt, Error>) -> &'static str {
     let error = match attempt {
-        Ok(Attempt::Acquired(_)) => return AcquireOutcome::Acquired,
-        Ok(Attempt::Held(_)) => return AcquireOutcome::Held,
+        Ok(Attempt::Acquired(_)) => return "acquired",
+        Ok(Attempt::Held(_)) => return "held",
         Err(error) => error,
     };
     let is_held = error.source().is_some_and(|source| source.is::<Held>());
     match error.kind() {
-        ErrorKind::TimedOut if is_held => AcquireOutcome::TimedOut,
-        _ if error.is_transient() => AcquireOutcome::Failed,
-        _ => AcquireOutcome::Refused,
+        ErrorKind::TimedOut if is_held => "timed_out",
+        _ if error.is_transient() => "failed",
+        _ => "refused",
     }
 }

@@ -18,7 +18,6 @@ mod row;
 mod rule;
 #[cfg(feature = "rusqlite")]
 pub mod rusqlite;
-mod shown;
 #[cfg(feature = "sqlx")]
 pub mod sqlx;
 #[cfg(feature = "tokio-postgres")]
@@ -27,9 +26,9 @@ pub mod tokio_postgres;
 pub mod tower;
 
 pub use pass::Pass;
+use refusal::Shown;
 pub use refusal::{Blocked, Refusal, refused};
 pub use rule::{Admission, judge};
-use shown::Shown;
 
 use crate::error::Error;
 

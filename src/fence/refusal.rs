@@ -3,10 +3,10 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use super::{Bearer, Pass};
+use super::{Admission, Bearer, Pass, judge};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
-use crate::telemetry::{self, CheckOutcome, FenceKind};
+use crate::telemetry::{self, FenceCheck, FenceKind};
 use crate::token::Token;
 
 /// The reason for which a fence refused a write. It is permanent: the same pass will never be admitted again, so
@@ -49,11 +49,11 @@ impl Refusal {
         }
     }
 
-    pub(super) const fn outcome(&self) -> CheckOutcome {
+    pub(super) const fn outcome(&self) -> &'static str {
         match self {
-            Self::Stale { .. } => CheckOutcome::Stale,
-            Self::Conflict { .. } => CheckOutcome::Conflict,
-            Self::Missing => CheckOutcome::Failed,
+            Self::Stale { .. } => "stale",
+            Self::Conflict { .. } => "conflict",
+            Self::Missing => "failed",
         }
     }
 
@@ -140,7 +140,7 @@ pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refus
 pub(super) fn refuse(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
     bearer.refused(&refusal);
     let (name, token) = (shown.name.as_str(), shown.token.get());
-    telemetry::write_refused(bearer.group(), name, token, refusal.outcome().as_str());
+    telemetry::write_refused(bearer.group(), name, token, refusal.outcome());
     Error::new(
         ErrorKind::Stale,
         format!(
@@ -149,6 +149,50 @@ pub(super) fn refuse(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal:
         ),
     )
     .with_source(refusal)
+}
+
+/// A bearer with its pass.
+pub(super) struct Shown<'a> {
+    bearer: &'a dyn Bearer,
+    pub(super) pass: Pass,
+}
+
+impl<'a> Shown<'a> {
+    /// Asks the bearer for its pass.
+    ///
+    /// # Errors
+    /// `Lost` if the lease's own deadline has passed.
+    pub(super) fn of(bearer: &'a dyn Bearer) -> Result<Self, Error> {
+        let pass = bearer.pass()?;
+        Ok(Self { bearer, pass })
+    }
+
+    /// Compares the pass with the row of a resource. A refusal is reported to the bearer.
+    pub(super) fn judge(&self, resource: &str, row: Option<&Pass>) -> Result<Admission, Error> {
+        judge(row, &self.pass).map_err(|refusal| refuse(self.bearer, resource, &self.pass, refusal))
+    }
+
+    /// Carries a check out, and counts it by what became of it.
+    pub(super) async fn checked<T>(
+        &self,
+        fence: FenceKind,
+        check: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let counted = FenceCheck::begin(fence);
+        let checked = check.await;
+        self.count(counted, &checked);
+        checked
+    }
+
+    /// Counts a check that has ended.
+    pub(super) fn count<T>(&self, check: FenceCheck, checked: &Result<T, Error>) {
+        let outcome = match checked {
+            Ok(_) => "admitted",
+            Err(error) => Refusal::of(error).map_or("failed", Refusal::outcome),
+        };
+        let (name, token) = (self.pass.name.as_str(), self.pass.token.get());
+        check.ended(self.bearer.group(), name, token, outcome);
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::sink::Sink;
 use super::table;
-use super::words::AcquireOutcome;
 use crate::clock::{Clock, Instant};
 
 /// Counts the end of a call. Dropped before its end, the call was cancelled.
@@ -17,7 +16,7 @@ pub(crate) struct AcquireTimer<'a> {
     began_at: Instant,
     /// When its wait ends; `None` if it does not wait for other holders.
     ends_at: Option<Instant>,
-    outcome: AcquireOutcome,
+    outcome: &'static str,
 }
 
 impl<'a> AcquireTimer<'a> {
@@ -38,7 +37,7 @@ impl<'a> AcquireTimer<'a> {
             clock,
             began_at,
             ends_at: limit.map(|limit| began_at.after(limit)),
-            outcome: AcquireOutcome::Cancelled,
+            outcome: "cancelled",
         }
     }
 
@@ -48,14 +47,14 @@ impl<'a> AcquireTimer<'a> {
     }
 
     /// Counts the end.
-    pub(crate) fn ended(mut self, outcome: AcquireOutcome) {
+    pub(crate) fn ended(mut self, outcome: &'static str) {
         self.outcome = outcome;
     }
 }
 
 impl Drop for AcquireTimer<'_> {
     fn drop(&mut self) {
-        let (sink, name, outcome) = (self.sink, self.name, self.outcome.as_str());
+        let (sink, name, outcome) = (self.sink, self.name, self.outcome);
         sink.waiters
             .fetch_sub(self.ends_at.iter().len(), Ordering::Relaxed);
         let waited = self.clock.now().since(self.began_at);

@@ -51,9 +51,7 @@ pub(crate) use self::table::ALL;
 pub(crate) use self::words::AckOutcome;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) use self::words::LaneUse;
-pub(crate) use self::words::{
-    AcquireOutcome, CheckOutcome, FenceKind, Standing, StoreCall, Trigger,
-};
+pub(crate) use self::words::{FenceKind, Standing, StoreCall, Trigger};
 use crate::error::Error;
 use crate::name::Name;
 use crate::reason::LossReason;

@@ -2,9 +2,7 @@
 //! the tests.
 
 use super::metric::{Metric, MetricKind, MetricLabel};
-use super::words::{
-    AckOutcome, AcquireOutcome, CheckOutcome, FenceKind, LaneUse, Standing, StoreCall, Trigger,
-};
+use super::words::{AckOutcome, FenceKind, LaneUse, Standing, StoreCall, Trigger};
 use crate::error::ErrorKind;
 use crate::reason::LossReason;
 
@@ -28,6 +26,18 @@ const ROUNDS: [f64; 9] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0];
 /// Zero is on time.
 const OVERRUNS: [f64; 11] = [
     0.0, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
+];
+
+/// The ends of a call to acquire: it found another holder and did not wait (held), its limit ran out while another
+/// holder had the name, its caller dropped the future, trying again does not help (refused), the store gave no answer
+/// (failed).
+const ACQUIRE_ENDS: [&str; 6] = [
+    "acquired",
+    "held",
+    "timed_out",
+    "cancelled",
+    "refused",
+    "failed",
 ];
 
 /// The ends of a job under `leasehold run`.
@@ -81,11 +91,11 @@ macro_rules! table {
 
 table! {
 library {
-    ACQUISITIONS: Counter "leasehold_acquisitions_total" [group, outcome = AcquireOutcome::WORDS]
+    ACQUISITIONS: Counter "leasehold_acquisitions_total" [group, outcome = ACQUIRE_ENDS]
         "Calls to acquire that ended, by outcome";
     ACQUIRE_ATTEMPTS: Counter "leasehold_acquire_attempts_total" [group, trigger = Trigger::WORDS]
         "Requests that calls to acquire sent to the store, by what caused them";
-    ACQUIRE_WAIT: Histogram "leasehold_acquire_wait_seconds" [group, outcome = AcquireOutcome::WORDS] in HOLDS
+    ACQUIRE_WAIT: Histogram "leasehold_acquire_wait_seconds" [group, outcome = ACQUIRE_ENDS] in HOLDS
         "From the call to acquire to its end, waiting included";
     WAITERS: Gauge "leasehold_waiters" [group]
         "Calls to acquire that wait now, for another holder or for the store";
@@ -125,7 +135,7 @@ library {
         "Grants refused because their token was not above one seen before";
     TWO_HOLDERS: Counter "leasehold_two_holders_total" []
         "Looks at a name that nodes in ZooKeeper give to two holders at once; the log says which name";
-    FENCE_CHECKS: Counter "leasehold_fence_checks_total" [fence = FenceKind::WORDS, outcome = CheckOutcome::WORDS]
+    FENCE_CHECKS: Counter "leasehold_fence_checks_total" [fence = FenceKind::WORDS, outcome = ["admitted", "stale", "conflict", "failed"]]
         "Passes checked at guarded storage, by outcome";
     FENCE_CHECK_DURATION: Histogram "leasehold_fence_check_duration_seconds" [fence = FenceKind::WORDS] in ROUND_TRIPS
         "What the check of a pass costs the writer";

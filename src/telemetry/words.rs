@@ -22,23 +22,6 @@ macro_rules! words {
 }
 
 words! {
-    /// The outcome of a call to acquire.
-    AcquireOutcome {
-        Acquired = "acquired",
-        /// A try found another holder.
-        Held = "held",
-        /// The caller's limit ran out while another holder had the name.
-        TimedOut = "timed_out",
-        /// The caller dropped the future.
-        Cancelled = "cancelled",
-        /// Trying again does not help: a missing permission, a store that cannot work, a client that was shut down.
-        Refused = "refused",
-        /// The store gave no answer.
-        Failed = "failed",
-    }
-}
-
-words! {
     /// The cause for which a call to acquire asked the store.
     Trigger {
         /// The call began.
@@ -103,15 +86,5 @@ words! {
         TokioPostgres = "tokio_postgres",
         /// One that this crate does not know.
         Other = "other",
-    }
-}
-
-words! {
-    /// The answer of a guard of storage to a pass.
-    CheckOutcome {
-        Admitted = "admitted",
-        Stale = "stale",
-        Conflict = "conflict",
-        Failed = "failed",
     }
 }

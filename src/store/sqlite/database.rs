@@ -57,7 +57,7 @@ pub(super) struct Database {
 /// by [`Database::read`] and its writing siblings.
 ///
 /// Its methods are in the files of what they read and write: leases in [`row`](super::row), the clients that wait in
-/// [`queue`](super::queue), a claim in [`claim`](super::claim), tokens in [`mint`](super::mint).
+/// [`queue`](super::queue), tokens in [`mint`](super::mint); the requests are in [`leases`](super::leases).
 #[derive(Clone, Copy)]
 pub(super) struct Tx<'a> {
     pub(super) db: &'a Connection,

@@ -48,7 +48,6 @@
 //! ```
 
 mod boot;
-mod claim;
 mod database;
 mod failure;
 mod headroom;

@@ -1,16 +1,98 @@
-//! Takes a lease into the schedule: from its claim to the grant.
+//! Takes a lease into the schedule and out of it: from its claim to the grant, and from the end of its guard to the
+//! last answer to its release.
+//!
+//! The enrollment ends before the release is sent, so that no renewal follows it. If its sender gives a release up, the
+//! watchdog's loop sends it again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::slot::{Bounds, Holding, Leased, Phase, Slot};
-use super::{LeaseId, Limits, Schedule, Useless};
+use super::slot::{Bounds, Holding, Leased, Leave, Phase, Slot};
+use super::{LeaseId, Limits, Schedule, Ticket, Useless};
+use crate::error::Error;
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::term::{Instant, Timing};
+use crate::reason::LossReason;
+use crate::store::{Release, gives_up_after};
+use crate::term::{self, Instant, Timing};
 use crate::token::Token;
+use crate::watchdog::doubtful::Doubt;
 use crate::watchdog::signal::Signal;
 
+/// The outcome of a release. With each of them this client no longer holds the lease. The enum is complete: a `match`
+/// on it needs no `_` arm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReleaseOutcome {
+    /// The name is free, or kept taken for the time that was asked for.
+    Released,
+    /// The lease was lost before the release.
+    AlreadyLost,
+    /// Unknown outcome: the store did not answer. The client retries the release in the background; at the latest the
+    /// lease expires by itself.
+    Unknown,
+}
+
+impl ReleaseOutcome {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::AlreadyLost => "already_lost",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A release that is to be sent, or is under way.
+#[derive(Debug)]
+#[must_use = "a release has to be sent and reported, or given up"]
+pub struct Leaving {
+    /// The lease and its attempt.
+    pub ticket: Ticket,
+    /// The shard to which it counts, as the store calls it.
+    pub shard: u32,
+    /// The name that is released.
+    pub name: Name,
+    /// The holder that releases it.
+    pub holder: Holder,
+    /// The time for which the name is to stay taken.
+    pub keep_for: Option<Duration>,
+    /// The limit of the release.
+    pub limit: Duration,
+    /// Says whether the lease was held until its enrollment ended.
+    was_held: bool,
+    /// Says whether each attempt of the claim was answered. Then the lease had one grant, and a release that was
+    /// carried out released that one.
+    pub is_of_one_grant: bool,
+    /// Says whether the loop sends it and counts it among its releases in flight.
+    is_of_the_loop: bool,
+}
+
+impl Leaving {
+    /// Takes in the answer.
+    pub fn answered(
+        self,
+        schedule: &mut Schedule,
+        answer: Result<Release, Error>,
+        now: Instant,
+    ) -> ReleaseOutcome {
+        if self.is_of_the_loop {
+            schedule.release_landed(self.shard, answer.is_err());
+        }
+        schedule.settle_release(self.ticket, answer.is_ok(), now);
+        match answer {
+            Err(_) => ReleaseOutcome::Unknown,
+            Ok(Release::Released) if self.was_held => ReleaseOutcome::Released,
+            Ok(_) => ReleaseOutcome::AlreadyLost,
+        }
+    }
+
+    /// Leaves the release to the loop, because it may never have been sent.
+    pub fn given_up(self, schedule: &mut Schedule, now: Instant) {
+        schedule.take_over(self.ticket, now);
+    }
+}
+
+/// From the claim to the grant.
 impl Schedule {
     /// Enrolls a claim before it is sent; `shard` is the store's number of the part that keeps the name. Returns `None`
     /// if the schedule is closing.
@@ -108,5 +190,163 @@ impl Schedule {
         self.note_armed(holding.ends_at.min(holding.renew_at));
         self.transition(id, Phase::Held(holding));
         Ok(())
+    }
+}
+
+/// The end of a lease.
+impl Schedule {
+    /// Ends the enrollment of a lease before the caller sends its release, and has the name kept for this long. Returns
+    /// the release, or `None` if there is nothing to release; and whether the lease was held until now. If the answer
+    /// is not reported in time, the loop sends the release.
+    pub fn withdraw(
+        &mut self,
+        id: LeaseId,
+        keep_for: Option<Duration>,
+        now: Instant,
+    ) -> (Option<Leaving>, bool) {
+        let was_held = self.last_check(id, now);
+        if !self.end_enrollment(id, keep_for) {
+            return (None, was_held);
+        }
+        let leaving = Leaving {
+            was_held,
+            ..self.depart(id, false)
+        };
+        self.release_at(id, now.after(gives_up_after(leaving.limit)));
+        (Some(leaving), was_held)
+    }
+
+    /// Ends the enrollment of a lease whose guard was dropped, and leaves its release to the loop. Returns whether the
+    /// lease was held until now.
+    pub fn leave(&mut self, id: LeaseId, keep_for: Option<Duration>, now: Instant) -> bool {
+        let was_held = self.last_check(id, now);
+        if self.end_enrollment(id, keep_for) {
+            self.release_at(id, now);
+        }
+        was_held
+    }
+
+    /// Ends the enrollment of a claim that was given up, and leaves its release to the loop.
+    pub fn give_up(&mut self, id: LeaseId, now: Instant) {
+        if self.end_enrollment(id, None) {
+            self.release_at(id, now);
+        }
+    }
+
+    /// Checks a lease whose guard is about to go: returns whether it is held. Has the holder told of a loss that a
+    /// `check()`, this one included, found. No check of its handles succeeds from then on.
+    fn last_check(&mut self, id: LeaseId, now: Instant) -> bool {
+        let checked = self.slot(id).lease.signal.check(now);
+        if let Err(reason) = checked {
+            self.lose(id, reason);
+        }
+        // Before the caller unlocks the schedule: from then on the release may be sent, and a rival granted the name.
+        self.slot(id).lease.signal.lose(LossReason::Released);
+        checked.is_ok()
+    }
+
+    /// Takes a lease out of the renewals. Returns whether something is left to release; if not, the lease is forgotten.
+    fn end_enrollment(&mut self, id: LeaseId, keep_for: Option<Duration>) -> bool {
+        let slot = self.slot(id);
+        let unanswered_until = slot.unanswered_until();
+        let is_in_store = match &slot.phase {
+            Phase::Claiming { is_granted: false } | Phase::Lost(LossReason::Refused) => {
+                unanswered_until.is_some()
+            }
+            Phase::Claiming { is_granted: true } | Phase::Held(_) | Phase::Lost(_) => true,
+            Phase::Leaving(_) => unreachable!("an enrollment ends once"),
+        };
+        if !is_in_store {
+            self.forget(id);
+            return false;
+        }
+        let keep_for = keep_for.filter(|_| matches!(slot.phase, Phase::Held(_)));
+        let leave = Leave {
+            doubt: Doubt::new(slot.last_sent, slot.lease.timing.ttl(), unanswered_until),
+            keep_for,
+            release_at: Instant::FAR_FUTURE,
+            attempt: None,
+        };
+        self.transition(id, Phase::Leaving(Box::new(leave)));
+        true
+    }
+
+    /// Has the loop release a lease that is leaving, at this moment.
+    fn release_at(&mut self, id: LeaseId, at: Instant) {
+        let (slot, shard) = self.with_shard(id);
+        if let Phase::Leaving(leave) = &mut slot.phase {
+            leave.release_at = at;
+            shard.queues.releases.insert(id, at);
+        }
+        self.note_armed(at);
+    }
+
+    /// The next release to send for a lease that is leaving.
+    pub(super) fn depart(&mut self, id: LeaseId, is_of_the_loop: bool) -> Leaving {
+        let attempt = self.next_attempt();
+        let (slot, shard) = self.with_shard(id);
+        let is_of_one_grant = slot.unanswered_until().is_none();
+        let Slot { lease, phase, .. } = slot;
+        let Phase::Leaving(leave) = phase else {
+            unreachable!("only what leaves is released");
+        };
+        leave.attempt = Some(attempt);
+        Leaving {
+            ticket: Ticket { id, attempt },
+            shard: shard.number,
+            name: lease.name.clone(),
+            holder: lease.holder,
+            keep_for: leave.keep_for,
+            limit: term::request_limit(lease.timing.ttl()),
+            was_held: true,
+            is_of_one_grant,
+            is_of_the_loop,
+        }
+    }
+
+    /// Notes that a release of the loop's to this shard was answered, or has failed: there is room for another.
+    pub(super) fn release_landed(&mut self, shard: u32, has_failed: bool) {
+        let shard = self.index_of(shard);
+        let shard = &mut self.shards[shard];
+        shard.releases_in_flight = shard.releases_in_flight.saturating_sub(1);
+        shard.has_failed |= has_failed;
+    }
+
+    /// Takes in the answer to a release: `is_clear` if the store said what it did.
+    pub(super) fn settle_release(&mut self, ticket: Ticket, is_clear: bool, now: Instant) {
+        let Some((leave, ttl)) = self.take_leave(ticket) else {
+            return;
+        };
+        let next = if is_clear {
+            leave.keep_for = None;
+            leave.doubt.answered(now, ttl)
+        } else {
+            leave.doubt.again(now, ttl)
+        };
+        match next {
+            Some(at) => self.release_at(ticket.id, at),
+            None => self.forget(ticket.id),
+        }
+    }
+
+    /// Has the loop send a release that its caller gave up.
+    pub(super) fn take_over(&mut self, ticket: Ticket, now: Instant) {
+        if self.take_leave(ticket).is_some() {
+            self.release_at(ticket.id, now);
+        }
+    }
+
+    /// The lease that still waits for the answer to this release, and its ttl. It waits for that answer no longer.
+    fn take_leave(&mut self, ticket: Ticket) -> Option<(&mut Leave, Duration)> {
+        if !self.is_waiting_for(ticket) {
+            return None;
+        }
+        let (slot, shard) = self.with_shard(ticket.id);
+        let Phase::Leaving(leave) = &mut slot.phase else {
+            return None;
+        };
+        shard.queues.releases.remove(ticket.id, leave.release_at);
+        leave.attempt = None;
+        Some((leave, slot.lease.timing.ttl()))
     }
 }

@@ -14,12 +14,10 @@
 //!    again, for all that waits for room in a shard, after a request to that shard has failed.
 
 mod enrollment;
-mod leaving;
 mod queues;
 mod settle;
 mod shard;
 mod slot;
-mod survey;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -29,7 +27,7 @@ use std::time::Duration;
 
 use slab::Slab;
 
-pub use self::leaving::{Leaving, ReleaseOutcome};
+pub use self::enrollment::{Leaving, ReleaseOutcome};
 pub use self::settle::Awaited;
 #[cfg(feature = "internals")]
 pub use self::settle::Settled;
@@ -40,6 +38,7 @@ use self::slot::{Phase, Slot};
 pub use self::work::Work;
 pub use self::work::{Batch, Loss};
 use crate::reason::LossReason;
+use crate::telemetry::Survey;
 use crate::term::Instant;
 
 /// Batches in flight on one shard: from two on its server is never idle between them; more only queue.
@@ -48,6 +47,8 @@ pub const BATCHES_IN_FLIGHT: usize = 4;
 pub const RELEASES_IN_FLIGHT: usize = 64;
 /// Ends looked at in one turn, and renewals that fall due in one, so that a turn stays short; the next follows at once.
 const STEPS_PER_TURN: usize = 4_096;
+/// Leases read for the gauges under one lock: a few tenths of a millisecond.
+const SURVEYED_AT_ONCE: usize = 4_096;
 /// The time before its deadline at which a lease is ended, so that a late timer still ends it in time.
 pub const EARLY: Duration = Duration::from_millis(5);
 
@@ -240,6 +241,28 @@ impl Schedule {
     /// Returns whether there is nothing to renew, to release, or to wait for.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
+    }
+
+    /// Adds some leases, from this one on, and how long ago the loop should have turned. Returns the next one, or
+    /// `None` after the last.
+    pub fn survey(&self, from: LeaseId, now: Instant, survey: &mut Survey) -> Option<LeaseId> {
+        // A turn without a planned moment is due since the last one.
+        let overdue = now.since(self.asleep_until.max(self.turned_at));
+        survey.overdue = survey.overdue.max(overdue);
+        let end = from.index() + SURVEYED_AT_ONCE;
+        for index in from.index()..end {
+            let Some(slot) = self.slots.get(index) else {
+                continue;
+            };
+            if let Phase::Held(holding) = &slot.phase {
+                let (name, timing) = (&slot.lease.name, slot.lease.timing);
+                survey.note_held(name, timing, holding.deadline, holding.failures, now);
+                if holding.attempt.is_none() && holding.renew_at <= now {
+                    survey.backlog += 1;
+                }
+            }
+        }
+        (end < self.slots.capacity()).then(|| LeaseId::new(end))
     }
 
     fn ids(&self) -> impl Iterator<Item = LeaseId> {
