@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::args::Arguments;
 use crate::exit::{Exit, Failure};
 use crate::span::Span;
-use crate::store::{Choice, warn_if_others_read};
+use crate::store::{Choice, StoreOptions, warn_if_others_read};
 
 /// The configuration file of the machine.
 const SHARED: &str = "/etc/leasehold.toml";
@@ -58,15 +58,6 @@ struct Settings {
     group: Option<String>,
 }
 
-/// A store named by a file.
-#[derive(Debug, Clone)]
-pub enum StoreSetting {
-    Url(String),
-    File(PathBuf),
-    /// None is named, and `require-store` asks for one.
-    Required,
-}
-
 impl Files {
     /// Reads the files, for a command that uses a store.
     pub fn read(arguments: &mut Arguments) -> Result<Self, Failure> {
@@ -78,30 +69,31 @@ impl Files {
             return Ok(Self(vec![File::read(&path)?]));
         }
         let places = own().into_iter().chain([PathBuf::from(SHARED)]);
-        let files = places.filter_map(|path| File::read_if_there(&path).transpose());
+        let files = places.filter(|path| is_there(path));
+        let files = files.map(|path| File::read(&path));
         files.collect::<Result<_, _>>().map(Self)
     }
 
     /// Reads the command line again, with the values of the files in place of the defaults.
-    pub fn fill(&self, arguments: Arguments) -> Result<Arguments, Failure> {
-        if self.0.is_empty() {
-            return Ok(arguments);
+    pub fn fill(&self, mut arguments: Arguments) -> Result<Arguments, Failure> {
+        if !self.0.is_empty() {
+            arguments = Arguments::with_defaults(|option| self.default_of(option))
+                .map_err(|error| Failure::usage(error.to_string().trim_end()))?;
         }
-        let mut arguments = Arguments::with_defaults(|option| self.default_of(option))
-            .map_err(|error| Failure::usage(error.to_string().trim_end()))?;
         if let Some(store) = arguments.command.store_mut() {
-            store.configured = self.store();
+            store.take_variables()?;
+            self.name(store);
         }
         Ok(arguments)
     }
 
-    /// Returns the store that the files name. It is used only if neither an option nor a variable names one.
-    fn store(&self) -> Option<StoreSetting> {
-        let named = self.0.iter().find_map(|file| file.settings.store());
-        // A user's file cannot undo what the machine's file asks for.
-        let mut files = self.0.iter();
-        let is_required = files.any(|file| file.settings.require_store == Some(true));
-        named.or_else(|| is_required.then_some(StoreSetting::Required))
+    /// Names the store as the files do, unless it is already named.
+    fn name(&self, store: &mut StoreOptions) {
+        for File { settings, .. } in &self.0 {
+            store.name(settings.store.clone(), settings.store_file.clone());
+            // A user's file cannot undo what the machine's file asks for.
+            store.is_required |= settings.require_store == Some(true);
+        }
     }
 
     /// Names the files in a usage error, because a bad value may come from one of them.
@@ -122,44 +114,33 @@ impl Files {
 
 impl File {
     fn read(path: &Path) -> Result<Self, Failure> {
-        Self::read_if_there(path)?.ok_or_else(|| {
-            let path = path.display();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            // As after `su` without a dash.
+            let uid = rustix::process::geteuid().as_raw();
+            let home = std::env::var_os("HOME").map(PathBuf::from);
+            let hint = match home.is_some_and(|home| is_foreign(&home, uid)) {
+                true => " (HOME is the folder of another user)",
+                false => "",
+            };
             Failure::usage(format!(
-                "configuration refused: no such file; expected a file in TOML config={path}"
+                "configuration refused: {error}{hint}; expected a file in TOML config={}",
+                path.display()
             ))
-        })
-    }
-
-    fn read_if_there(path: &Path) -> Result<Option<Self>, Failure> {
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
-            {
-                return Ok(None);
-            }
-            Err(error) => {
-                // As after `su` without a dash.
-                let uid = rustix::process::geteuid().as_raw();
-                let home = std::env::var_os("HOME").map(PathBuf::from);
-                let hint = match home.is_some_and(|home| is_foreign(&home, uid)) {
-                    true => " (HOME is the folder of another user)",
-                    false => "",
-                };
-                return Err(Failure::usage(format!(
-                    "configuration refused: {error}{hint}; expected a file in TOML config={}",
-                    path.display()
-                )));
-            }
-        };
+        })?;
         let settings =
             parse(&text).map_err(|error| error.about(format_args!("config={}", path.display())))?;
         if settings.store.as_deref().is_some_and(Choice::is_secret) {
             warn_if_others_read(path);
         }
         let path = path.into();
-        Ok(Some(Self { path, settings }))
+        Ok(Self { path, settings })
     }
+}
+
+/// Returns whether there is such a file, even if this user may not look.
+fn is_there(path: &Path) -> bool {
+    let looked = std::fs::metadata(path).map_err(|error| error.kind());
+    !matches!(looked, Err(ErrorKind::NotFound | ErrorKind::NotADirectory))
 }
 
 /// Returns whether the folder belongs to another user.
@@ -223,11 +204,6 @@ impl Settings {
             other => Some(other.to_string()),
         }
     }
-
-    fn store(&self) -> Option<StoreSetting> {
-        let url = self.store.clone().map(StoreSetting::Url);
-        url.or_else(|| self.store_file.clone().map(StoreSetting::File))
-    }
 }
 
 /// Variables that are neither an option's own nor a setting: those of the store, of TLS, of the log, and those that a
@@ -282,6 +258,8 @@ fn is_of_kubernetes(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args, FromArgMatches};
+
     use super::*;
 
     fn refused(text: &str) -> String {
@@ -345,20 +323,25 @@ mod tests {
 
     #[test]
     fn any_file_can_require_that_a_store_is_named() {
-        let files = |texts: [&str; 2]| {
+        let choice = |texts: [&str; 2]| {
             let files = texts.map(|text| File {
                 path: "config.toml".into(),
                 settings: parse(text).expect("good"),
             });
-            Files(files.into()).store()
+            let command = StoreOptions::augment_args(clap::Command::new("x"));
+            let matches = command.get_matches_from(["x"]);
+            let mut store = StoreOptions::from_arg_matches(&matches).expect("good");
+            Files(files.into()).name(&mut store);
+            Choice::of(&store).map_err(|failure| failure.message)
         };
         let (user, machine) = ("require-store = false", "require-store = true");
         for texts in [[user, machine], [machine, user], ["", machine]] {
-            assert!(matches!(files(texts), Some(StoreSetting::Required)));
+            let refused = choice(texts).expect_err("refused");
+            assert!(refused.contains("require-store"), "{refused}");
         }
-        assert!(files([user, ""]).is_none());
+        assert_eq!(choice([user, ""]), Ok(Choice::Default));
         let named = ["store = \"sqlite:a\"", machine];
-        assert!(matches!(files(named), Some(StoreSetting::Url(_))));
+        assert_eq!(choice(named), Ok(Choice::Url("sqlite:a".into())));
     }
 
     #[test]

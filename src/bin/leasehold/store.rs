@@ -1,5 +1,6 @@
 //! Chooses the store that the tool uses, connects to it, and hides the secrets of its URL.
 
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +11,6 @@ use leasehold::store::Store;
 use leasehold::store::sqlite::Sqlite;
 use leasehold::{Client, ClientBuilder, Error, ErrorKind, Name};
 
-use crate::config::StoreSetting;
 use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::span::Span;
@@ -49,32 +49,15 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// Chooses by option, else by variable, else by configuration file, else the embedded file. This is not left to
-    /// clap, which would report a variable and an option as a conflict.
+    /// Returns the store that the options name, or else the embedded file.
     pub fn of(arguments: &StoreOptions) -> Result<Self, Failure> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        if let Some(url) = &arguments.url {
-            return Self::shared(url.clone());
-        }
-        if let Some(path) = &arguments.file {
-            return read(path);
-        }
-        if let Some(url) = set(VARIABLE) {
-            let url = url.into_string().map_err(|_| {
-                Failure::usage(format!("{VARIABLE} refused: expected a URL in UTF-8"))
-            })?;
-            return Self::shared(url);
-        }
-        if let Some(path) = set(FILE_VARIABLE) {
-            return read(path.as_ref());
-        }
-        match &arguments.configured {
-            Some(StoreSetting::Url(url)) => Self::shared(url.clone()),
-            Some(StoreSetting::File(path)) => read(path),
-            Some(StoreSetting::Required) => Err(Failure::usage(
+        match (&arguments.url, &arguments.file) {
+            (Some(url), _) => Self::shared(url.clone()),
+            (None, Some(path)) => read(path),
+            (None, None) if arguments.is_required => Err(Failure::usage(
                 "no store named, and the configuration has require-store = true; expected --store, LEASEHOLD_STORE or a key store",
             )),
-            None => Ok(Self::Default),
+            (None, None) => Ok(Self::Default),
         }
     }
 
@@ -188,12 +171,30 @@ pub struct StoreOptions {
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     pub config: Option<PathBuf>,
 
-    /// The store that a configuration file names.
+    /// A configuration file asks that a store is named.
     #[arg(skip)]
-    pub configured: Option<StoreSetting>,
+    pub is_required: bool,
 }
 
 impl StoreOptions {
+    /// Takes the store of the environment, unless an option names one. This is not left to clap, which would report a
+    /// variable and an option as a conflict.
+    pub fn take_variables(&mut self) -> Result<(), Failure> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let url = set(VARIABLE).map(OsString::into_string).transpose();
+        let url = url
+            .map_err(|_| Failure::usage(format!("{VARIABLE} refused: expected a URL in UTF-8")))?;
+        self.name(url, set(FILE_VARIABLE).map(PathBuf::from));
+        Ok(())
+    }
+
+    /// Names the store by its URL, or by a file that has it, unless it is already named.
+    pub fn name(&mut self, url: Option<String>, file: Option<PathBuf>) {
+        if self.url.is_none() && self.file.is_none() {
+            (self.url, self.file) = (url, file);
+        }
+    }
+
     /// Connects for a command about `name`, or about all names, which waits at most this long.
     pub async fn connect(
         &self,
