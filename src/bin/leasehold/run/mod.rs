@@ -31,7 +31,7 @@ use announcer::{Announcer, first_status};
 use job::Job;
 use outcome::Outcome;
 use plan::Plan;
-use report::Reporter;
+use report::Report;
 use service::Service;
 use signals::Signals;
 use supervise::Supervisor;
@@ -55,9 +55,9 @@ pub fn main(arguments: args::RunOptions) -> Result<Exit, Failure> {
         say::as_json(&arguments.name);
     }
     let plan = Plan::new(arguments)?;
-    let mut reporter = Reporter::begin(&plan)?;
-    let result = crate::block_on(run(&plan, &mut reporter));
-    if let Err(error) = reporter.finish(&result) {
+    let mut report = Report::begin(&plan)?;
+    let result = crate::block_on(run(&plan, &mut report));
+    if let Err(error) = report.finish(&result) {
         let message = format_args!("the report was not written: {error}");
         say::fault("failed", message);
     }
@@ -67,7 +67,7 @@ pub fn main(arguments: args::RunOptions) -> Result<Exit, Failure> {
 /// A run, and the recorders of what happens to it.
 struct Run<'a> {
     plan: &'a Plan,
-    reporter: &'a mut Reporter,
+    report: &'a mut Report,
     signals: Signals,
     metrics: Option<JobMetrics>,
     service: Service,
@@ -75,10 +75,10 @@ struct Run<'a> {
     closing: Duration,
 }
 
-async fn run(plan: &Plan, reporter: &mut Reporter) -> Result<Exit, Failure> {
+async fn run(plan: &Plan, report: &mut Report) -> Result<Exit, Failure> {
     let mut run = Run {
         plan,
-        reporter,
+        report,
         signals: Signals::new()?,
         // Before there is a client, so that nothing is missed.
         metrics: JobMetrics::start(&plan.options).await?,
@@ -140,7 +140,7 @@ impl Run<'_> {
         let acquired_at = Monotonic.now();
         self.acquired(&lease);
         let result = self.work(&lease).await.map(|outcome| {
-            self.reporter.ended(&outcome);
+            self.report.ended(&outcome);
             outcome.exit()
         });
         if let Some(metrics) = &self.metrics {
@@ -158,7 +158,7 @@ impl Run<'_> {
             metrics.acquired();
         }
         let number = self.plan.options.pool.number(lease);
-        self.reporter.acquired(lease, number);
+        self.report.acquired(lease, number);
         say::detail(
             "acquired",
             format_args!(
