@@ -60,15 +60,16 @@ impl Pages {
 }
 
 /// Reads `9464`, `:9464`, `localhost:9464`, `0.0.0.0:9464` or `[::]:9464`. A port alone is one of this machine.
-pub fn address(text: &str) -> Result<SocketAddr, String> {
+pub fn address(text: &str) -> Result<SocketAddr, Failure> {
     let port = text.strip_prefix("localhost:").unwrap_or(text);
     let port = port.strip_prefix(':').unwrap_or(port);
     if let Ok(port) = port.parse() {
         return Ok((Ipv4Addr::LOCALHOST, port).into());
     }
     text.parse().map_err(|_| {
-        "expected a port of this machine such as 9464, or an address and a port such as 0.0.0.0:9464"
-            .into()
+        Failure::usage(format!(
+            "metrics address {text:?} refused: expected a port of this machine such as 9464, or an address and a port such as 0.0.0.0:9464"
+        ))
     })
 }
 
@@ -206,7 +207,8 @@ mod tests {
             ("0.0.0.0:9464", "0.0.0.0:9464"),
             ("[::]:1", "[::]:1"),
         ] {
-            assert_eq!(address(text).map(|it| it.to_string()), Ok(expected.into()));
+            let read = address(text).expect("good");
+            assert_eq!(read.to_string(), expected);
         }
         for text in ["", ":", "*:9464", "db:9464", "0.0.0.0", "99999"] {
             assert!(address(text).is_err(), "{text}");

@@ -52,10 +52,7 @@ impl JobMetrics {
             metrics.file = Some(TextFile::start(path, recorder).await?);
         }
         if let Some(address) = address {
-            let address = http::address(address).map_err(|expected| {
-                Failure::usage(format!("metrics address {address:?} refused: {expected}"))
-            })?;
-            let address = http::serve(address, metrics.pages.clone())?;
+            let address = http::serve(http::address(address)?, metrics.pages.clone())?;
             let message = format_args!("metrics are served at http://{address}/metrics");
             say::detail("metrics", message);
         }

@@ -21,15 +21,16 @@ use recorder::Recorder;
 
 /// Serves the metrics of a store until a signal ends it.
 pub fn main(arguments: args::ExportOptions) -> Result<Exit, Failure> {
-    let address = http::address(&arguments.listen).map_err(|expected| {
-        Failure::usage(format!("listen {:?} refused: {expected}", arguments.listen))
-    })?;
+    let address = http::address(&arguments.listen)?;
     let recorder = Recorder::install()?;
     let pages = Arc::new(Pages::new(recorder));
     crate::block_on(async {
         let limit = arguments.store.connect_timeout.time;
         let client = arguments.store.connect(None, None).await?.client;
-        let first = Snapshot::first(client.store().location());
+        let first = Snapshot {
+            store: client.store().location(),
+            ..Snapshot::default()
+        };
         pages
             .content
             .send_modify(|content| content.snapshot = Some(first));

@@ -18,8 +18,8 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// More rows are not shown: a browser would be slow with them.
 const MOST: usize = 1_000;
 
-/// Result of the last scan of the store.
-#[derive(Debug, Clone)]
+/// Result of the last scan of the store. Nothing but the store is known before the first.
+#[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     pub store: String,
     pub leases: Vec<Seen>,
@@ -29,20 +29,6 @@ pub struct Snapshot {
     pub error: Option<String>,
     /// When it ended. `None` before the first.
     pub scanned_at: Option<Instant>,
-}
-
-impl Snapshot {
-    /// Makes that of a store that is being scanned for the first time.
-    pub const fn first(store: String) -> Self {
-        Self {
-            store,
-            leases: Vec::new(),
-            hazards: Vec::new(),
-            servers: Vec::new(),
-            error: None,
-            scanned_at: None,
-        }
-    }
 }
 
 /// Returns the page for this query.
@@ -311,7 +297,10 @@ mod tests {
 
     #[test]
     fn a_store_that_was_not_scanned_has_a_page_that_says_so() {
-        let first = Snapshot::first("redis://db/0".into());
+        let first = Snapshot {
+            store: "redis://db/0".into(),
+            ..Snapshot::default()
+        };
         let page = html(&first, "", SCANNED, SystemTime::UNIX_EPOCH);
         assert!(page.contains("listing ..."), "{page}");
         assert!(page.contains("http-equiv=refresh"), "{page}");

@@ -61,18 +61,16 @@ async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration)
         set_keep_out(kind, members.as_deref().ok());
         set_gauges(kind, scan.as_ref().ok());
         let pause = pauses.after(now.since(began), Duration::ZERO, scan.is_ok());
-        let mut snapshot = Snapshot::first(store.location());
-        snapshot.scanned_at = Some(now);
-        pages
-            .content
-            .send_replace(content(snapshot, scan, &members, &mut seen));
+        let content = content(store.location(), now, scan, &members, &mut seen);
+        pages.content.send_replace(content);
         Monotonic.sleep_until(began.after(pause)).await;
     }
 }
 
-/// Returns what the pages show after a scan at the time in this snapshot, which knows what earlier scans have seen.
+/// Returns what the pages show after a scan of this store that ended now, with what earlier scans have seen.
 fn content(
-    mut snapshot: Snapshot,
+    store: String,
+    now: Instant,
     scan: Result<Scan, Error>,
     members: &Result<Vec<Member>, Error>,
     seen: &mut Vec<Seen>,
@@ -82,21 +80,25 @@ fn content(
     let error = scan.as_ref().err().map(|error| format!("{error:#}"));
     let status = json!({
         "version": 1,
-        "store": snapshot.store,
+        "store": store,
         "leases": of(|scan| scan.held().count()),
         "waiters": of(Scan::waiters),
         "hazards": of(|scan| scan.hazards.len()),
         "members": members.as_ref().ok().map(rows),
         "error": error,
     });
-    let is_ready = scan.is_ok();
     let servers = members::notable(members).unwrap_or_else(|why| why);
-    snapshot.servers = servers.lines().map(Into::into).collect();
-    snapshot.error = error;
+    let mut snapshot = Snapshot {
+        store,
+        servers: servers.lines().map(Into::into).collect(),
+        error,
+        scanned_at: Some(now),
+        ..Snapshot::default()
+    };
+    let is_ready = scan.is_ok();
     if let Ok(scan) = scan {
         let hazards = scan.hazards.iter();
         snapshot.hazards = hazards.map(|hazard| format!("hazard: {hazard}")).collect();
-        let now = snapshot.scanned_at.unwrap_or(Instant::ZERO);
         *seen = seen::listed(scan.leases, seen, now);
         snapshot.leases.clone_from(seen);
     }
@@ -219,8 +221,8 @@ mod tests {
         assert!(bad.contains(&format!("{leases} NaN\n")), "{bad}");
         assert!(bad.contains(&format!("{offset} NaN\n")), "{bad}");
         let shown = |scan| {
-            let snapshot = Snapshot::first("place".into());
-            content(snapshot, scan, &Ok(Vec::new()), &mut Vec::new())
+            let (store, members) = ("place".into(), Ok(Vec::new()));
+            content(store, Instant::ZERO, scan, &members, &mut Vec::new())
         };
         assert!(shown(Ok(scanned)).is_ready);
         let failed = shown(Err(Error::new(
