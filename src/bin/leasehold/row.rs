@@ -211,7 +211,7 @@ mod tests {
         odd.info.label = Some("a\nb\x1b".into());
         assert!(!in_words(&odd).contains(char::is_control));
         let seen = Seen::new(odd, Instant::ZERO);
-        let row = described(&[&seen], Instant::ZERO, wall_clock());
+        let row = described(&[seen], &[0], Instant::ZERO, wall_clock());
         assert!(!row.cells.concat().contains(char::is_control));
     }
 

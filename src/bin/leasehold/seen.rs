@@ -144,19 +144,14 @@ impl Order {
     }
 }
 
-/// Describes the row of these leases as it is now: of one, or of all of a pool, with the longest time held and the
-/// least time left. A permit that was found free is left out, unless all were.
-pub fn described(leases: &[&Seen], now: Instant, wall_clock: SystemTime) -> Row {
-    let taken: Vec<_> = leases
-        .iter()
-        .copied()
-        .filter(|seen| !seen.is_free)
-        .collect();
-    let leases = if taken.is_empty() {
-        &leases[..1]
-    } else {
-        &taken
-    };
+/// Describes a row of these leases as it is now: one, or all of a pool, with the longest time held and the least time
+/// left. A permit that was found free is left out, unless all were.
+pub fn described(leases: &[Seen], row: &[usize], now: Instant, wall_clock: SystemTime) -> Row {
+    let all = row.iter().map(|place| &leases[*place]);
+    let mut leases: Vec<_> = all.clone().filter(|seen| !seen.is_free).collect();
+    if leases.is_empty() {
+        leases.extend(all.take(1));
+    }
     let is_pool = leases.len() > 1;
     let is_permit = |seen: &&Seen| !is_pool || permit(seen.held.name.as_str()).is_some();
     let (permits, doors): (Vec<_>, Vec<_>) = leases.iter().copied().partition(is_permit);
@@ -188,10 +183,10 @@ pub fn described(leases: &[&Seen], now: Instant, wall_clock: SystemTime) -> Row 
             of_one(Some(holder(held))),
             spans(since.max()),
             spans(left.min()),
-            Some(waiting)
-                .filter(|waiting| *waiting > 0)
-                .map(|waiting| waiting.to_string())
-                .unwrap_or_default(),
+            match waiting {
+                0 => String::new(),
+                _ => waiting.to_string(),
+            },
             of_one(progress::of(held).map(span)),
             of_one(held.info.label.as_deref().map(printable)),
             of_one(held.token.map(|token| token.to_string())),
@@ -294,7 +289,7 @@ mod tests {
     fn a_lease_that_was_not_renewed_for_half_of_its_ttl_is_late() {
         let first = listed(vec![held(1, 30)], &[], later(0));
         assert!(!first[0].is_late(later(15)) && first[0].is_late(later(16)));
-        let row = described(&[&first[0]], later(16), SystemTime::UNIX_EPOCH);
+        let row = described(&first, &[0], later(16), SystemTime::UNIX_EPOCH);
         assert_eq!((row.cell(Column::State), row.tone.sign()), ("late", "!"));
         // The next list knows what the looks before have seen, but only of the same grant.
         let second = listed(vec![held(1, 12)], &first, later(18));
@@ -417,9 +412,9 @@ mod tests {
         });
         let leases = listed(held.into(), &[], later(0));
         let rows = |order: &Order| {
-            let rows = order.rows(&leases, |_| true).into_iter();
-            let seen = rows.map(|places| places.iter().map(|place| &leases[*place]).collect());
-            seen.map(|seen: Vec<_>| described(&seen, later(0), SystemTime::UNIX_EPOCH))
+            let rows = order.rows(&leases, |_| true);
+            let rows = rows.iter();
+            rows.map(|row| described(&leases, row, later(0), SystemTime::UNIX_EPOCH))
                 .collect::<Vec<_>>()
         };
         let folded = rows(&Order::by(Column::Name));

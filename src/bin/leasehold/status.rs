@@ -126,13 +126,9 @@ fn table(leases: &[Held], width: usize, has_tokens: bool, is_folded: bool) -> St
         .iter()
         .map(|held| Seen::new(held.clone(), now))
         .collect();
-    let rows = Order::by(Column::Name)
-        .rows(&leases, |_| is_folded)
-        .into_iter();
-    let rows = rows.map(|places| {
-        let row: Vec<_> = places.iter().map(|place| &leases[*place]).collect();
-        described(&row, now, wall_clock)
-    });
+    let rows = Order::by(Column::Name).rows(&leases, |_| is_folded);
+    let rows = rows.iter();
+    let rows = rows.map(|row| described(&leases, row, now, wall_clock));
     let rows: Vec<_> = rows.collect();
     let columns: Vec<_> = Column::ALL
         .into_iter()

@@ -189,11 +189,8 @@ mod tests {
         held.remaining = Some(Duration::from_secs(28));
         held.waiting = Some(2);
         let wall_clock = SystemTime::UNIX_EPOCH + Duration::from_secs(3_725);
-        described(
-            &[&Seen::new(held, Instant::ZERO)],
-            Instant::ZERO,
-            wall_clock,
-        )
+        let leases = [Seen::new(held, Instant::ZERO)];
+        described(&leases, &[0], Instant::ZERO, wall_clock)
     }
 
     fn titles(width: usize) -> String {

@@ -80,18 +80,11 @@ fn summary(snapshot: &Snapshot, shown: usize, now: Instant) -> String {
 /// renewed since.
 fn rows(snapshot: &Snapshot, order: &Order, wall_clock: SystemTime) -> Vec<Row> {
     let scanned_at = snapshot.scanned_at.unwrap_or(Instant::ZERO);
-    let rows = order
-        .rows(&snapshot.leases, |_| true)
-        .into_iter()
-        .take(MOST);
-    let rows = rows.map(|places| {
-        let leases: Vec<_> = places
-            .iter()
-            .map(|place| &snapshot.leases[*place])
-            .collect();
-        described(&leases, scanned_at, wall_clock)
-    });
-    rows.collect()
+    let rows = order.rows(&snapshot.leases, |_| true);
+    let shown = rows.iter().take(MOST);
+    shown
+        .map(|row| described(&snapshot.leases, row, scanned_at, wall_clock))
+        .collect()
 }
 
 fn form(order: &Order) -> String {

@@ -137,8 +137,7 @@ impl Model {
 
     /// Describes a row as it is now.
     pub fn described(&self, row: &[usize], now: Instant, wall_clock: SystemTime) -> Row {
-        let leases: Vec<_> = row.iter().map(|place| &self.leases[*place]).collect();
-        seen::described(&leases, now, wall_clock)
+        seen::described(&self.leases, row, now, wall_clock)
     }
 
     /// Selects this row, or the nearest that is there, and brings it onto the screen.
