@@ -4,8 +4,10 @@ use std::any::TypeId;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use leasehold::OutagePolicy;
 
 use crate::exit::Exit;
 use crate::help::{self, DOCTOR_HELP, RUN_SHORT_HELP, STORES_HELP, run_help};
@@ -43,13 +45,6 @@ pub enum Command {
     Completions(CompletionsOptions),
     /// Print the man page
     Man,
-}
-
-/// The choice of `--on-outage`: whether a waiting run survives an outage of its store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OnOutage {
-    Wait,
-    Fail,
 }
 
 /// Run a command while holding a lease
@@ -103,9 +98,9 @@ pub struct RunOptions {
     /// What a waiting run does while the store cannot be reached: wait, or fail with exit 69
     ///
     /// A run that waits says so after 5 s, and once a minute from then on.
-    #[arg(long, value_name = "wait|fail", default_value = "wait")]
+    #[arg(long, value_name = "wait|fail", default_value = "wait", value_parser = outage_policy())]
     #[arg(env = "LEASEHOLD_ON_OUTAGE", hide_possible_values = true)]
-    pub on_outage: OnOutage,
+    pub on_outage: OutagePolicy,
 
     /// How long it lasts unrenewed
     #[arg(long, default_value = "30s", env = "LEASEHOLD_TTL", hide_env = true)]
@@ -337,6 +332,13 @@ pub struct ExportOptions {
 pub struct CompletionsOptions {
     /// The shell
     pub shell: Shell,
+}
+
+fn outage_policy() -> impl TypedValueParser<Value = OutagePolicy> {
+    PossibleValuesParser::new(["wait", "fail"]).map(|word| match &*word {
+        "wait" => OutagePolicy::WaitOut,
+        _ => OutagePolicy::Fail,
+    })
 }
 
 impl Arguments {

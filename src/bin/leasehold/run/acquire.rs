@@ -5,12 +5,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::Held;
-use leasehold::{Attempt, Client, ClientBuilder, Error, ErrorKind, Lease, LeaseRequest, WaitOrder};
+use leasehold::{
+    Attempt, Client, ClientBuilder, Error, ErrorKind, Lease, LeaseRequest, OutagePolicy, WaitOrder,
+};
 use tokio::sync::watch;
 
 use super::plan::Plan;
 use super::signals::Signals;
-use crate::args::OnOutage;
 use crate::exit::{Exit, Failure};
 use crate::process;
 use crate::say::{self, Loudness};
@@ -135,7 +136,7 @@ fn request(client: &Client, plan: &Plan) -> LeaseRequest {
     if options.fair {
         request = request.order(WaitOrder::Fair);
     }
-    request = request.on_outage(options.on_outage.into());
+    request = request.on_outage(options.on_outage);
     if let Some(least) = &options.hold_at_least {
         request = request.hold_at_least(least.time);
     }
@@ -163,7 +164,7 @@ async fn wait(request: LeaseRequest, plan: &Plan, began: Instant) -> Result<Leas
     };
     result.map_err(|error| match held(&error) {
         Some(held) => plan.held(held),
-        None if error.is_transient() && plan.options.on_outage == OnOutage::Wait => {
+        None if error.is_transient() && plan.options.on_outage == OutagePolicy::WaitOut => {
             plan.not_acquired(format!("{error:#}"))
         }
         None if error.is_transient() => Failure::new(Exit::Unreachable, format!("{error:#}")),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::clock::Timing;
 use leasehold::store::{Held, Info, MAX_KEEP};
-use leasehold::{Name, OutagePolicy, Token};
+use leasehold::{Name, Token};
 use rustix::fs::{Access, access};
 
 use crate::args;
@@ -66,15 +66,6 @@ impl Plan {
         Failure {
             is_conflict: true,
             ..Failure::new(self.options.conflict.exit(), message)
-        }
-    }
-}
-
-impl From<args::OnOutage> for OutagePolicy {
-    fn from(on_outage: args::OnOutage) -> Self {
-        match on_outage {
-            args::OnOutage::Wait => Self::WaitOut,
-            args::OnOutage::Fail => Self::Fail,
         }
     }
 }
