@@ -7,21 +7,13 @@ use crate::status_file::{self, Status};
 
 /// Exits 0 if the lease is held, 79 if not, 64 outside of a job.
 pub fn main() -> Result<Exit, Failure> {
-    let status = Status::read(&status_file()?).map_err(|error| {
-        Failure::new(
-            Exit::Lost,
-            format!("the lease is not held: cannot read its status file: {error}"),
-        )
-    })?;
-    status.check().map_err(|why| {
-        Failure::new(
-            Exit::Lost,
-            format!(
-                "the lease is not held: {why} name={} token={}",
-                status.name, status.token
-            ),
-        )
-    })?;
+    let lost = |why: String| Failure::new(Exit::Lost, format!("the lease is not held: {why}"));
+    let status = Status::read(&status_file()?)
+        .map_err(|error| lost(format!("cannot read its status file: {error}")))?;
+    let Status { name, token, .. } = &status;
+    status
+        .check()
+        .map_err(|why| lost(format!("{why} name={name} token={token}")))?;
     Ok(Exit::Success)
 }
 

@@ -17,20 +17,18 @@ pub fn main(arguments: args::EvictOptions) -> Result<Exit, Failure> {
     crate::block_on(async {
         let contact = arguments.store.connect(Some(&name), None).await?;
         let evicting = contact.client.store().evict(&name, how, contact.left());
-        let (event, what) = match (contact.answer(evicting).await?, how) {
-            (false, _) => {
-                let what = format!("no holder to evict; a permit has its own name, such as {name}#1");
-                ("free", what)
+        let is_evicted = contact.answer(evicting).await?;
+        let none = format!("no holder to evict; a permit has its own name, such as {name}#1");
+        let what = match is_evicted {
+            false => &*none,
+            true if arguments.now => {
+                "evicted, and free at once: the holder may continue its work until its next renewal, a third of its ttl"
             }
-            (true, Eviction::Now) => (
-                "evicted",
-                "evicted, and free at once: the holder may continue its work until its next renewal, a third of its ttl".into(),
-            ),
-            (true, _) => (
-                "evicted",
-                "evicted: the holder is told at its next renewal, and the name is free when its ttl is over".into(),
-            ),
+            true => {
+                "evicted: the holder is told at its next renewal, and the name is free when its ttl is over"
+            }
         };
+        let event = if is_evicted { "evicted" } else { "free" };
         say::note(event, format_args!("{what} name={name}"));
         Ok(Exit::Success)
     })

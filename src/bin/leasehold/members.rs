@@ -43,14 +43,8 @@ pub fn facts(member: &Member) -> String {
 }
 
 /// Returns whether a command tells of the servers that was not asked for them. A single one that takes part is no news.
-pub const fn are_notable(members: &[Member]) -> bool {
-    !matches!(
-        members,
-        [] | [Member {
-            state: MemberState::Up,
-            ..
-        }]
-    )
+pub fn are_notable(members: &[Member]) -> bool {
+    members.len() > 1 || members.iter().any(|one| one.state != MemberState::Up)
 }
 
 /// Returns the lines of the servers for a command that was not asked for them, or why they are not known: no reason to
