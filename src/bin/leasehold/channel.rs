@@ -9,7 +9,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use leasehold::clock::Instant;
 use nix::sys::signal::Signal;
 use rustix::io::Errno;
 use rustix::net::{
@@ -84,12 +83,6 @@ impl fmt::Display for End {
                 Err(_) => write!(f, "was ended by signal {number}"),
             },
         }
-    }
-}
-
-impl Begin {
-    pub fn deadline(&self) -> Instant {
-        Instant::from_nanos(self.deadline_ns)
     }
 }
 

@@ -118,7 +118,7 @@ impl Guardian {
             "CLOCK_MONOTONIC" => (Box::new(Monotonic), TimerfdClockId::Monotonic),
             _ => (Box::new(Boottime), TimerfdClockId::Boottime),
         };
-        let timeline = Timeline::new(begin.distances, begin.deadline());
+        let timeline = Timeline::new(begin.distances, Instant::from_nanos(begin.deadline_ns));
         if timeline.is_over(clock.now()) {
             return Ok(None);
         }
