@@ -54,7 +54,7 @@ pub mod conformance;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(any(feature = "internals", feature = "quorum"))]
+#[cfg(feature = "quorum")]
 pub mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;

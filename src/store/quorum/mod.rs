@@ -88,15 +88,10 @@
 //! in `tests/model` runs these as they are, with the members as plain functions too, and the scripts are compared with
 //! those, answer by answer.
 
-#[cfg(feature = "quorum")]
 mod claims;
-#[cfg(feature = "quorum")]
 mod failure;
-#[cfg(feature = "quorum")]
 mod known;
-#[cfg(feature = "quorum")]
 mod looks;
-#[cfg(feature = "quorum")]
 mod members;
 #[cfg(not(feature = "internals"))]
 #[expect(unreachable_pub, reason = "the models of the tests call it")]
@@ -104,30 +99,22 @@ mod protocol;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod protocol;
-#[cfg(feature = "quorum")]
 mod round;
-#[cfg(feature = "quorum")]
 mod setup;
-#[cfg(feature = "quorum")]
 mod store;
 
-#[cfg(all(feature = "internals", feature = "quorum"))]
+#[cfg(feature = "internals")]
 pub(crate) use self::members::sources;
-#[cfg(feature = "quorum")]
 pub(in crate::store) use self::setup::to_set_up;
-#[cfg(feature = "quorum")]
 pub use self::store::Quorum;
 
 /// The label of this kind of store in metrics.
-#[cfg(feature = "quorum")]
 const KIND: &str = "quorum";
 
 /// The longest ttl of a quorum that is set up without one.
-#[cfg(feature = "quorum")]
 pub const MAX_TTL: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Returns a duration in microseconds, the unit of tokens and of the members' clocks.
-#[cfg(feature = "quorum")]
 fn micros(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
