@@ -136,28 +136,32 @@ pub(super) fn lease(value: &str, left_ms: u64, now_us: u64) -> MemberLease {
 fn placed(reply: Value) -> (Node<String>, At<String>, bool) {
     let items = items(&reply);
     assert_eq!(text(&items[0]), "node", "{reply:?}");
-    let optional = |index: usize| text(&items[index]).parse::<u64>().ok();
     let (present, is_in) = (text(&items[2]), number(&items[4]) == 1);
-    let membership = optional(5).map(|quorum| MemberRecord {
+    let optional = |name: &str| {
+        let mut fields = items[5..].chunks_exact(2);
+        let field = fields.find(|field| text(&field[0]) == name)?;
+        text(&field[1]).parse::<u64>().ok()
+    };
+    let membership = optional("quorum").map(|quorum| MemberRecord {
         id: MemberId {
             quorum,
-            index: u8::try_from(optional(6).expect("an index")).expect("small"),
-            of: u8::try_from(optional(7).expect("a number")).expect("small"),
+            index: u8::try_from(optional("index").expect("an index")).expect("small"),
+            of: u8::try_from(optional("of").expect("a number")).expect("small"),
         },
-        max_ttl_us: optional(8).expect("a ttl") * 1_000,
+        max_ttl_us: optional("keep_out").expect("a ttl") * 1_000,
         incarnation: if is_in {
             present.clone()
         } else {
             String::new()
         },
-        max: optional(9).expect("a mark"),
-        floor: optional(10).expect("a floor"),
-        closed_for: optional(11),
+        max: optional("max").expect("a mark"),
+        floor: optional("floor").expect("a floor"),
+        closed_for: optional("closed_for"),
     });
     let node = Node {
         membership,
         seen: None,
-        reserved_by: optional(12),
+        reserved_by: optional("reserved_by"),
     };
     let at = At {
         now_us: number(&items[1]),

@@ -6,11 +6,12 @@
 --        1 'close'           2 quorum   3 index   4 number of members   5 the quorum for which it is closed
 --        1 'adopt', 'open'   2 quorum   3 index   4 number of members   5 longest ttl in ms   6 the incarnation that was found,
 --                            or the run of `init`   7 the highest token that any grant can have   8 the places of all members
--- Reply  {'node', clock, incarnation, when it was first seen or 0, 1 if it is in or 0, and as they are then: quorum, index, of,
---        keep_out, max, floor, closed_for, reserved_by, members, asked_for}, '' for each that is missing
+-- Reply  {'node', clock, incarnation, when it was first seen or 0, 1 if it is in or 0, then name and value of each of the fields
+--        below that the node has then}
 --        {'foreign', 'alone' or 'old'}     nothing was changed
 --        {'invalid', argument, value}      nothing was changed
 
+local fields = {'quorum', 'index', 'of', 'keep_out', 'max', 'floor', 'closed_for', 'reserved_by', 'members', 'asked_for'}
 local what = ARGV[1]
 local since = 0
 
@@ -23,22 +24,16 @@ end
 local is_it = quorum and quorum == ARGV[2] and index == ARGV[3] and of == ARGV[4]
 
 local function write()
-  local highest = math.max(tonumber(ARGV[7]), tonumber(max or '0'))
-  -- The longest ttl of a member that is out stays.
-  if not is_it then keep_out = ARGV[5] end
-  quorum, index, of, members = ARGV[2], ARGV[3], ARGV[4], ARGV[8]
-  floor = digits(highest + 1)
-  max, incarnation, is_in, closed_for, reserved_by, asked_for = floor, present, true, false, false, false
+  local lowest = digits(math.max(tonumber(ARGV[7]), tonumber(max or '0')) + 1)
+  is_in = true
   call('DEL', node)
-  call('HSET', node, 'quorum', quorum, 'index', index, 'of', of, 'keep_out', keep_out, 'incarnation', incarnation,
-    'replid', match(info, 'master_replid:(%x+)'), 'max', max, 'floor', floor, 'members', members)
+  -- The longest ttl of a member that is out stays.
+  call('HSET', node, 'quorum', ARGV[2], 'index', ARGV[3], 'of', ARGV[4], 'keep_out', is_it and keep_out or ARGV[5],
+    'incarnation', present, 'replid', match(info, 'master_replid:(%x+)'), 'max', lowest, 'floor', lowest, 'members', ARGV[8])
 end
 
 if what == 'look' or what == 'reserve' then
-  if what == 'reserve' then
-    reserved_by = ARGV[2]
-    call('HSET', node, 'reserved_by', reserved_by)
-  end
+  if what == 'reserve' then call('HSET', node, 'reserved_by', ARGV[2]) end
   if not is_in or closed_for then since = see() end
 elseif what == 'adopt' then
   -- One that is out, or blank, or was closed to become this member.
@@ -57,11 +52,17 @@ elseif what == 'open' then
 elseif what == 'close' then
   if not quorum then since = see()
   elseif is_it and not closed_for and quorum ~= ARGV[5] then
-    closed_for = ARGV[5]
-    call('HSET', node, 'closed_for', closed_for)
+    call('HSET', node, 'closed_for', ARGV[5])
   end
 else
   return {'invalid', 'what', what}
 end
-return {'node', clock, present, since, is_in and 1 or 0, quorum or '', index or '', of or '', keep_out or '', max or '', floor or '',
-  closed_for or '', reserved_by or '', members or '', asked_for or ''}
+
+local answer = {'node', clock, present, since, is_in and 1 or 0}
+for i, value in ipairs(call('HMGET', node, unpack(fields))) do
+  if value then
+    answer[#answer + 1] = fields[i]
+    answer[#answer + 1] = value
+  end
+end
+return answer

@@ -140,45 +140,33 @@ fn id_of(quorum: &Value, index: &Value, of: &Value) -> Option<MemberId> {
     })
 }
 
-/// Reads a reply of `place.lua`. The floor is of use to the member alone.
+/// Reads a reply of `place.lua`.
 pub(super) fn placed(reply: &Value) -> Option<MemberPlace> {
-    let number = |value: &Value| number(value).ok();
-    let word = |value: &Value| text(value).ok().map(ToOwned::to_owned);
-    let ("node", [clock, incarnation, since, is_in, rest @ ..]) = tagged(reply).ok()? else {
+    let ("node", [clock, incarnation, since, is_in, fields @ ..]) = tagged(reply).ok()? else {
         return None;
     };
-    let [
-        quorum,
-        index,
-        of,
-        keep_out,
-        max,
-        _,
-        closed_for,
-        reserved_by,
-        members,
-        asked_for,
-    ] = rest
-    else {
-        return None;
+    let field = |name: &str| {
+        let mut fields = fields.chunks_exact(2);
+        fields.find_map(|field| (text(&field[0]).ok()? == name).then_some(&field[1]))
     };
-    let is_in = number(is_in)? == 1;
-    let membership = id_of(quorum, index, of).map(|id| Membership {
-        id,
-        max_ttl_us: number(keep_out).unwrap_or(0) * 1_000,
-        is_in,
-        max: number(max).unwrap_or(0),
-        closed_for: number(closed_for),
-    });
-    let (clock_us, since) = (number(clock)?, number(since)?);
-    let since = if since > 0 { since } else { clock_us };
+    let count = |name: &str| number(field(name)?).ok();
+    let id = || id_of(field("quorum")?, field("index")?, field("of")?);
+    let (clock_us, is_in) = (number(clock).ok()?, number(is_in).ok()? == 1);
+    let since = Some(number(since).ok()?).filter(|since| *since > 0);
+    let members = field("members").and_then(|members| text(members).ok());
     Some(MemberPlace {
-        membership,
-        incarnation: word(incarnation)?,
+        membership: id().map(|id| Membership {
+            id,
+            max_ttl_us: count("keep_out").unwrap_or(0) * 1_000,
+            is_in,
+            max: count("max").unwrap_or(0),
+            closed_for: count("closed_for"),
+        }),
+        incarnation: text(incarnation).ok()?.into(),
         clock_us,
-        out_us: clock_us.saturating_sub(since),
-        asked_for: number(asked_for),
-        reserved_by: number(reserved_by),
-        members: word(members)?,
+        out_us: since.map_or(0, |since| clock_us.saturating_sub(since)),
+        asked_for: count("asked_for"),
+        reserved_by: count("reserved_by"),
+        members: members.unwrap_or_default().into(),
     })
 }
