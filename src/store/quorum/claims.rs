@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::looks::{merged, takes_part};
-use super::members::{Act, NameRequest};
+use super::members::{Act, NameRequest, SeenLease};
 use super::micros;
 use super::protocol::{
     Absence, ClaimOutcome, MemberAnswer, MemberLease, NotedGrant, Rivalry, propose,
@@ -206,12 +206,12 @@ impl<'a> Rounds<'a> {
         }
         self.take_back(votes).await;
         match outcome {
-            ClaimOutcome::Held(seen) => Ok(Some(self.held_by(&seen.lease, votes))),
+            ClaimOutcome::Held(seen) => Ok(Some(self.held_by(&seen, votes))),
             ClaimOutcome::Split {
                 leading, rivals, ..
             } => {
                 if self.leads_again(leading.lease) || self.budget.left().is_zero() {
-                    return Ok(Some(self.held_by(&leading.lease, votes)));
+                    return Ok(Some(self.held_by(&leading, votes)));
                 }
                 let round_trip = votes.took.unwrap_or_default().max(LEAST_ROUND_TRIP);
                 let pause = self.rivalry.pause(rivals, round_trip, fastrand::f64());
@@ -293,9 +293,8 @@ impl<'a> Rounds<'a> {
     }
 
     /// Returns what is known of the lease that keeps the claim out.
-    fn held_by(&self, lease: &MemberLease, votes: &Votes) -> Answer {
-        let held = merged(votes.answers(), lease, self.quorum.members.len());
-        let held = held.unwrap_or_else(|| Held::new(self.claim.name.clone()));
+    fn held_by(&self, seen: &SeenLease, votes: &Votes) -> Answer {
+        let held = merged(votes.answers(), seen, self.quorum.members.len());
         Answer::Held(Box::new(held))
     }
 

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::members::{Failures, Members};
+use super::members::Failures;
 use super::protocol::majority;
+use super::store::Quorum;
 use crate::error::{Error, ErrorKind};
 use crate::store::backend::Failing;
 use crate::store::{Failed, Sent};
@@ -38,13 +39,15 @@ impl Failure {
     pub(super) fn with_sent(self, sent: Sent) -> Self {
         Self { sent, ..self }
     }
+}
 
+impl Quorum {
     /// Makes the failure of a call that brought no majority of answers.
     ///
     /// Its kind is that of what keeps the quorum from a majority: an outage if those that are down are too many,
     /// otherwise what has to be changed at a member.
-    pub(super) fn too_few(members: &Members, answered: usize, failures: &Failures) -> Self {
-        let of = members.len();
+    pub(super) fn too_few(&self, answered: usize, failures: &Failures) -> Failure {
+        let of = self.members.len();
         let failed = failures.iter().map(|(_, failed)| &failed.error);
         let (down, lasting): (Vec<_>, Vec<_>) = failed.partition(|error| error.is_transient());
         let kind = match lasting.first().map(|error| error.kind()) {
@@ -59,7 +62,7 @@ impl Failure {
             },
         };
         let of_member = |(member, failed): &(usize, Failed)| {
-            format!("{}: {}", members.place(*member), root(&failed.error))
+            format!("{}: {}", self.members.place(*member), root(&failed.error))
         };
         let is_unsent = |(_, failed): &&(usize, Failed)| failed.sent == Sent::Never;
         let told: Vec<_> = failures.iter().map(of_member).collect();
@@ -67,7 +70,7 @@ impl Failure {
             true => "the others did not answer in time".into(),
             false => told.join("; "),
         };
-        Self {
+        Failure {
             kind,
             why: format!("{answered} of {of} members answered ({told})"),
             cause: failures.first().map(|(_, failed)| failed.error.clone()),

@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::members::{Act, MemberPlace, NameRequest, QuorumMember, SeenLease};
-use super::protocol::{Absence, MemberAnswer, MemberLease, majority};
+use super::protocol::{Absence, MemberAnswer, majority};
 use super::round::ToldLeases;
 use super::store::Quorum;
 use crate::clock::wall_clock_us;
@@ -238,9 +238,10 @@ async fn balancer(
 fn agreed(told: &ToldLeases, members: usize) -> Option<SeenLease> {
     let silent = members - takes_part(told);
     let (leading, votes) = told.leading()?;
-    let lease = leading.lease;
-    let held = merged(told, &lease, members)?;
-    (votes + silent >= majority(members)).then_some(SeenLease { lease, held })
+    (votes + silent >= majority(members)).then(|| SeenLease {
+        lease: leading.lease,
+        held: merged(told, leading, members),
+    })
 }
 
 /// Returns how many members take part and answered.
@@ -248,13 +249,13 @@ pub(super) fn takes_part(told: &ToldLeases) -> usize {
     told.count_of(|answer| !matches!(answer, MemberAnswer::Away(_)))
 }
 
-/// Returns what several members report of one lease.
-pub(super) fn merged(told: &ToldLeases, lease: &MemberLease, members: usize) -> Option<Held> {
-    let alike = told.taken().filter(|seen| seen.lease.is_same(lease));
+/// Returns what several members report of the lease that one of them reports so.
+pub(super) fn merged(told: &ToldLeases, one: &SeenLease, members: usize) -> Held {
+    let alike = told.taken().filter(|it| it.lease.is_same(&one.lease));
     let alike: Vec<&Held> = alike.map(|seen| &seen.held).collect();
     // One that took the lease by a renewal alone knows less of its holder.
-    let most = alike.iter().max_by_key(|held| !held.info.host.is_empty())?;
-    let mut held = (*most).clone();
+    let most = alike.iter().max_by_key(|held| !held.info.host.is_empty());
+    let mut held = most.map_or(&one.held, |most| *most).clone();
     held.since = alike.iter().filter_map(|held| held.since).min();
     if alike.iter().any(|held| held.state == HeldState::Evicted) {
         held.state = HeldState::Evicted;
@@ -263,7 +264,7 @@ pub(super) fn merged(told: &ToldLeases, lease: &MemberLease, members: usize) -> 
     let mut left: Vec<Duration> = alike.iter().filter_map(|held| held.remaining).collect();
     left.sort_unstable_by(|one, other| other.cmp(one));
     held.remaining = left.get(majority(members) - 1).or(left.last()).copied();
-    Some(held)
+    held
 }
 
 #[cfg(test)]
@@ -271,6 +272,7 @@ mod tests {
     use super::*;
     use crate::clock::Instant;
     use crate::holder::{ClientId, Holder};
+    use crate::store::quorum::protocol::MemberLease;
     use crate::token::Token;
 
     fn seen(by: u64, seconds: u64) -> SeenLease {

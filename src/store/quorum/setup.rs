@@ -132,18 +132,17 @@ impl Quorum {
     /// Returns what [`init`](Self::init) would do, or [`replace`](Self::replace) with these old members.
     pub(in crate::store) fn plan(&self, old: Option<&Self>) -> String {
         let (new, max_ttl) = (self.members.places(), self.max_ttl_to_write());
-        let begin = match old {
-            None => String::new(),
-            Some(old) => format!(
-                "-- Closes each of {}: from then on nothing is granted, and all leases end.\n\
-                 -- Waits {:?}, or for the longest ttl of the old members and a hundredth more if that is longer.\n",
-                old.members.places(),
-                Duration::from_micros(keep_out_us(micros(max_ttl)))
+        let (whose, begin) = match old {
+            None => ("has no key with this prefix", String::new()),
+            Some(old) => (
+                "is one of the old members or has no key with this prefix",
+                format!(
+                    "-- Closes each of {}: from then on nothing is granted, and all leases end.\n\
+                     -- Waits {:?}, or for the longest ttl of the old members and a hundredth more if that is longer.\n",
+                    old.members.places(),
+                    Duration::from_micros(keep_out_us(micros(max_ttl)))
+                ),
             ),
-        };
-        let whose = match old {
-            None => "has no key with this prefix",
-            Some(_) => "is one of the old members or has no key with this prefix",
         };
         format!(
             "-- Checks that each of {new} answers, is a master, is another server than the others and {whose}.\n\
@@ -232,9 +231,9 @@ impl Quorum {
             }
         }
         for (index, place) in places.iter().enumerate() {
-            self.check_reservation(index, place.reserved_by, run)?;
-            if place.membership.is_none() {
-                self.check_new(index, place, old.is_none(), limit).await?;
+            let unfit = self.unfit(index, place, run, old.is_none(), limit).await?;
+            if let Some(why) = unfit {
+                return Err(self.refused_at(index, &why));
             }
         }
         Ok(Some((run, places)))
@@ -275,46 +274,41 @@ impl Quorum {
         Err(self.refused_at(index, &why))
     }
 
-    fn check_reservation(
-        &self,
-        index: usize,
-        reserved_by: Option<u64>,
-        run: u64,
-    ) -> Result<(), Error> {
-        let why = match reserved_by {
-            Some(by) if by == run + index as u64 => return Ok(()),
-            Some(by) if by & !0xff == run => {
-                let other = self.members.place(usize::from(by as u8));
-                format!("it is the same server as {other}: name different servers")
-            }
-            _ => "another `leasehold init` is under way: wait for it, and run this again".into(),
-        };
-        Err(self.refused_at(index, &why))
-    }
-
-    /// Refuses a server without a node that has leases, or that may have forgotten some. A replacement waits for the
-    /// end of all leases itself.
-    async fn check_new(
+    /// Returns why a server cannot be written by this run: another one reserves it, it is one of the others, it has
+    /// leases, or it may have forgotten some. A replacement waits for the end of all leases itself.
+    async fn unfit(
         &self,
         index: usize,
         place: &MemberPlace,
+        run: u64,
         is_first: bool,
         limit: Duration,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<String>, Error> {
         let left = self.made(0).left(place.out_us);
-        if is_first && place.asked_for.is_some() && !left.is_zero() {
-            return Err(self.refused_at(index, &format!(
+        let by_this_run = place.reserved_by.filter(|by| by & !0xff == run);
+        Ok(match by_this_run {
+            None => Some(
+                "another `leasehold init` is under way: wait for it, and run this again".into(),
+            ),
+            Some(by) if by != run + index as u64 => {
+                let other = self.members.place(usize::from(by as u8));
+                Some(format!(
+                    "it is the same server as {other}: name different servers"
+                ))
+            }
+            _ if place.membership.is_some() => None,
+            _ if is_first && place.asked_for.is_some() && !left.is_zero() => Some(format!(
                 "clients ask it for a quorum whose data it lost: wait for {left:.0?} until its leases have ended, and run this again"
-            )));
-        }
-        let server = &self.members[index].server;
-        let found = server.any_key(Budget::new(limit)).await;
-        match found.map_err(|failure| server.failed(failure, "init"))? {
-            Some(key) => Err(self.refused_at(index, &format!(
-                "the server is not new, it has leases or marks: remove them, or use another prefix key={key:?}"
-            ))),
-            None => Ok(()),
-        }
+            )),
+            _ => {
+                let server = &self.members[index].server;
+                let found = server.any_key(Budget::new(limit)).await;
+                let found = found.map_err(|failure| server.failed(failure, "init"))?;
+                found.map(|key| format!(
+                    "the server is not new, it has leases or marks: remove them, or use another prefix key={key:?}"
+                ))
+            }
+        })
     }
 
     async fn open_all(

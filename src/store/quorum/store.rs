@@ -11,7 +11,7 @@ use super::KIND;
 use super::claims::Rounds;
 use super::failure::Failure;
 use super::known::KnownQuorum;
-use super::members::{Act, Failures, Members, MergedNotices, NameRequest, QuorumMember};
+use super::members::{Act, Members, MergedNotices, NameRequest, QuorumMember};
 use super::protocol::{GrantMemory, propose};
 use super::round::Round;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
@@ -115,10 +115,6 @@ impl Quorum {
             members: Members::new(members),
             shared: Arc::new(shared),
         })
-    }
-
-    pub(super) fn too_few(&self, answered: usize, failures: &Failures) -> Failure {
-        Failure::too_few(&self.members, answered, failures)
     }
 }
 

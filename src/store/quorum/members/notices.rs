@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use futures_util::future::{join_all, select_all};
+use futures_util::future::{select_all, try_join_all};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::future::BoxFuture;
 use crate::name::Name;
 use crate::store::quorum::protocol::majority;
-use crate::store::{Failed, Notice, Notices, Topic};
+use crate::store::{Notice, Notices, Topic};
 
 /// The time within which the members' hints count as those of one release.
 const ONE_RELEASE: Duration = Duration::from_millis(100);
@@ -42,10 +42,9 @@ impl MergedNotices {
     /// # Errors
     /// Those of one member, if it is not for now that it cannot be subscribed to.
     pub(crate) async fn of(members: &Members) -> Result<Self, Error> {
-        let each = join_all(members.iter().map(|member| member.server.listen())).await;
-        let each: Result<Vec<_>, Failed> = each.into_iter().collect();
+        let each = members.iter().map(|member| member.server.listen());
         Ok(Self {
-            each: each?,
+            each: try_join_all(each).await?,
             counted: Mutex::new(Counted {
                 members: members.len(),
                 of: HashMap::new(),
