@@ -213,9 +213,7 @@ impl<'a> Rounds<'a> {
                 if self.leads_again(leading.lease) || self.budget.left().is_zero() {
                     return Ok(Some(self.held_by(&leading, votes)));
                 }
-                let round_trip = votes.took.unwrap_or_default().max(LEAST_ROUND_TRIP);
-                let pause = self.rivalry.pause(rivals, round_trip, fastrand::f64());
-                self.pause(pause).await;
+                self.pause(rivals, votes.took).await;
                 Ok(None)
             }
             ClaimOutcome::Away(Absence::Out(_)) => self.kept_out(votes).map(Some),
@@ -283,7 +281,9 @@ impl<'a> Rounds<'a> {
     }
 
     /// Waits, so that of several claims one comes first.
-    async fn pause(&self, pause: Duration) {
+    async fn pause(&mut self, rivals: usize, took: Option<Duration>) {
+        let round_trip = took.unwrap_or_default().max(LEAST_ROUND_TRIP);
+        let pause = self.rivalry.pause(rivals, round_trip, fastrand::f64());
         let until = Boottime.now().after(pause.min(self.budget.left()));
         // The timer of the runtime counts in milliseconds.
         match pause < Duration::from_millis(5) {

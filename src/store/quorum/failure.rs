@@ -50,16 +50,12 @@ impl Quorum {
         let of = self.members.len();
         let failed = failures.iter().map(|(_, failed)| &failed.error);
         let (down, lasting): (Vec<_>, Vec<_>) = failed.partition(|error| error.is_transient());
+        let is_outage = |error: &&Error| error.kind() == ErrorKind::Unavailable;
         let kind = match lasting.first().map(|error| error.kind()) {
             Some(ErrorKind::Closed) => ErrorKind::Closed,
             Some(kind) if of - down.len() >= majority(of) => kind,
-            _ => match down
-                .iter()
-                .any(|error| error.kind() == ErrorKind::Unavailable)
-            {
-                true => ErrorKind::Unavailable,
-                false => ErrorKind::TimedOut,
-            },
+            _ if down.iter().any(is_outage) => ErrorKind::Unavailable,
+            _ => ErrorKind::TimedOut,
         };
         let of_member = |(member, failed): &(usize, Failed)| {
             format!("{}: {}", self.members.place(*member), root(&failed.error))

@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 
 use super::failure::Failure;
 use super::known::KnownQuorum;
-use super::members::{Act, MemberPlace, NameRequest, QuorumMember, SeenLease};
+use super::members::{Act, MemberPlace, NameRequest, Poll, QuorumMember, SeenLease};
 use super::protocol::{Absence, MemberAnswer, majority};
 use super::round::ToldLeases;
 use super::store::Quorum;
@@ -44,14 +44,15 @@ impl Quorum {
     /// Returns the names with this prefix that have a key at any member, in order.
     pub(super) async fn names(&self, prefix: &str, budget: Budget) -> Result<Vec<Name>, Failure> {
         let prefix: Arc<str> = prefix.into();
-        let asked = self.all_answers(budget.left(), |_, member| {
+        let all = self.members.all();
+        let asked = self.members.ask(all, budget.left(), |_, member| {
             let prefix = prefix.clone();
             async move {
                 let names = member.server.names(&prefix, budget).await;
                 names.map_err(|failure| member.server.failed(failure, "list"))
             }
         });
-        let told = asked.await?.into_iter();
+        let told = self.all_answers(asked).await?.into_iter();
         let names: BTreeSet<Name> = told.flat_map(|(_, names)| names).collect();
         Ok(names.into_iter().collect())
     }
@@ -121,7 +122,8 @@ impl Quorum {
 
     pub(super) async fn find_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
         let known = self.known(limit / 2).await.ok();
-        let asked = self.all_answers(limit, |_, member| async move {
+        let all = self.members.all();
+        let asked = self.members.ask(all, limit, |_, member| async move {
             let found = member.server.hazards(limit).await;
             let mut found = found.map_err(Failed::perhaps)?;
             found.retain(|hazard| !OF_A_SERVER_ALONE.contains(&hazard.id));
@@ -134,7 +136,7 @@ impl Quorum {
         });
         let mut hazards = Vec::new();
         let (members, mut missing) = (self.members.len(), self.members.len());
-        for (member, (found, place)) in asked.await? {
+        for (member, (found, place)) in self.all_answers(asked).await? {
             hazards.extend(found);
             let is_out = |known: &Arc<KnownQuorum>| place.absence(known.id(member)).is_some();
             missing -= usize::from(!known.as_ref().is_some_and(is_out));
@@ -151,16 +153,7 @@ impl Quorum {
     ///
     /// # Errors
     /// Fewer than a majority have answered.
-    async fn all_answers<T, F>(
-        &self,
-        limit: Duration,
-        ask: impl Fn(usize, Arc<QuorumMember>) -> F,
-    ) -> Result<Vec<(usize, T)>, Failure>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Failed>> + Send + 'static,
-    {
-        let mut asked = self.members.ask(self.members.all(), limit, ask);
+    async fn all_answers<T>(&self, mut asked: Poll<T>) -> Result<Vec<(usize, T)>, Failure> {
         asked.hurry(None);
         let (answers, failures) = asked.gather(|_| false).await;
         match answers.len() >= self.members.majority() {

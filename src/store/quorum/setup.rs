@@ -177,19 +177,19 @@ impl Quorum {
             }
         }
         let known = KnownQuorum::told_by(&places, self.members.len(), |_| true);
-        let mut others = places
-            .iter()
-            .filter(|(_, place)| place.membership.is_some());
+        let other = places.iter().find(|(_, place)| place.membership.is_some());
         // The others of an old quorum would not be closed by the places of another order.
         let is_displaced = |known: &KnownQuorum| {
-            let mut members = places.iter().filter_map(|(index, place)| {
-                let id = place.membership.as_ref()?.id;
-                Some((id, known.id(*index)))
-            });
-            members.any(|(id, named)| id.quorum == named.quorum && id != named)
+            places.iter().any(|(index, place)| {
+                let named = known.id(*index);
+                let is_other = |it: Membership| it.id.quorum == named.quorum && it.id != named;
+                place.membership.is_some_and(is_other)
+            })
         };
         let known = known.filter(|(known, _)| !is_displaced(known));
-        let why = match (known, others.next()) {
+        let lost =
+            "none of the old members has its data: start those that have it, or use --from-clock";
+        let why = match (known, other) {
             (Some((known, _)), _) => return Ok(Some(known)),
             (None, Some((_, place))) => format!(
                 "--replace has to name all old members, in the order in which they were set up members={}",
@@ -197,10 +197,7 @@ impl Quorum {
             ),
             _ if is_replaced => return Ok(None),
             _ if from_clock => return Ok(Some(self.made(0))),
-            _ => {
-                "none of the old members has its data: start those that have it, or use --from-clock"
-                    .into()
-            }
+            _ => lost.into(),
         };
         Err(self.refused(&why))
     }

@@ -73,10 +73,8 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
 
     /// Returns the members that said yes.
     pub fn yes(&self) -> impl Iterator<Item = usize> {
-        let said = self
-            .told()
-            .filter(|(_, answer)| matches!(answer, MemberAnswer::Yes));
-        said.map(|(member, _)| member)
+        let said = |(member, answer)| matches!(answer, &MemberAnswer::Yes).then_some(member);
+        self.told().filter_map(said)
     }
 
     /// Returns whether a majority said yes.
@@ -118,11 +116,8 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
 
     /// Returns the members that may take the token, now or later. From each of them it has to be taken back.
     pub fn to_take_back(&self) -> impl Iterator<Item = usize> {
-        let answers = self.answers.iter().enumerate();
-        let may = |answer: &Option<_>| matches!(answer, None | Some(MemberAnswer::Yes));
-        answers
-            .filter(move |(_, answer)| may(answer))
-            .map(|(member, _)| member)
+        let may = move |of: &usize| matches!(self.answers[*of], None | Some(MemberAnswer::Yes));
+        (0..self.answers.len()).filter(may)
     }
 
     /// Returns the outcome of a renewal of this holder; `None` as long as the answers that are missing may change it.
