@@ -1,4 +1,4 @@
-//! Batches of renewals. Each is one transaction; if that fails because of one lease, each lease is renewed alone.
+//! Batches of renewals. Each is one transaction; if that fails because of one lease, the others are read together, and\n//! those whose nodes are there are renewed in the next one.
 
 use std::time::Duration;
 
@@ -28,24 +28,53 @@ impl Zookeeper {
             }
         };
         call.hurry(ttl);
-        let refused = batch.iter().map(|renewal| call.refuse(renewal));
-        let refused = join_all(refused).await;
-        let open = batch.iter().zip(&refused);
-        let open = open.filter_map(|(renewal, refused)| refused.is_none().then_some(renewal));
-        let renewed = call.renew_all(&open.collect::<Vec<_>>()).await;
+        let renewed = call.renew_together(batch).await;
         // After a change of leaders the two clocks cannot be compared.
         let is_settled = (self.shared.remembered.lock()).is_settled(Boottime.now());
         let stamps = renewed.iter().flatten().map(|stat| stat.stamp.since_1970());
         let time = stamps.max().filter(|_| is_settled);
-        let renewed = renewed.into_iter();
-        let mut renewed = renewed.map(|it| it.map_or_else(|why| why, |_| Outcome::Renewed));
-        let outcomes = refused.into_iter();
-        let outcomes = outcomes.filter_map(|refused| refused.or_else(|| renewed.next()));
-        Renewed::new(outcomes.collect()).at(time)
+        let outcome = |renewed: Result<Stat, Outcome>| renewed.err().unwrap_or(Outcome::Renewed);
+        Renewed::new(renewed.into_iter().map(outcome).collect()).at(time)
     }
 }
 
 impl SessionCall<'_> {
+    /// Returns for each lease the stat of its node, or why it was not renewed.
+    async fn renew_together(&self, batch: &[Renewal]) -> Vec<Result<Stat, Outcome>> {
+        let refused = join_all(batch.iter().map(|renewal| self.refuse(renewal))).await;
+        let mut outcomes: Vec<_> = refused.into_iter().map(|it| it.map(Err)).collect();
+        loop {
+            let open = batch.iter().zip(&mut outcomes);
+            let mut open: Vec<_> = open.filter(|(_, outcome)| outcome.is_none()).collect();
+            if open.is_empty() {
+                return outcomes.into_iter().flatten().collect();
+            }
+            let set = |it: &Renewal| Change::Set(self.path(it), millis(it.ttl), None);
+            let steps: Vec<_> = open.iter().map(|(renewal, _)| set(renewal)).collect();
+            let written: Vec<_> = match self.transact(&steps).await {
+                Ok(stats) => stats.into_iter().map(Ok).collect(),
+                Err(Aborted {
+                    step: Some(step),
+                    failure,
+                }) if step < open.len() => {
+                    let (renewal, outcome) = open.swap_remove(step);
+                    *outcome = Some(Err(self.not_renewed(renewal, failure).await));
+                    let looks = open.into_iter().map(async |(renewal, outcome)| {
+                        *outcome = self.find_gone(renewal).await.map(Err);
+                    });
+                    join_all(looks).await;
+                    continue;
+                }
+                Err(aborted) => vec![Err(aborted.failure); open.len()],
+            };
+            let confirmed = open.into_iter().zip(written);
+            let confirmed = confirmed.map(async |((renewal, outcome), written)| {
+                *outcome = Some(self.confirm(renewal, written).await);
+            });
+            join_all(confirmed).await;
+        }
+    }
+
     /// Refuses the renewal of a lease that has run out, even if its node still exists: other clients have been shown
     /// the name as free. Also refuses that of a lease that is a later grant to the same holder.
     async fn refuse(&self, renewal: &Renewal) -> Option<Outcome> {
@@ -75,32 +104,12 @@ impl SessionCall<'_> {
         }
     }
 
-    /// Renews these leases. Returns for each the stat of its node, or why it was not renewed.
-    async fn renew_all(&self, renewals: &[&Renewal]) -> Vec<Result<Stat, Outcome>> {
-        if renewals.is_empty() {
-            return Vec::new();
+    /// Returns the outcome for a lease whose node is gone, or cannot be read.
+    async fn find_gone(&self, renewal: &Renewal) -> Option<Outcome> {
+        match self.data(&self.path(renewal)).await {
+            Ok(_) => None,
+            Err(failure) => Some(self.not_renewed(renewal, failure).await),
         }
-        let nodes = renewals.iter().map(|it| (self.path(it), millis(it.ttl)));
-        let steps = nodes.map(|(path, ttl)| Change::Set(path, ttl, None));
-        let steps: Vec<_> = steps.collect();
-        let written: Vec<_> = match self.transact(&steps).await {
-            Ok(stats) => stats.into_iter().map(Ok).collect(),
-            Err(Aborted { step: Some(_), .. }) => {
-                let each = renewals.iter();
-                let each = each.map(async |it| self.set(&self.path(it), millis(it.ttl)).await);
-                join_all(each).await
-            }
-            Err(Aborted { failure, .. }) => vec![Err(failure); renewals.len()],
-        };
-        let written = renewals.iter().zip(written);
-        let renewed =
-            written.map(
-                async |(renewal, written)| match self.confirm(renewal, written).await {
-                    Ok(stat) => Ok(stat),
-                    Err(failure) => Err(self.not_renewed(renewal, failure).await),
-                },
-            );
-        join_all(renewed).await
     }
 
     /// Takes in what became of a renewal. It counts only once the node belongs to this session, or to none.
@@ -108,13 +117,19 @@ impl SessionCall<'_> {
         &self,
         renewal: &Renewal,
         written: Result<Stat, Failure>,
-    ) -> Result<Stat, Failure> {
-        let stat = self
-            .adopt(&self.path(renewal), renewal.ttl, written?)
-            .await?;
-        let mut remembered = self.shared.remembered.lock();
-        remembered.renewed(renewal.holder, renewal.ttl, Boottime.now());
-        Ok(stat)
+    ) -> Result<Stat, Outcome> {
+        let adopted = match written {
+            Ok(stat) => self.adopt(&self.path(renewal), renewal.ttl, stat).await,
+            failed => failed,
+        };
+        match adopted {
+            Ok(stat) => {
+                let mut remembered = self.shared.remembered.lock();
+                remembered.renewed(renewal.holder, renewal.ttl, Boottime.now());
+                Ok(stat)
+            }
+            Err(failure) => Err(self.not_renewed(renewal, failure).await),
+        }
     }
 
     /// Returns the outcome of a renewal that failed.

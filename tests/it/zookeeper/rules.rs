@@ -387,7 +387,8 @@ async fn a_lease_too_long_for_its_session_outlives_it() {
 
 #[tokio::test]
 async fn a_lease_that_is_gone_spoils_no_batch() {
-    let store = store().await;
+    let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+    let store = open(&server.url(""));
     let claims: Vec<_> = (0..MAX_BATCH)
         .map(|index| claim(&index.to_string(), LONG))
         .collect();
@@ -405,7 +406,10 @@ async fn a_lease_that_is_gone_spoils_no_batch() {
             evicted.await.expect("answered");
         }
         let batch: Vec<Renewal> = claims.iter().map(renewal).collect();
+        let before = server.written();
         let outcomes = store.renew(&batch, LIMIT).await.outcomes;
+        let written = server.written() - before;
+        assert!(written < 10, "dead={dead}: {written} writes");
         for (index, outcome) in outcomes.iter().enumerate() {
             match outcome {
                 Outcome::Refused if index < dead => {}
