@@ -4,8 +4,8 @@
 //! half of a password.
 
 use std::borrow::Cow;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
 use crate::percent;
 
@@ -23,7 +23,6 @@ pub(super) struct ServerUrl {
 }
 
 /// The place at which a server is reached.
-#[cfg(any(feature = "postgres", feature = "redis"))]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct HostPort {
     pub(super) host: Arc<str>,
@@ -77,7 +76,7 @@ impl ServerUrl {
     }
 
     /// Returns where the servers are, with this port for those that have none of their own.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "zookeeper"))]
     pub(super) fn places(&self, default_port: u16) -> Vec<HostPort> {
         let hosts = self.hosts.iter();
         hosts
@@ -116,7 +115,6 @@ impl ServerUrl {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
 impl HostPort {
     pub(super) fn new(host: &str, port: u16) -> Self {
         let host = host.into();
@@ -124,7 +122,6 @@ impl HostPort {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {

@@ -183,7 +183,6 @@ impl<C: Connect> Connection<C> {
         }
     }
 
-    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(super) fn connector(&self) -> &C {
         &self.shared.connect
     }

@@ -13,29 +13,13 @@ use crate::store::{Answer, Ask, Claim, Grant};
 use crate::token::Token;
 
 impl SessionCall<'_> {
+    /// Claims a name, as far as one look at it goes. The failure is a stale one if it has to be looked at again.
     pub(super) async fn take(&self, claim: &Claim, ask: Ask) -> Result<Answer, Failure> {
-        let mut known = (self.shared.remembered.lock()).take_known(&claim.name, ask);
-        loop {
-            let reading = match known.take() {
-                None => self.look(&claim.name).await?,
-                Some(known) => known,
-            };
-            match self.step(claim, ask, &reading).await {
-                Ok(Some(answer)) => return Ok(answer),
-                Ok(None) => {}
-                Err(failure) if failure.is_stale() && !self.budget.left().is_zero() => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-    }
-
-    /// Does what is to be done after one look. Returns `None` if that was not the end of it: look again.
-    async fn step(
-        &self,
-        claim: &Claim,
-        ask: Ask,
-        reading: &NameReading,
-    ) -> Result<Option<Answer>, Failure> {
+        let known = (self.shared.remembered.lock()).take_known(&claim.name, ask);
+        let reading = &match known {
+            None => self.look(&claim.name).await?,
+            Some(known) => known,
+        };
         match judge(reading, claim, ask) {
             Judgement::Extend(token) => {
                 let path = self.shared.tree.lease(&claim.name, claim.holder);
@@ -43,10 +27,13 @@ impl SessionCall<'_> {
                 self.adopt(&path, claim.ttl, stat).await?;
                 let is_alone = reading.children.queue.is_empty();
                 let version = reading.version().filter(|_| is_alone);
-                Ok(Some(self.granted(claim, token, version)))
+                Ok(self.granted(claim, token, version))
             }
-            Judgement::Grant(places) => self.grant(claim, ask, reading, &places).await.map(Some),
-            Judgement::PassOn(places) => self.pass_on(reading, &places).await.map(|()| None),
+            Judgement::Grant(places) => self.grant(claim, ask, reading, &places).await,
+            Judgement::PassOn(places) => {
+                self.pass_on(reading, &places).await?;
+                Err(Failure::Changed)
+            }
             Judgement::Held(held) => {
                 let client = claim.holder.client();
                 if ask.queued.is_some() && reading.children.place(client).is_none() {
@@ -58,10 +45,10 @@ impl SessionCall<'_> {
                     if Some(joined.children_changes) != changes {
                         // It was another session that joined, perhaps at another server.
                         self.sync(&reading.path).await?;
-                        return Ok(None);
+                        return Err(Failure::Changed);
                     }
                 }
-                Ok(Some(Answer::Held(held)))
+                Ok(Answer::Held(held))
             }
         }
     }

@@ -52,10 +52,14 @@ impl Address {
             return Err("it is not a URL of ZooKeeper".into());
         }
         read.expect_only(&["prefix", "session", "token_memory"])?;
-        let servers = read.hosts.iter().map(show_server);
+        if read.hosts.iter().any(|(host, _)| host.is_empty()) {
+            return Err("it names no host".into());
+        }
+        let places = read.places(PORT);
+        let servers = places.iter();
         let prefix = read.parameter("prefix").unwrap_or(PREFIX);
         Ok(Self {
-            servers: servers.collect::<Result<_, _>>()?,
+            servers: servers.map(ToString::to_string).collect(),
             login: login(&read)?,
             chroot: chroot(&read.path)?,
             prefix: prefix.into(),
@@ -85,15 +89,6 @@ fn login(read: &ServerUrl) -> Result<Option<String>, Reason> {
             Ok(Some(format!("{user}:{password}")))
         }
         _ => Err("its user or its password is missing, or its user has a colon".into()),
-    }
-}
-
-fn show_server((host, port): &(String, Option<u16>)) -> Result<String, Reason> {
-    let port = port.unwrap_or(PORT);
-    match host {
-        _ if host.is_empty() => Err("it names no host".into()),
-        _ if host.contains(':') => Ok(format!("[{host}]:{port}")),
-        _ => Ok(format!("{host}:{port}")),
     }
 }
 

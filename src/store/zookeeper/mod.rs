@@ -247,7 +247,8 @@ impl Backend for Zookeeper {
         budget: Budget,
     ) -> Result<Answer, Failure> {
         let _permit = self.permit(budget).await?;
-        self.call(budget).await?.take(claim, ask).await
+        let call = self.call(budget).await?;
+        call.until_unchanged(|| call.take(claim, ask)).await
     }
 
     async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {

@@ -83,22 +83,19 @@ pub(super) async fn subscribe(waiting: Zookeeper) -> Result<Subscription, Failur
 
 /// Keeps a task for each topic that is followed. They end with this one.
 async fn listen(follower: Arc<Follower>, mut wanted: Wanted) {
-    let mut tasks = JoinSet::new();
+    // A task ends when its set is dropped.
     let mut followed = HashMap::new();
     loop {
         wanted.changed().await;
         let changed = wanted.take_changes();
         for topic in changed.new {
-            let task = tasks.spawn(follow(follower.clone(), topic.clone()));
+            let mut task = JoinSet::new();
+            task.spawn(follow(follower.clone(), topic.clone()));
             followed.insert(topic, task);
         }
         for topic in changed.old {
-            if let Some(task) = followed.remove(&topic) {
-                task.abort();
-            }
+            followed.remove(&topic);
         }
-        // Forgets the tasks that have ended.
-        while tasks.try_join_next().is_some() {}
     }
 }
 

@@ -43,21 +43,9 @@ pub(in super::super) struct Connector {
     servers: VecDeque<String>,
     /// For how many ticks the next server may be silent at first.
     silent: u32,
-    pub(super) last_failure: LastFailure,
-}
-
-/// Why the last connection was not made: the callers, which give up before the connector does, want to know.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LastFailure(Arc<Mutex<String>>);
-
-impl LastFailure {
-    fn note(&self, server: &dyn Display, why: &str) {
-        *self.0.lock() = format!(": {server}: {why}");
-    }
-
-    pub(super) fn failure(&self) -> Failure {
-        Failure::NotReached(self.0.lock().clone())
-    }
+    /// Why the last connection was not made, after a colon: the callers, which give up before the connector does, want
+    /// to know.
+    last_failure: Arc<Mutex<String>>,
 }
 
 impl Connector {
@@ -70,8 +58,17 @@ impl Connector {
             resumed: None,
             servers: servers.into(),
             silent: silence::USUAL,
-            last_failure: LastFailure::default(),
+            last_failure: Arc::default(),
         }
+    }
+
+    fn note(&self, server: &dyn Display, why: &str) {
+        *self.last_failure.lock() = format!(": {server}: {why}");
+    }
+
+    /// Returns that no server was reached, and why not.
+    pub(super) fn failure(&self) -> Failure {
+        Failure::NotReached(self.last_failure.lock().clone())
     }
 
     /// Goes from server to server until one grants a session or goes on with this one. Returns `None` once none was
@@ -117,7 +114,7 @@ impl Connector {
                 Err(_) => "silent".into(),
             };
             tracing::debug!(store = %self.address, %server, failed, "not connected");
-            self.last_failure.note(&server, &failed);
+            self.note(&server, &failed);
             return None;
         }
     }
@@ -125,10 +122,8 @@ impl Connector {
     async fn addresses(&self, server: &str, limit: Duration) -> Vec<SocketAddr> {
         match timeout(limit, lookup_host(server)).await {
             Ok(Ok(found)) => return found.collect(),
-            Ok(Err(error)) => self.last_failure.note(&server, &error.to_string()),
-            Err(_) => self
-                .last_failure
-                .note(&server, "its name is not resolved in time"),
+            Ok(Err(error)) => self.note(&server, &error.to_string()),
+            Err(_) => self.note(&server, "its name is not resolved in time"),
         }
         Vec::new()
     }
@@ -145,7 +140,7 @@ impl Connect for Connector {
             tokio::time::sleep(PAUSE).await;
         }
         let made = self.walk().await;
-        made.ok_or_else(|| self.last_failure.failure())
+        made.ok_or_else(|| self.failure())
     }
 
     async fn drive(&mut self, mut connection: ServerConnection, driven: &Driven<Self>) -> AfterEnd {

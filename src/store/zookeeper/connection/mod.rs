@@ -39,6 +39,8 @@ use super::protocol::wire::{
 const LONGEST: usize = 64 << 20;
 /// Bytes that wait to be sent at which no further request is taken.
 const OUTBOX: usize = 64 << 10;
+/// Number of requests that are taken together: one write to the socket sends them.
+const AT_ONCE: usize = 64;
 /// Number of requests that wait to be sent at which callers have to wait. Their number is bounded by the store's
 /// permits.
 const QUEUE: usize = 1_024;
@@ -153,7 +155,7 @@ impl ServerConnection {
 
     /// Sends requests until the connection ends, or until it is told to close the session.
     pub(super) async fn serve(&mut self, closing: &CancellationToken) -> End {
-        let mut is_closing = false;
+        let (mut is_closing, mut taken) = (false, Vec::new());
         let mut ticks = interval(TICK);
         // One that was missed while this thread was busy does not count: only a server's silence does.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -167,14 +169,16 @@ impl ServerConnection {
                 written = self.writer.write(&self.outbox), if !self.outbox.is_empty() => {
                     written.map_err(|_| End::Lost).map(|count| drop(self.outbox.drain(..count)))
                 }
-                request = self.requests.recv(), if self.outbox.len() < OUTBOX && !is_closing => {
-                    is_closing = request.is_none();
-                    self.push(request);
+                count = self.requests.recv_many(&mut taken, AT_ONCE),
+                    if self.outbox.len() < OUTBOX && !is_closing =>
+                {
+                    is_closing = count == 0;
+                    self.push(&mut taken);
                     Ok(())
                 }
                 () = closing.cancelled(), if !is_closing => {
                     is_closing = true;
-                    self.push(None);
+                    self.push(&mut taken);
                     Ok(())
                 }
                 _ = ticks.tick() => self.tick(),
@@ -220,25 +224,13 @@ impl ServerConnection {
         Ok(())
     }
 
-    /// Has this request sent, and those behind it; without one, the end of the session.
-    fn push(&mut self, mut request: Option<WireRequest>) {
-        if request.is_none() {
+    /// Has these requests sent; without any, the end of the session.
+    fn push(&mut self, requests: &mut Vec<WireRequest>) {
+        if requests.is_empty() {
             self.send(Frame::request(code::CLOSE), None);
         }
-        while let Some(WireRequest {
-            frame,
-            reply,
-            watch,
-        }) = request
-        {
-            if !reply.is_closed() {
-                self.send(frame, Some((reply, watch)));
-            }
-            request = if self.outbox.len() < OUTBOX {
-                self.requests.try_recv().ok()
-            } else {
-                None
-            };
+        for request in requests.drain(..).filter(|it| !it.reply.is_closed()) {
+            self.send(request.frame, Some((request.reply, request.watch)));
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::super::address::Address;
 use super::super::failure::Failure;
 use super::super::{Role, Shared, Zookeeper, counts};
-use super::connector::{Connector, LastFailure};
+use super::connector::Connector;
 use super::session::{Line, SessionCall};
 use crate::store::budget::Budget;
 use crate::store::connection::{Connection, HomeRuntime, Unconnected};
@@ -22,10 +22,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// A session shared by many requests, and kept connected without them.
 #[derive(Debug)]
-pub(in super::super) struct KeptSession {
-    connection: Connection<Connector>,
-    last_failure: LastFailure,
-}
+pub(in super::super) struct KeptSession(Connection<Connector>);
 
 impl KeptSession {
     pub(in super::super) fn new(
@@ -35,17 +32,18 @@ impl KeptSession {
         purpose: Option<LaneUse>,
     ) -> Self {
         let connector = Connector::new(address.clone(), session_timeout);
-        Self {
-            last_failure: connector.last_failure.clone(),
-            connection: Connection::new(connector, home, counts().connection(purpose)),
-        }
+        Self(Connection::new(
+            connector,
+            home,
+            counts().connection(purpose),
+        ))
     }
 
     /// Returns the session once it is connected to a server.
     pub(in super::super) async fn line(&self, budget: Budget) -> Result<Arc<Line>, Failure> {
-        match self.connection.open(budget).await {
+        match self.0.open(budget).await {
             Err(Failure::NotReached(_) | Failure::Unconnected(Unconnected::Late)) => {
-                Err(self.last_failure.failure())
+                Err(self.0.connector().failure())
             }
             line => line,
         }
@@ -53,7 +51,7 @@ impl KeptSession {
 
     /// Ends the session; requests fail from now on.
     pub(in super::super) async fn close(&self) {
-        if let Some(line) = self.connection.close() {
+        if let Some(line) = self.0.close() {
             // If its runtime has ended or the server has stopped, the session expires by itself.
             let _ = timeout(GOODBYE, line.ended.cancelled()).await;
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio_util::bytes::Buf;
+
 use super::super::failure::Failure;
 use super::stamp::Stamp;
 
@@ -234,26 +236,18 @@ impl<'a> Reader<'a> {
         Self(frame)
     }
 
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*head)
-    }
-
     fn int(&mut self) -> Option<i32> {
-        self.take().map(i32::from_be_bytes)
+        self.0.try_get_i32().ok()
     }
 
     fn long(&mut self) -> Option<i64> {
-        self.take().map(i64::from_be_bytes)
+        self.0.try_get_i64().ok()
     }
 
     fn bytes(&mut self) -> Option<&'a [u8]> {
         // A length of -1 stands for no data.
         let length = usize::try_from(self.int()?.max(0)).ok()?;
-        let (head, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(head)
+        self.0.split_off(..length)
     }
 
     fn text(&mut self) -> Option<String> {
@@ -325,7 +319,7 @@ impl<'a> Reader<'a> {
     pub(in super::super) fn steps(mut self) -> Option<Result<Vec<Stat>, Aborted>> {
         let mut stats = Vec::new();
         for step in 0.. {
-            let (what, is_end, _error) = (self.int()?, self.take::<1>()? != [0], self.int()?);
+            let (what, is_end, _error) = (self.int()?, self.0.try_get_u8().ok()? != 0, self.int()?);
             match what {
                 _ if is_end => return Some(Ok(stats)),
                 code::CREATE => {
