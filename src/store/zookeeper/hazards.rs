@@ -25,8 +25,6 @@ const APART: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_millis(500);
 /// The session's time-out under which the usual ttl of 30 s is not cleaned up after.
 const SHORT: Duration = Duration::from_secs(40);
-/// The part of an epoch's numbers at which an election is near: the leader steps down at the end of 32 bits.
-const NUMBERS_LEFT: i64 = u32::MAX as i64 / 10 * 9;
 
 /// The findings.
 #[derive(Debug)]
@@ -36,7 +34,6 @@ struct SetUp {
     has_login: bool,
     wrote_in: Duration,
     apart: Duration,
-    zxid: i64,
 }
 
 impl Zookeeper {
@@ -59,7 +56,6 @@ impl Zookeeper {
             has_login: self.shared.address.login.is_some(),
             wrote_in,
             apart: our_clock.abs_diff(stat.stamp.since_1970()),
-            zxid: stat.stamp.zxid,
         };
         Ok(judge(CHECKS, &set_up))
     }
@@ -182,17 +178,6 @@ const CHECKS: &[Check<SetUp>] = &[
         "Tokens can fall when the servers lose their data",
         "Run a time daemon on the servers and on this machine",
     ),
-    Check::new(
-        Warning,
-        "zookeeper-numbers-run-out",
-        |set_up| {
-            let zxid = set_up.zxid;
-            let what = format!("the leader's numbers are nearly used up: zxid={zxid:#x}");
-            found(zxid & i64::from(u32::MAX) > NUMBERS_LEFT, what)
-        },
-        "The leader steps down at their end, and nothing is granted during the election",
-        "Restart the leader at a quiet time",
-    ),
 ];
 
 #[cfg(test)]
@@ -220,7 +205,6 @@ mod tests {
             has_login: true,
             wrote_in: Duration::from_millis(5),
             apart: Duration::ZERO,
-            zxid: (7 << 32) + 1,
         }
     }
 
@@ -240,7 +224,6 @@ mod tests {
             has_login: false,
             wrote_in: Duration::from_secs(1),
             apart: Duration::from_secs(9),
-            zxid: (7 << 32) + 0xffff_0000,
         };
         assert_eq!(
             ids(&weak),
@@ -249,8 +232,7 @@ mod tests {
                 "zookeeper-open-access",
                 "zookeeper-short-session",
                 "zookeeper-slow-writes",
-                "zookeeper-clock",
-                "zookeeper-numbers-run-out"
+                "zookeeper-clock"
             ]
         );
     }
