@@ -163,14 +163,14 @@ impl SessionCall<'_> {
     async fn names(&self, prefix: &str) -> Result<Vec<Name>, Failure> {
         let root = self.shared.tree.root();
         self.sync(root).await?;
-        let folders = match self.children(root).await {
+        let folders = match self.children(root, None).await {
             // No name was ever granted.
             Err(Failure::NoNode) => return Ok(Vec::new()),
             folders => folders?.0,
         };
         let nodes = folders.into_iter().map(|folder| async move {
             let folder = format!("{root}/{folder}");
-            self.children(&folder).await
+            self.children(&folder, None).await
         });
         let nodes = stream::iter(nodes).buffer_unordered(AT_ONCE);
         let nodes: Vec<_> = nodes.try_collect().await?;
@@ -191,11 +191,7 @@ impl SessionCall<'_> {
         let at_least = self.shared.remembered.lock().seen(name);
         let mut is_synced = false;
         loop {
-            let found = match watches.as_deref_mut() {
-                None => self.children(&path).await,
-                Some(watches) => self.watch(&path, watches).await,
-            };
-            let found = match found {
+            let found = match self.children(&path, watches.as_deref_mut()).await {
                 Err(Failure::NoNode) => None,
                 found => Some(found?),
             };

@@ -55,7 +55,7 @@ struct FollowedTopic {
 }
 
 /// What a look at a name shows for a topic.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct View {
     /// The hint to give, and the node that it is about: it is new if it is about another one than the last hint.
     hint: Option<(String, Notice)>,
@@ -150,7 +150,7 @@ impl Follower {
         for node in watched {
             let node = format!("{path}/{node}");
             if !followed.watches.contains_key(&node) {
-                call.watch(&node, &mut followed.watches).await?;
+                call.children(&node, Some(&mut followed.watches)).await?;
             }
         }
         match &mut hint {
@@ -202,16 +202,14 @@ fn view(children: &Children, topic: &Topic) -> View {
             None => Some(children.token.map_or_else(String::new, token_node)),
             Some((kind, node)) => Some(node).filter(|_| kind == Kind::Kept),
         };
+        let hint = about.map(|node| (node, Notice::Freed(name)));
         return View {
-            hint: about.map(|node| (node, Notice::Freed(name))),
-            watched: Vec::new(),
+            hint,
+            ..View::default()
         };
     };
     let Some(place) = children.place(*client) else {
-        return View {
-            hint: None,
-            watched: Vec::new(),
-        };
+        return View::default();
     };
     let node = |place: usize| children.queue[place].nodes[0].clone();
     let hint = match (&taken, place) {

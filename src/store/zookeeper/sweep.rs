@@ -47,7 +47,7 @@ impl Zookeeper {
 impl SessionCall<'_> {
     /// Removes some names of this folder that were freed long ago.
     async fn sweep(&self, folder: &str) -> Result<(), Failure> {
-        let (mut nodes, _) = self.children(folder).await?;
+        let (mut nodes, _) = self.children(folder, None).await?;
         let (data, mut stat) = self.data(folder).await?;
         let mut mark = read_mark(folder, &data)?;
         fastrand::shuffle(&mut nodes);

@@ -85,37 +85,22 @@ impl SessionCall<'_> {
         answered.unwrap_or(Err(Failure::Silent))
     }
 
-    /// Returns the children of a node.
+    /// Returns the children of a node. Watches them from then on if there is a place for the watch.
     pub(in super::super) async fn children(
         &self,
         path: &str,
-    ) -> Result<(Vec<String>, Stat), Failure> {
-        self.watched_children(path, None).await
-    }
-
-    /// The same, and watches them from then on.
-    pub(in super::super) async fn watch(
-        &self,
-        path: &str,
-        watches: &mut Watches,
+        watches: Option<&mut Watches>,
     ) -> Result<(Vec<String>, Stat), Failure> {
         let (alarm, changed) = oneshot::channel();
-        let watch = NodeWatch {
+        let watch = watches.is_some().then(|| NodeWatch {
             path: path.to_owned(),
             alarm,
-        };
-        let found = self.watched_children(path, Some(watch)).await?;
-        watches.insert(path.to_owned(), changed);
-        Ok(found)
-    }
-
-    async fn watched_children(
-        &self,
-        path: &str,
-        watch: Option<NodeWatch>,
-    ) -> Result<(Vec<String>, Stat), Failure> {
+        });
         let frame = Frame::request(code::CHILDREN).text(path);
         let reply = self.ask(frame.flag(watch.is_some()), watch).await?;
+        if let Some(watches) = watches {
+            watches.insert(path.to_owned(), changed);
+        }
         read(Reader::new(&reply).children())
     }
 
