@@ -100,7 +100,7 @@ type AwaitedReply = Option<(
 
 impl ServerConnection {
     /// Connects to a server, and asks for a session or for this one. `Ok(None)` says that it has ended. At first the
-    /// server may be `silent` for so many ticks.
+    /// server may send nothing for `silent` ticks.
     pub(super) async fn make(
         server: SocketAddr,
         timeout_ms: i32,
