@@ -104,7 +104,7 @@ impl SessionCall<'_> {
         }
     }
 
-    /// Returns the outcome for a lease whose node is gone, or cannot be read.
+    /// Returns the outcome for a lease whose node does not exist any more, or cannot be read.
     async fn find_gone(&self, renewal: &Renewal) -> Option<Outcome> {
         match self.data(&self.path(renewal)).await {
             Ok(_) => None,
