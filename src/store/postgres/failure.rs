@@ -6,7 +6,7 @@
 use std::error::Error as StdError;
 use std::io;
 
-use tokio_postgres::error::{DbError, Severity};
+use tokio_postgres::error::Severity;
 
 use crate::error::ErrorKind;
 use crate::postgres_codes;
@@ -23,9 +23,9 @@ pub(in crate::store) enum Failure {
     /// No reply arrived within the limit. The request may have been carried out.
     #[error("no answer in time")]
     Silent,
-    /// The connection could not be made.
-    #[error("{0}")]
-    Unsent(Cause),
+    /// The connection could not be made, because of this failure. Nothing was sent.
+    #[error(transparent)]
+    Unsent(Box<Self>),
     /// The connection was already closed before the request was sent.
     #[error("the connection was closed")]
     Ended,
@@ -41,8 +41,6 @@ pub(in crate::store) enum Failure {
         /// An SQLSTATE code.
         code: String,
         text: String,
-        /// True if the error came instead of a connection.
-        is_unsent: bool,
         is_fatal: bool,
     },
     /// The server stopped waiting for its standby, and committed without it.
@@ -90,16 +88,12 @@ impl Failure {
 
     /// Returns whether there was no connection for the request.
     pub(super) fn is_unconnected(&self) -> bool {
-        match self {
-            Self::Unsent(_) | Self::GivenUp => true,
-            Self::Refused { is_unsent, .. } => *is_unsent,
-            _ => false,
-        }
+        matches!(self, Self::Unsent(_) | Self::GivenUp)
     }
 
     /// Returns whether a server answered that it takes no writes, when one was looked for that does.
     pub(super) fn is_read_only(&self) -> bool {
-        matches!(self, Self::Unsent(cause) if cause.text.contains(READ_ONLY))
+        matches!(self, Self::Unsent(why) if why.to_string().contains(READ_ONLY))
     }
 
     /// Returns whether another transaction kept a lock for longer than the server waits for it.
@@ -119,18 +113,13 @@ impl Failure {
 
     /// Makes the failure of a connection that could not be made.
     pub(super) fn unmade(error: &tokio_postgres::Error) -> Self {
-        match error.as_db_error() {
-            Some(refusal) => Self::refused(refusal, true),
-            None => Self::Unsent(Cause::of(error)),
-        }
+        Self::Unsent(Box::new(Self::of_request(error)))
     }
 
     /// Makes the failure of a step before a connection, which may succeed later.
     pub(super) fn before_connecting(text: String) -> Self {
-        Self::Unsent(Cause {
-            text,
-            kind: ErrorKind::Unavailable,
-        })
+        let kind = ErrorKind::Unavailable;
+        Self::Unsent(Box::new(Self::Broken(Cause { text, kind })))
     }
 
     /// Makes the failure of a renewal that skipped its row, because another transaction has it locked.
@@ -138,29 +127,20 @@ impl Failure {
         Self::Refused {
             code: LOCKED.into(),
             text: "the row was locked".into(),
-            is_unsent: false,
             is_fatal: false,
         }
     }
 
     /// Makes the failure of a request.
     pub(super) fn of_request(error: &tokio_postgres::Error) -> Self {
-        match error.as_db_error() {
-            Some(refusal) => Self::refused(refusal, false),
-            None => Self::Broken(Cause::of(error)),
-        }
-    }
-
-    fn refused(refusal: &DbError, is_unsent: bool) -> Self {
-        let is_fatal = matches!(
-            refusal.parsed_severity(),
-            Some(Severity::Fatal | Severity::Panic)
-        );
+        let Some(refusal) = error.as_db_error() else {
+            return Self::Broken(Cause::of(error));
+        };
+        let severity = refusal.parsed_severity();
         Self::Refused {
             code: refusal.code().code().into(),
             text: refusal.message().into(),
-            is_unsent,
-            is_fatal,
+            is_fatal: matches!(severity, Some(Severity::Fatal | Severity::Panic)),
         }
     }
 }
@@ -171,7 +151,8 @@ impl Failing for Failure {
             Self::Unconnected(why) => why.kind(),
             Self::Silent => ErrorKind::TimedOut,
             Self::Ended | Self::GivenUp | Self::Unreplicated => ErrorKind::Unavailable,
-            Self::Unsent(cause) | Self::Broken(cause) => cause.kind,
+            Self::Unsent(why) => why.kind(),
+            Self::Broken(cause) => cause.kind,
             Self::Refused { code, text, .. } => postgres_codes::kind(code, text),
             Self::Argument(_) | Self::TooLong { .. } => ErrorKind::Invalid,
             Self::Odd(_) | Self::Exhausted(_) => ErrorKind::Misconfigured,
@@ -181,9 +162,6 @@ impl Failing for Failure {
     fn sent(&self) -> Sent {
         match self {
             Self::Unconnected(_) | Self::Unsent(_) | Self::Ended | Self::GivenUp => Sent::Never,
-            Self::Refused {
-                is_unsent: true, ..
-            } => Sent::Never,
             Self::Argument(_) | Self::TooLong { .. } | Self::Exhausted(_) => Sent::Answered,
             Self::Refused { code, is_fatal, .. } if !is_fatal && proves_nothing_was_done(code) => {
                 Sent::Answered
@@ -207,6 +185,7 @@ impl Failing for Failure {
 
     fn advice(&self) -> Option<String> {
         match self {
+            Self::Unsent(why) => why.advice(),
             Self::Refused { code, .. } => advice(code).map(Into::into),
             Self::GivenUp => Some("`leasehold doctor` may say what its commits wait for".into()),
             _ => None,
@@ -275,7 +254,6 @@ mod tests {
         Failure::Refused {
             code: code.into(),
             text: text.into(),
-            is_unsent: false,
             is_fatal: false,
         }
     }
@@ -362,10 +340,7 @@ mod tests {
         for code in ["57P01", "57014", "08P01", "XX000", "53300"] {
             assert_eq!(refused(code, "").sent(), Sent::Perhaps, "{code}");
         }
-        let mut unconnected = refused("53300", "");
-        if let Failure::Refused { is_unsent, .. } = &mut unconnected {
-            *is_unsent = true;
-        }
+        let unconnected = Failure::Unsent(Box::new(refused("53300", "")));
         assert_eq!(unconnected.sent(), Sent::Never);
         assert_eq!(Failure::from(Unconnected::Late).sent(), Sent::Never);
         assert_eq!(Failure::Silent.sent(), Sent::Perhaps);
