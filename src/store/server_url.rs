@@ -75,6 +75,23 @@ impl ServerUrl {
         parameters.find_map(|(known, value)| (known == name).then_some(value.as_str()))
     }
 
+    /// Gives a parameter another name.
+    ///
+    /// # Errors
+    /// The reason, if there is one of that name too.
+    #[cfg(feature = "postgres")]
+    pub(super) fn rename(&mut self, name: &str, to: &str) -> Result<(), Reason> {
+        let is_taken = self.parameter(to).is_some();
+        match self.parameters.iter_mut().find(|(known, _)| known == name) {
+            Some(_) if is_taken => Err("it has a parameter twice, under two names".into()),
+            Some((known, _)) => {
+                *known = to.into();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Returns where the servers are, with this port for those that have none of their own.
     #[cfg(any(feature = "redis", feature = "zookeeper"))]
     pub(super) fn places(&self, default_port: u16) -> Vec<HostPort> {

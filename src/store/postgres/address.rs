@@ -26,15 +26,15 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// The time for which the kernel waits for an acknowledgement before it closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
-/// Says how many connections may carry requests. Each waits for one disk flush at a time, and the server flushes for all
-/// that wait together: ten have nearly three times the grants of four. Pools for Java have as many.
+/// Says how many connections may carry requests. Each waits for one disk flush at a time, and the server flushes for
+/// all that wait together: ten have nearly three times the grants of four. Pools for Java have as many.
 const CONNECTIONS: usize = 10;
 /// The port of a server unless the URL names one.
 const PORT: u16 = 5432;
 /// The variable with the password, where the URL has none. libpq's other variables are not read, because none of them
 /// is a secret, and neither is `.pgpass`: the tool has `--store-file` for a URL that other users must not see.
 const PASSWORD: &str = "PGPASSWORD";
-/// The parameters that may follow the question mark. The last three are the names that libpq has for some of them.
+/// The parameters that may follow the question mark.
 const PARAMETERS: &[&str] = &[
     "user",
     "password",
@@ -48,10 +48,8 @@ const PARAMETERS: &[&str] = &[
     "server_name",
     "notices",
     "connections",
-    "sslrootcert",
-    "sslcert",
-    "sslkey",
 ];
+/// The names that libpq has for some of them.
 const OTHER_NAMES: &[(&str, &str)] = &[
     ("ca", "sslrootcert"),
     ("cert", "sslcert"),
@@ -84,7 +82,7 @@ impl Address {
         let read = ServerUrl::read(url)
             .and_then(of_postgres)
             .map_err(refused)?;
-        let parameter = |key| parameter(&read, key);
+        let parameter = |key| read.parameter(key);
         let schema = Schema::new(parameter("schema").unwrap_or(Schema::DEFAULT))?;
         let has_notices = match parameter("notices") {
             None | Some("on") => true,
@@ -184,25 +182,15 @@ impl fmt::Debug for Address {
     }
 }
 
-fn of_postgres(read: ServerUrl) -> Result<ServerUrl, Reason> {
+fn of_postgres(mut read: ServerUrl) -> Result<ServerUrl, Reason> {
     if !["postgres", "postgresql"].contains(&&*read.scheme) {
         return Err("it is not a Postgres URL".into());
     }
-    read.expect_only(PARAMETERS)?;
-    let is_twice = |(one, other): &(&str, &str)| {
-        read.parameter(one).is_some() && read.parameter(other).is_some()
-    };
-    match OTHER_NAMES.iter().any(is_twice) {
-        true => Err("it has a parameter twice, under two names".into()),
-        false => Ok(read),
+    for (name, other) in OTHER_NAMES {
+        read.rename(other, name)?;
     }
-}
-
-/// Returns a parameter, under any of its names.
-fn parameter<'a>(read: &'a ServerUrl, key: &str) -> Option<&'a str> {
-    let other = OTHER_NAMES.iter().find(|(name, _)| *name == key);
-    let other = other.and_then(|(_, other)| read.parameter(other));
-    read.parameter(key).or(other)
+    read.expect_only(PARAMETERS)?;
+    Ok(read)
 }
 
 /// Returns the settings of a connection, without hosts and TLS.
@@ -265,7 +253,7 @@ fn read_port(text: &str) -> Result<u16, Reason> {
 }
 
 fn tls_of(read: &ServerUrl, mode: SslMode, of_builder: &Tls) -> Result<Option<Tls>, Error> {
-    let own = Tls::of_url(|key| parameter(read, key).map(Into::into))?;
+    let own = Tls::of_url(|key| read.parameter(key).map(Into::into))?;
     let own = own.or(of_builder.clone());
     if mode != SslMode::Disable {
         let tls = own.or(Tls::of_environment()?);

@@ -85,7 +85,6 @@ mod renewals;
 mod requests;
 mod setup;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -107,6 +106,7 @@ const KIND: &str = "postgres";
 /// A store in a Postgres database.
 ///
 /// It is made without I/O: the first request connects.
+#[derive(Debug)]
 pub struct Postgres {
     address: Arc<Address>,
     connections: Arc<Connections>,
@@ -127,15 +127,6 @@ impl Postgres {
     /// Returns a builder for the store at this URL.
     pub fn builder(url: &str) -> Builder {
         Builder::from_url(url)
-    }
-}
-
-impl fmt::Debug for Postgres {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres")
-            .field("location", &format_args!("{}", self.address))
-            .field("connections", &self.connections)
-            .finish_non_exhaustive()
     }
 }
 

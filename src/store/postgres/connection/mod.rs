@@ -30,7 +30,7 @@ use crate::clock::{Boottime, Clock, Instant};
 use crate::store::budget::Budget;
 use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
 
-/// Says how many requests a connection carries before another is opened. The last of them waits for so many flushes.
+/// Says how many requests a connection carries before another is opened. The last of them waits for as many flushes.
 pub(super) const BUSY: usize = 4;
 /// After how long without an answer a connection counts as stuck, behind a statement that waits for a lock.
 const STUCK: Duration = Duration::from_millis(50);

@@ -13,7 +13,7 @@ const SQL: &str = include_str!("schema_1.sql");
 const MAX_BYTES: usize = 63;
 
 /// The name of a schema, unquoted.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Schema(Arc<str>);
 
 impl Schema {
@@ -63,12 +63,6 @@ impl Schema {
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for Schema {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
     }
 }
 
