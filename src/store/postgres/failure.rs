@@ -79,7 +79,7 @@ impl Failure {
     /// Returns whether the connection is unusable.
     pub(super) fn is_broken(&self) -> bool {
         match self {
-            Self::Ended | Self::Silent | Self::Broken(_) | Self::Unreplicated => true,
+            Self::Ended | Self::Broken(_) | Self::Unreplicated => true,
             // A server that has become a standby stays one.
             Self::Refused { code, is_fatal, .. } => *is_fatal || code == "25006",
             _ => false,

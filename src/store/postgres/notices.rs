@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
@@ -34,7 +34,7 @@ use crate::telemetry::{ConnectionGauge, LaneUse};
 const HEARD: usize = 1_024;
 /// Says how many names one statement marks.
 const AT_ONCE: usize = 256;
-/// Says how often names are marked again, which probes the connection. A mark lasts for three times as long.
+/// Says how often names are marked again, and the connection is probed. A mark lasts for three times as long.
 const PULSE: Duration = Duration::from_secs(5);
 /// The pause before a name is marked again whose row was locked.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ const UNUSED: Duration = Duration::from_secs(30);
 /// The task that listens.
 struct Listener {
     address: Arc<Address>,
-    /// For the notice with which a new connection is tried out.
+    /// For all requests but listening.
     connections: Arc<Connections>,
     /// The limit of each single request to the server.
     limit: Duration,
@@ -129,9 +129,10 @@ impl Listener {
                 () = self.wanted.changed() => self.adjust(client).await?,
                 _ = again.tick(), if has_unmarked => self.follow_and_hint(client).await?,
                 _ = pulse.tick() => {
+                    self.within_limit(client.simple_query("")).await?;
                     let names: Vec<_> = self.channels.keys().cloned().collect();
                     // A name that is not marked again now is still marked at the next pulse.
-                    self.mark(client, &names).await?;
+                    self.mark(&names).await;
                     unused = if names.is_empty() { unused + PULSE } else { Duration::ZERO };
                 }
             }
@@ -179,7 +180,7 @@ impl Listener {
     async fn follow(&mut self, client: &Client) -> Result<BTreeSet<Name>, Failure> {
         let unmarked = self.channels.iter().filter(|(_, known)| known.is_none());
         let names: Vec<_> = unmarked.map(|(name, _)| name.clone()).collect();
-        let channels = self.mark(client, &names).await?;
+        let channels = self.mark(&names).await;
         let listened: Vec<_> = channels.iter().flatten().cloned().collect();
         self.send("LISTEN", client, &listened).await?;
         let mut new = BTreeSet::new();
@@ -192,26 +193,25 @@ impl Listener {
         Ok(new)
     }
 
-    /// Subscribes to notices of these names. Returns their channels; none for a name whose row is locked, or that the
-    /// server could not be asked about.
-    async fn mark(&self, client: &Client, names: &[Name]) -> Result<Vec<Option<String>>, Failure> {
-        let statement = self.address.schema.call("await_1", 1);
+    /// Subscribes to notices of these names. Returns their channels; none for a name whose row is locked, or that could
+    /// not be asked about.
+    async fn mark(&self, names: &[Name]) -> Vec<Option<String>> {
         let mut channels = Vec::with_capacity(names.len());
         for part in names.chunks(AT_ONCE) {
             let texts: Vec<_> = part.iter().map(Name::as_str).collect();
             let arguments: Arguments<'_> = &[(&texts, Type::TEXT_ARRAY)];
-            let marking = client.query_typed(&statement, arguments);
-            let marked = self.within_limit(marking).await;
+            // Not on the connection that listens: it may wait for locks, one name after the other.
+            let budget = Budget::new(self.limit);
+            let marked = self.connections.call("await_1", arguments, budget).await;
             match marked.and_then(|rows| reply::channels(&rows, part.len())) {
                 Ok(found) => channels.extend(found),
-                Err(failure) if failure.is_broken() => return Err(failure),
                 Err(failure) => {
                     tracing::debug!(%failure, "names were not marked for notices");
                     channels.extend(part.iter().map(|_| None));
                 }
             }
         }
-        Ok(channels)
+        channels
     }
 
     /// Sends a statement for each of these channels, whose names need no quotes.
@@ -294,8 +294,9 @@ fn drive(opened: Opened) -> (Client, mpsc::Receiver<String>) {
     let (sender, heard) = mpsc::channel(HEARD);
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            // With more than these a notice is lost, because the listener waits for answers on this connection.
             if let AsyncMessage::Notification(notification) = message
-                && sender.send(notification.payload().into()).await.is_err()
+                && let Err(TrySendError::Closed(_)) = sender.try_send(notification.payload().into())
             {
                 return;
             }
