@@ -153,7 +153,12 @@ impl Connector {
         let is_unused = |open: &OpenConnection| {
             open.in_flight.load(Ordering::Relaxed) == 0 && open.rested_for() >= self.idle_after
         };
-        while !driven.give_up_if(is_unused) {
+        loop {
+            // One that was replaced meanwhile is not counted as given up while callers wait on it.
+            let may_end = driven.open().is_none_or(|open| is_unused(&open));
+            if may_end && driven.give_up_if(is_unused) {
+                return;
+            }
             sleep(self.idle_after / 8).await;
         }
     }
