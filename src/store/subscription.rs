@@ -50,12 +50,12 @@ pub(super) struct Teller {
 /// The topics to follow, or to stop following, since the listener last read them.
 #[derive(Debug, Default)]
 struct Changing {
-    topics: Mutex<HashMap<Topic, Change>>,
+    topics: Mutex<HashMap<Topic, TopicChange>>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Change {
+struct TopicChange {
     is_followed: bool,
     /// It was not followed at some time meanwhile.
     was_ended: bool,

@@ -67,7 +67,7 @@ impl Quorum {
         )
     }
 
-    /// Makes the store on these servers, each of which [`Redis::builder`](redis::Redis::builder) describes as one alone.
+    /// Makes the store on these servers, each described by [`Redis::builder`](redis::Redis::builder) as one alone.
     /// The only I/O is that certificate files are read.
     ///
     /// The longest ttl, which is the same for all, is that of a lease: a claim with a longer one is `Invalid`, and a

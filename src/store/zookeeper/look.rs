@@ -45,7 +45,8 @@ impl SessionCall<'_> {
         }
     }
 
-    /// Returns what is at most left of a term, by the leader's clock: zero if it has ended, `None` if that is not known.
+    /// Returns what is at most left of a term, by the leader's clock: zero if it has ended, `None` if that is not
+    /// known.
     pub(super) fn left(&self, began: Stamp, span: Duration) -> Option<Duration> {
         let mut remembered = self.shared.remembered.lock();
         remembered.clock.left(began, span, Boottime.now())

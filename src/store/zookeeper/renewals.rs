@@ -1,4 +1,5 @@
-//! Batches of renewals. Each is one transaction; if that fails because of one lease, the others are read together, and\n//! those whose nodes are there are renewed in the next one.
+//! Batches of renewals. Each is one transaction; if that fails because of one lease, the others are read together, and
+//! those whose nodes are there are renewed in the next one.
 
 use std::time::Duration;
 

@@ -226,8 +226,8 @@ impl Connector {
     }
 }
 
-/// Commands that are sent one right after the other. If an answer says that something was written that must not be lost,
-/// it counts only once replicas have it.
+/// Commands that are sent one right after the other. If an answer says that something was written that must not be
+/// lost, it counts only once replicas have it.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a>(pub(super) &'a Pipeline, pub(super) Option<IsWritten>);
 

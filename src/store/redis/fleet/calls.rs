@@ -1,5 +1,5 @@
-//! Calls of scripts where several servers share the slots: each goes to the server of its slot, in one pipeline for each
-//! server.
+//! Calls of scripts where several servers share the slots: each goes to the server of its slot, in one pipeline for
+//! each server.
 //!
 //! A call that was refused without being carried out is repeated within the budget, because another server may take it:
 //! the slot has moved or is moving, or the server is a replica by now. A call that waits for its server is given up
@@ -46,8 +46,8 @@ pub(in super::super) struct Call {
     command: Pipeline,
 }
 
-/// A call by its index, and the server that is asked for it, unless that is the server of its slot: one that imports the
-/// slot and serves it only to those who were sent there.
+/// A call by its index, and the server that is asked for it, unless that is the server of its slot: one that imports
+/// the slot and serves it only to those who were sent there.
 type Waiting = (usize, Option<HostPort>);
 
 impl Fleet {
@@ -116,7 +116,8 @@ impl Fleet {
         (outcomes.collect(), is_direct)
     }
 
-    /// Asks the servers for these calls once, each in one pipeline. Returns who was asked for each call, and its answer.
+    /// Asks the servers for these calls once, each in one pipeline. Returns who was asked for each call, and its
+    /// answer.
     async fn ask_once(
         self: &Arc<Self>,
         calls: &[Call],
@@ -254,7 +255,8 @@ impl Fleet {
                     self.change(|map| map.set_owner(slot, place, Boottime.now()));
                 }
                 self.look(LOOK_EVERY);
-                // A look that began before may have missed what has changed, and the nodes learn it one after the other.
+                // A look that began before may have missed what has changed, and the nodes learn it one after the
+                // other.
                 let fleet = self.clone();
                 tokio::spawn(async move {
                     sleep(LOOK_EVERY).await;

@@ -23,7 +23,7 @@ const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
 
 /// A look, which may have ended.
 #[derive(Clone)]
-pub(super) struct Look {
+pub(super) struct SharedLook {
     began_at: Instant,
     outcome: SharedTask<(), Failure>,
 }
@@ -42,7 +42,7 @@ impl Fleet {
     }
 
     /// Begins to look for the servers, unless a look began so recently. Returns the look that began last.
-    pub(super) fn look(self: &Arc<Self>, at_most_every: Duration) -> Look {
+    pub(super) fn look(self: &Arc<Self>, at_most_every: Duration) -> SharedLook {
         let mut last = self.last_look.lock();
         let began_at = Boottime.now();
         if let Some(look) = last.as_ref()
@@ -51,7 +51,7 @@ impl Fleet {
             return look.clone();
         }
         let outcome = shared_task::start(self.clone().look_now());
-        last.insert(Look { began_at, outcome }).clone()
+        last.insert(SharedLook { began_at, outcome }).clone()
     }
 
     async fn look_now(self: Arc<Self>) -> Result<(), Failure> {
@@ -86,9 +86,9 @@ impl Fleet {
     /// Waits for the end of this look, but not for long: while no Sentinel answers, the servers go on.
     ///
     /// If the last look that has ended got an answer, the running one is awaited to its end, but for no more than half
-    /// of the budget: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that answer
-    /// no server should not delay every call.
-    pub(super) async fn confirmed_by(&self, look: &Look, budget: Budget) {
+    /// of the budget: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that
+    /// answer no server should not delay every call.
+    pub(super) async fn confirmed_by(&self, look: &SharedLook, budget: Budget) {
         let patience = match self.has_answer.load(Ordering::Relaxed) {
             true => LOOK_EVERY.min(budget.left() / 2),
             false => CONFIRMED_WITHIN.saturating_sub(Boottime.now().since(look.began_at)),

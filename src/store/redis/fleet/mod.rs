@@ -27,7 +27,7 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
 pub(super) use self::calls::{Call, OF_MANY};
-use self::look::{LOOK_EVERY, Look};
+use self::look::{LOOK_EVERY, SharedLook};
 use self::map::Map;
 use super::address::{Address, AddressMap};
 use super::connection::Connector;
@@ -47,7 +47,7 @@ pub(super) struct Fleet {
     pub(super) address_map: AddressMap,
     purpose: Option<LaneUse>,
     map: Arc<watch::Sender<Map>>,
-    last_look: Mutex<Option<Look>>,
+    last_look: Mutex<Option<SharedLook>>,
     /// The last look that has ended got an answer.
     has_answer: AtomicBool,
     servers: Mutex<Servers>,

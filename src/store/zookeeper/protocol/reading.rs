@@ -79,8 +79,8 @@ impl NameReading {
         self.stat.map(|stat| stat.version)
     }
 
-    /// Returns whether a grant has to make the name, or to make it anew: there is no last token that shows that the name
-    /// is the one that was read, or the numbers of its places come to their end.
+    /// Returns whether a grant has to make the name, or to make it anew: there is no last token that shows that the
+    /// name is the one that was read, or the numbers of its places come to their end.
     pub(in super::super) fn is_to_be_made(&self) -> bool {
         let are_numbers_used_up = |stat: Stat| stat.children_made > LAST_NUMBERS;
         self.last.is_none() || self.stat.is_some_and(are_numbers_used_up)
