@@ -67,28 +67,34 @@ impl<C: Exchange> Connection<C> {
         request: C::Request<'a>,
         budget: Budget,
     ) -> impl Future<Output = Result<C::Answer, C::Failure>> + Send + 'a {
-        async move {
-            let (connector, replace_every) = (self.connector(), budget.replace_every());
-            let fault_of = |outcome: &Result<_, C::Failure>, open: &C::Open| {
-                let failure = outcome.as_ref().err()?;
-                C::fault(failure, open, replace_every)
-            };
-            let open = self.open(budget).await.map_err(C::unsent)?;
-            let outcome = connector.exchange(&open, request, budget).await;
-            let fault = fault_of(&outcome, &open);
-            let after = match (fault, self.note(fault, &open, replace_every)) {
-                (Some(Fault::FoundClosed), _) => C::sent_before,
-                #[cfg(any(test, feature = "redis"))]
-                (Some(Fault::WrongServer), true) => C::unsent,
-                _ => return outcome,
-            };
-            let open = self.open(budget).await.map_err(after)?;
-            let outcome = connector.exchange(&open, request, budget).await;
-            self.note(fault_of(&outcome, &open), &open, replace_every);
-            match fault {
-                Some(Fault::FoundClosed) => outcome.map_err(C::sent_before),
-                _ => outcome,
-            }
+        self.send(request, budget)
+    }
+
+    async fn send<'a>(
+        &'a self,
+        request: C::Request<'a>,
+        budget: Budget,
+    ) -> Result<C::Answer, C::Failure> {
+        let (connector, replace_every) = (self.connector(), budget.replace_every());
+        let fault_of = |outcome: &Result<_, C::Failure>, open: &C::Open| {
+            let failure = outcome.as_ref().err()?;
+            C::fault(failure, open, replace_every)
+        };
+        let open = self.open(budget).await.map_err(C::unsent)?;
+        let outcome = connector.exchange(&open, request, budget).await;
+        let fault = fault_of(&outcome, &open);
+        let after = match (fault, self.note(fault, &open, replace_every)) {
+            (Some(Fault::FoundClosed), _) => C::sent_before,
+            #[cfg(any(test, feature = "redis"))]
+            (Some(Fault::WrongServer), true) => C::unsent,
+            _ => return outcome,
+        };
+        let open = self.open(budget).await.map_err(after)?;
+        let outcome = connector.exchange(&open, request, budget).await;
+        self.note(fault_of(&outcome, &open), &open, replace_every);
+        match fault {
+            Some(Fault::FoundClosed) => outcome.map_err(C::sent_before),
+            _ => outcome,
         }
     }
 
