@@ -109,15 +109,21 @@ impl SessionCall<'_> {
             Err(Failure::NoNode) => return Ok(None),
             last => last?,
         };
-        let (is_freed, freed) = (last.is_freed, last.stamp);
+        // What ran out a short time ago may have a holder that is only slow.
+        let (began, span) = match &reading.taken {
+            Some(taken) => (taken.stamp, taken.span),
+            None => (last.stamp, Duration::ZERO),
+        };
+        let is_old = self.left(began, span + self.shared.address.token_memory);
+        let is_freed = last.is_freed && reading.taken.is_none();
         reading.last = Some(last);
-        if reading.taken.is_some() || !is_freed {
+        if is_old != Some(Duration::ZERO) {
+            return Ok(None);
+        }
+        if !is_freed {
             // It ran out, or its session ended at an unknown time: the time for which its token is remembered begins
             // now. One that was granted or renewed meanwhile stays as it is.
             let _ = self.pass_on(&reading, &[]).await;
-            return Ok(None);
-        }
-        if self.left(freed, self.shared.address.token_memory) != Some(Duration::ZERO) {
             return Ok(None);
         }
         let mut steps: Vec<_> = reading.delete_token().into_iter().collect();
