@@ -110,8 +110,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
 
 use self::address::Address;
 use self::connection::connector::CONNECT_TIMEOUT;
@@ -131,8 +130,6 @@ use crate::telemetry::{LaneUse, Sink};
 
 /// The kind of this store in its facts and in metrics.
 const KIND: &str = "zookeeper";
-/// Most claims and releases under way at once, so that renewals never queue behind more.
-const IN_FLIGHT: usize = 256;
 
 /// A store in a ZooKeeper ensemble.
 ///
@@ -154,7 +151,6 @@ struct Shared {
     /// The session of everything else: places in queues, watches, and requests while there is no watchdog. It is as
     /// long as a client without a sign of life keeps its places.
     waiting: Arc<KeptSession>,
-    in_flight: Semaphore,
     new_names: AtomicU32,
     /// Has one permit, which a sweep takes.
     sweeping: Arc<Semaphore>,
@@ -201,7 +197,6 @@ impl Zookeeper {
                 driver,
                 leases: Mutex::default(),
                 waiting: Arc::new(waiting),
-                in_flight: Semaphore::new(IN_FLIGHT),
                 new_names: AtomicU32::new(0),
                 sweeping: Arc::new(Semaphore::new(1)),
                 is_closed: AtomicBool::new(false),
@@ -209,13 +204,6 @@ impl Zookeeper {
             }),
             role: Role::User,
         }
-    }
-
-    /// Waits until few enough claims and releases are under way.
-    async fn permit(&self, budget: Budget) -> Result<SemaphorePermit<'_>, Failure> {
-        let permit = timeout(budget.left(), self.shared.in_flight.acquire()).await;
-        let permit = permit.map_err(|_| Failure::Busy)?;
-        Ok(permit.expect("it is never closed"))
     }
 }
 
@@ -246,8 +234,8 @@ impl Backend for Zookeeper {
         ask: Ask,
         budget: Budget,
     ) -> Result<Answer, Failure> {
-        let _permit = self.permit(budget).await?;
         let call = self.call(budget).await?;
+        let _permit = call.permit().await?;
         call.until_unchanged(|| call.take(claim, ask)).await
     }
 
@@ -262,8 +250,8 @@ impl Backend for Zookeeper {
         keep_for: Option<Duration>,
         budget: Budget,
     ) -> Result<Release, Failure> {
-        let _permit = self.permit(budget).await?;
         let call = self.call(budget).await?;
+        let _permit = call.permit().await?;
         call.until_unchanged(|| call.free(name, holder, keep_for))
             .await
     }

@@ -22,7 +22,7 @@ use futures_util::StreamExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::bytes::{Buf, BytesMut};
 use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
@@ -44,6 +44,9 @@ const AT_ONCE: usize = 64;
 /// Number of requests that wait to be sent at which callers have to wait. Their number is bounded by the store's
 /// permits.
 const QUEUE: usize = 1_024;
+
+/// Most claims and releases under way at once in a session, so that renewals never queue behind more.
+const IN_FLIGHT: usize = 256;
 
 /// The failure of what was not answered when the connection was lost.
 const LOST: Failure = Failure::Broken("the connection was lost");
@@ -134,6 +137,7 @@ impl ServerConnection {
             is_owned: login.is_some(),
             requests: sender,
             patience: patience.clone(),
+            in_flight: Semaphore::new(IN_FLIGHT),
             ended: ended.clone(),
         };
         let login = login.map(|login| Frame::login(login).numbered(LOGGED_IN));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::bytes::BytesMut;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,8 @@ pub(in super::super) struct Line {
     pub(super) is_owned: bool,
     pub(super) requests: mpsc::Sender<WireRequest>,
     pub(super) patience: SilenceLimit,
+    /// Has a permit for each claim and release that may be under way.
+    pub(super) in_flight: Semaphore,
     /// Cancelled when the connection has ended.
     pub(super) ended: CancellationToken,
 }
@@ -62,6 +64,13 @@ impl SessionCall<'_> {
         } else {
             Mode::Persistent
         }
+    }
+
+    /// Waits until few enough claims and releases are under way.
+    pub(in super::super) async fn permit(&self) -> Result<SemaphorePermit<'_>, Failure> {
+        let permit = timeout(self.budget.left(), self.line.in_flight.acquire()).await;
+        let permit = permit.map_err(|_| Failure::Busy)?;
+        Ok(permit.expect("it is never closed"))
     }
 
     /// Has a silent server left in time for a lease with this ttl.
