@@ -43,8 +43,11 @@ impl SessionCall<'_> {
                         .map(|stat| stat.children_changes.wrapping_add(1));
                     // Unless the place is all that changed, the name may be free.
                     if Some(joined.children_changes) != changes {
-                        // It was another session that joined, perhaps at another server.
-                        self.sync(&reading.path).await?;
+                        // It was another session that joined, perhaps at another server. A look at a followed name
+                        // asks for the change itself.
+                        if self.shared.remembered.lock().seen(&claim.name) < joined.zxid {
+                            self.sync(&reading.path).await?;
+                        }
                         return Err(Failure::Changed);
                     }
                 }

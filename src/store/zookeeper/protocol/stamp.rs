@@ -133,7 +133,9 @@ impl LeaderClock {
             self.seen
                 .retain(|_, (at, span)| now.since(*at) <= *span * 2);
         }
-        self.seen.entry(began).or_insert((now, span)).0
+        let (at, longest) = self.seen.entry(began).or_insert((now, span));
+        *longest = span.max(*longest);
+        *at
     }
 }
 
