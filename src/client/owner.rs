@@ -287,6 +287,16 @@ impl Deref for LeaseSet {
     }
 }
 
+/// Takes the set apart, so that each share can be released by itself.
+impl IntoIterator for LeaseSet {
+    type Item = Share;
+    type IntoIter = std::vec::IntoIter<Share>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.shares.into_iter()
+    }
+}
+
 impl OwnedName {
     fn is_held(&self) -> bool {
         self.lease.strong_count() > 0

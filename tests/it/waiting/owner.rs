@@ -107,6 +107,16 @@ async fn several_names_come_in_byte_order_and_each_once() {
 }
 
 #[tokio::test]
+async fn one_of_several_names_can_be_released_alone() {
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    let mut shares = client.acquire_all(["a", "b"]).await.unwrap().into_iter();
+    shares.next().unwrap().release().await;
+    assert!(store.held("a").await.is_none());
+    shares.next().unwrap().check().unwrap();
+}
+
+#[tokio::test]
 async fn when_one_of_several_names_is_not_to_be_had_none_is_kept() {
     let store = FaultyStore::new();
     let (other, client) = (client(&store).await, client(&store).await);
