@@ -35,7 +35,7 @@ impl Redis {
     /// Those of a request. A reply that `read` does not know is one.
     pub(in crate::store) async fn call<T>(
         &self,
-        call: &Cmd,
+        call: Cmd,
         operation: &str,
         limit: Duration,
         ttl: Duration,
@@ -43,7 +43,7 @@ impl Redis {
     ) -> Result<T, Failed> {
         let ask = async {
             let budget = of_ttl(Budget::new(limit), ttl);
-            let reply = self.fleet.first()?.ask(call.clone(), None, budget).await?;
+            let reply = self.fleet.first()?.ask(call, None, budget).await?;
             // A replica refuses all scripts.
             self.fleet.settings.note_write();
             read(&reply).ok_or_else(|| reply::refusal(&reply))

@@ -163,7 +163,7 @@ impl QuorumMember {
         let ttl = batch.iter().map(|asked| asked.ttl).min();
         let ttl = ttl.filter(|_| matches!(act, Act::Claim | Act::Renew));
         let read = |reply: &Value| told(reply, batch);
-        self.call(&call, word, limit, ttl.unwrap_or(limit), read)
+        self.call(call, word, limit, ttl.unwrap_or(limit), read)
             .await
     }
 
@@ -181,12 +181,12 @@ impl QuorumMember {
     ) -> Result<MemberPlace, Failed> {
         let mut call = PLACE.call([self.server.keys.node()]);
         call.arg(word).arg(arguments);
-        self.call(&call, word, limit, limit, placed).await
+        self.call(call, word, limit, limit, placed).await
     }
 
     async fn call<T>(
         &self,
-        call: &Cmd,
+        call: Cmd,
         word: &str,
         limit: Duration,
         ttl: Duration,
