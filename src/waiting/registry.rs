@@ -26,8 +26,9 @@ const AFTER_OFFER: Duration = Duration::from_millis(5);
 /// The most positions that wait to be given up. Beyond them, the store finds the client dead at its turn.
 const LEAVING: usize = 1_024;
 
-/// The most names that are followed although no task waits for them. A few dozen bytes each, here and on the server.
-/// When there are more, the client stops following all of them, which costs one new subscription in a thousand.
+/// The most names that are followed although no task waits for them. Some hundred bytes each here, and a few dozen on
+/// the server. When there are more, the client stops following all of them, which costs one new subscription in a
+/// thousand.
 const IDLE_NAMES: usize = 1_024;
 /// The most hints in a row for a name that no task waits for. After one more the client stops following the name.
 const UNWANTED_HINTS: u32 = 16;

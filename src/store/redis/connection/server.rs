@@ -63,6 +63,7 @@ impl Server {
             false => outcome,
         }
     }
+
     /// The same, with a fixed number of commands. A server that refuses one, or does not know it, still answers the
     /// others.
     pub(in super::super) async fn ask_each<const N: usize>(

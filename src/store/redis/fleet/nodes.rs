@@ -11,6 +11,7 @@ use crate::store::server_url::HostPort;
 
 /// Says how many of the known nodes are asked.
 const NODES: usize = 4;
+
 /// Asks some known nodes, and then the nodes to begin with, and takes the first answer.
 pub(super) async fn look(
     fleet: &Fleet,
