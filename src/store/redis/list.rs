@@ -106,8 +106,10 @@ impl Redis {
         for keys in [Self::lease_and_queue, Self::lease_alone] {
             let call = |index: &usize| {
                 let name = &names[*index];
-                let command = SCRIPTS.inspect.call(keys(self, name));
-                Call::new(slot_of(name.as_str()), command)
+                Call {
+                    slot: slot_of(name.as_str()),
+                    command: SCRIPTS.inspect.call(keys(self, name)),
+                }
             };
             let calls: Vec<_> = unseen.iter().map(call).collect();
             let (answers, _) = self.fleet.run_each(&calls, None, OF_MANY, budget).await;

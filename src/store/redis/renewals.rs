@@ -103,13 +103,15 @@ impl Redis {
             let mut command = SCRIPTS.renew_one.call(keys);
             command.write_arg_fmt(format_args!("{} {} ", renewal.holder, renewal.token));
             command.arg(millis(renewal.ttl));
-            Call::new(slot_of(renewal.name.as_str()), command)
+            let slot = slot_of(renewal.name.as_str());
+            Call { slot, command }
         };
         let mut calls: Vec<_> = renewals.iter().map(call).collect();
         // The time of the server that is asked for the last of them.
-        let time = calls
-            .last()
-            .map(|call| Call::new(call.slot, redis::cmd("TIME")));
+        let time = calls.last().map(|call| Call {
+            slot: call.slot,
+            command: redis::cmd("TIME"),
+        });
         calls.extend(time);
         // Clocks of different servers are different clocks: it counts only if one server is asked for all.
         let shard = || {

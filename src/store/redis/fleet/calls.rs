@@ -5,7 +5,6 @@
 //! the slot has moved or is moving, or the server is a replica by now. A call that waits for its server is given up
 //! when another one has taken over: what the first would answer then is not worth anything.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,8 +41,7 @@ pub(in super::super) const OF_MANY: u32 = 4;
 #[derive(Debug)]
 pub(in super::super) struct Call {
     pub(in super::super) slot: u16,
-    /// This one alone.
-    command: Pipeline,
+    pub(in super::super) command: Cmd,
 }
 
 /// A call by its index, and the server that is asked for it, unless that is the server of its slot: one that imports
@@ -63,7 +61,8 @@ impl Fleet {
         if let UrlServers::One = self.named {
             return self.first()?.ask(command, is_written, budget).await;
         }
-        let calls = [Call::new(slot_of(name.as_str()), command)];
+        let slot = slot_of(name.as_str());
+        let calls = [Call { slot, command }];
         // Boxed, or it would treble the size of each request to a server alone.
         let asked = Box::pin(self.run_each(&calls, is_written, u32::MAX, budget));
         asked.await.0.swap_remove(0)
@@ -162,19 +161,13 @@ impl Fleet {
         is_written: Option<IsWritten>,
         budget: Budget,
     ) -> Result<Answers, Failure> {
-        let commands = match calls {
-            [call] if !is_importing => Cow::Borrowed(&call.command),
-            _ => {
-                let mut all = Pipeline::with_capacity(2 * calls.len());
-                for command in calls.iter().flat_map(|call| call.command.cmd_iter()) {
-                    if is_importing {
-                        all.cmd("ASKING");
-                    }
-                    all.add_command(command.clone());
-                }
-                Cow::Owned(all)
+        let mut commands = Pipeline::with_capacity(2 * calls.len());
+        for call in calls {
+            if is_importing {
+                commands.cmd("ASKING");
             }
-        };
+            commands.add_command(call.command.clone());
+        }
         let server = self.server(place)?;
         let answers = server.ask_all(&commands, is_written, budget);
         if is_importing {
@@ -281,15 +274,6 @@ impl Fleet {
 }
 
 impl Call {
-    pub(in super::super) fn new(slot: u16, command: Cmd) -> Self {
-        let mut alone = Pipeline::with_capacity(1);
-        alone.add_command(command);
-        Self {
-            slot,
-            command: alone,
-        }
-    }
-
     fn unserved(&self) -> Result<Value, Failure> {
         Err(FailureCause::Unserved(self.slot).into())
     }
