@@ -13,6 +13,7 @@ use super::{Redis, reply};
 use crate::name::Name;
 use crate::store::Held;
 use crate::store::budget::Budget;
+use crate::store::connection::is_transient;
 
 /// Says how many leases one call reads; reading a whole lease costs the server more than a renewal.
 const BATCH: usize = 128;
@@ -32,8 +33,9 @@ impl Redis {
             for held in self.inspect_all(batch, budget).await? {
                 match held {
                     Ok(held) => list.extend(held),
-                    // A key that was replaced by another program's meanwhile is not a lease.
-                    Err(failure) if failure.is_refusal() => {}
+                    // A key that was replaced by another program's meanwhile is not a lease. A server that refuses
+                    // for the moment, because it loads its data, may have one.
+                    Err(failure) if failure.is_refusal() && !is_transient(&failure) => {}
                     Err(failure) => return Err(failure),
                 }
             }
