@@ -125,13 +125,12 @@ impl Tx<'_> {
         let Some(first) = self.first_before(claim, ask)? else {
             return self.grant(claim, ask);
         };
-        let queue = self.queue(&claim.name);
         if self.has_headroom()? {
-            queue.offer(&first)?;
+            self.offer(&claim.name, &first)?;
             return self.refuse(claim, ask, offered(claim));
         }
         if let Some(client) = queued_client(claim, ask) {
-            queue.stay(&client)?;
+            self.stay_queued(&claim.name, &client)?;
         }
         Ok(Claimed::NoHeadroom)
     }
@@ -140,13 +139,12 @@ impl Tx<'_> {
     /// headroom to keep it.
     fn refuse(&self, claim: &Claim, ask: Ask, mut held: Held) -> Result<Claimed, Failure> {
         if let Some(client) = queued_client(claim, ask) {
-            let queue = self.queue(&claim.name);
-            held.ahead = queue.stay(&client)?;
+            held.ahead = self.stay_queued(&claim.name, &client)?;
             if held.ahead.is_none() {
                 if !self.has_headroom()? {
                     return Ok(Claimed::NoHeadroom);
                 }
-                held.ahead = Some(queue.join(&client)?);
+                held.ahead = Some(self.join_queue(&claim.name, &client)?);
             }
         }
         Ok(Claimed::Answered(Answer::Held(Box::new(held))))
@@ -163,10 +161,9 @@ impl Tx<'_> {
         self.put(claim, token)?;
         // The client's place is used up. If more of its callers wait, it joins the end again.
         if let (Some(client), Some(queued)) = (queued_client(claim, ask), ask.queued) {
-            let queue = self.queue(&claim.name);
-            queue.leave(&client)?;
+            self.leave_queue(&claim.name, &client)?;
             if queued.more > 0 {
-                queue.join(&client)?;
+                self.join_queue(&claim.name, &client)?;
             }
         }
         self.sweep()?;
@@ -175,7 +172,7 @@ impl Tx<'_> {
 
     /// The first client of the queue, unless it is the one that claims.
     fn first_before(&self, claim: &Claim, ask: Ask) -> Result<Option<String>, Failure> {
-        let first = self.queue(&claim.name).first_live()?;
+        let first = self.first_queued(&claim.name)?;
         Ok(first.filter(|first| queued_client(claim, ask).as_ref() != Some(first)))
     }
 }
@@ -213,7 +210,7 @@ impl Tx<'_> {
     /// Removes a client from the queue, and passes on what was kept for it.
     pub(super) fn leave(&self, name: &Name, client: ClientId) -> Result<(), Failure> {
         let client = client.to_string();
-        self.queue(name).leave(&client)?;
+        self.leave_queue(name, &client)?;
         match self.row(name)? {
             Some(row) if row.is_offered_to(&client) => self.pass_on(name),
             _ => Ok(()),
@@ -244,9 +241,8 @@ impl Tx<'_> {
 
     /// Frees the name, or keeps it for the first client of the queue if there is one.
     fn pass_on(&self, name: &Name) -> Result<(), Failure> {
-        let queue = self.queue(name);
-        match queue.first_live()? {
-            Some(first) => queue.offer(&first),
+        match self.first_queued(name)? {
+            Some(first) => self.offer(name, &first),
             None => self.delete(name),
         }
     }
@@ -255,7 +251,7 @@ impl Tx<'_> {
     fn shown(&self, row: &Row) -> Result<Held, Failure> {
         let held = row.held()?;
         Ok(Held {
-            waiting: Some(self.queue(&held.name).waiting()?),
+            waiting: Some(self.queued(&held.name)?),
             ..held
         })
     }

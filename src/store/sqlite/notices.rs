@@ -146,7 +146,7 @@ impl Tx<'_> {
                 _ => return Ok(None),
             },
         };
-        let is_first = self.queue(name).first_live()?.as_ref() == Some(&client);
+        let is_first = self.first_queued(name)?.as_ref() == Some(&client);
         Ok(is_first.then_some((notice, None)))
     }
 }

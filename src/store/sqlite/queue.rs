@@ -17,102 +17,86 @@ use crate::clock::Instant;
 use crate::name::Name;
 use crate::store::Queued;
 
-/// The queue of one name, within one transaction.
-pub(super) struct Queue<'a> {
-    tx: &'a Tx<'a>,
-    name: &'a Name,
-}
-
-impl<'a> Tx<'a> {
-    /// The queue of this name.
-    pub(super) fn queue(&'a self, name: &'a Name) -> Queue<'a> {
-        Queue { tx: self, name }
-    }
-}
-
-impl Queue<'_> {
+impl Tx<'_> {
     /// The first live client. The dead ones before it are passed over; a later grant removes them.
-    pub(super) fn first_live(&self) -> Result<Option<String>, Failure> {
+    pub(super) fn first_queued(&self, name: &Name) -> Result<Option<String>, Failure> {
         // The plus signs keep the planner on the order of the places, of which it reads one row if no client is dead.
-        self.tx.find(
+        self.find(
             "SELECT client
             FROM line
             WHERE name = ?1 AND +boot = ?2 AND +alive_until_ns > ?3
             ORDER BY place
             LIMIT 1",
-            params![self.name.as_str(), self.tx.boot.id(), stored(self.tx.now)],
+            params![name.as_str(), self.boot.id(), stored(self.now)],
         )
     }
 
     /// Lets a client of the queue count as live. Returns how many live ones are before it; `None` if it is not in the
     /// queue.
-    pub(super) fn stay(&self, client: &str) -> Result<Option<usize>, Failure> {
-        let alive_until = stored(self.tx.now.after(Queued::PATIENCE));
-        let place = self.tx.find(
+    pub(super) fn stay_queued(&self, name: &Name, client: &str) -> Result<Option<usize>, Failure> {
+        let alive_until = stored(self.now.after(Queued::PATIENCE));
+        let place = self.find(
             "UPDATE line
             SET boot = ?3, alive_until_ns = ?4
             WHERE name = ?1 AND client = ?2
             RETURNING place",
-            params![self.name.as_str(), client, self.tx.boot.id(), alive_until],
+            params![name.as_str(), client, self.boot.id(), alive_until],
         )?;
-        place.map(|place| self.before(place)).transpose()
+        place
+            .map(|place| self.queued_before(name, place))
+            .transpose()
     }
 
     /// Puts a client that is not in the queue at its end. Returns how many live ones are before it.
-    pub(super) fn join(&self, client: &str) -> Result<usize, Failure> {
-        let alive_until = stored(self.tx.now.after(Queued::PATIENCE));
-        self.tx.run(
+    pub(super) fn join_queue(&self, name: &Name, client: &str) -> Result<usize, Failure> {
+        let alive_until = stored(self.now.after(Queued::PATIENCE));
+        self.run(
             "INSERT INTO line (name, place, client, boot, alive_until_ns)
             VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM line WHERE name = ?1), ?2, ?3, ?4)",
-            params![self.name.as_str(), client, self.tx.boot.id(), alive_until],
+            params![name.as_str(), client, self.boot.id(), alive_until],
         )?;
-        Ok(self.waiting()? - 1)
+        Ok(self.queued(name)? - 1)
     }
 
     /// Returns how many live clients are before this place.
-    fn before(&self, place: i64) -> Result<usize, Failure> {
-        let before: Option<i64> = self.tx.find(
+    fn queued_before(&self, name: &Name, place: i64) -> Result<usize, Failure> {
+        let before: Option<i64> = self.find(
             "SELECT count(*)
             FROM line
             WHERE name = ?1 AND place < ?2 AND +boot = ?3 AND +alive_until_ns > ?4",
-            params![
-                self.name.as_str(),
-                place,
-                self.tx.boot.id(),
-                stored(self.tx.now)
-            ],
+            params![name.as_str(), place, self.boot.id(), stored(self.now)],
         )?;
         Ok(usize::try_from(before.unwrap_or_default()).unwrap_or_default())
     }
 
     /// Returns how many live clients wait.
-    pub(super) fn waiting(&self) -> Result<usize, Failure> {
-        self.before(i64::MAX)
+    pub(super) fn queued(&self, name: &Name) -> Result<usize, Failure> {
+        self.queued_before(name, i64::MAX)
     }
 
     /// Removes a client from the queue.
-    pub(super) fn leave(&self, client: &str) -> Result<(), Failure> {
-        self.tx.run(
+    pub(super) fn leave_queue(&self, name: &Name, client: &str) -> Result<(), Failure> {
+        self.run(
             "DELETE FROM line
             WHERE name = ?1 AND client = ?2",
-            [self.name.as_str(), client],
+            [name.as_str(), client],
         )
     }
 
     /// Keeps the name, which is free or just freed, for this client's claim.
-    pub(super) fn offer(&self, client: &str) -> Result<(), Failure> {
-        self.leave(client)?;
-        self.tx.run(
+    pub(super) fn offer(&self, name: &Name, client: &str) -> Result<(), Failure> {
+        self.leave_queue(name, client)?;
+        self.run(
             "INSERT OR REPLACE INTO lease (
                 name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
             )
             VALUES (?1, ?2, 0, '{}', 0, ?3, ?4, ?5, ?6, 0)",
             params![
-                self.name.as_str(),
+                name.as_str(),
                 client,
                 OFFERED,
-                self.tx.boot.id(),
-                stored(self.tx.now.after(Queued::OFFER)),
+                self.boot.id(),
+                stored(self.now.after(Queued::OFFER)),
                 stored(Instant::ZERO.after(Queued::OFFER)),
             ],
         )
