@@ -107,12 +107,6 @@ fn read(
     })
 }
 
-impl Opinion {
-    fn agrees(&self, other: &Self) -> bool {
-        (&self.master, self.epoch) == (&other.master, other.epoch)
-    }
-}
-
 /// Chooses the newest opinion, and of several that are as new the one that most share, in doubt the master that is
 /// known.
 ///
@@ -135,7 +129,8 @@ fn choose<'a>(opinions: &'a [Opinion], sentinels: usize, known: &Map) -> Option<
 }
 
 fn sharing<'o>(opinions: &'o [Opinion], one: &'o Opinion) -> impl Iterator<Item = &'o Opinion> {
-    opinions.iter().filter(move |other| other.agrees(one))
+    let is_same = move |other: &&Opinion| (&other.master, other.epoch) == (&one.master, one.epoch);
+    opinions.iter().filter(is_same)
 }
 
 #[cfg(test)]
