@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::Token;
 use leasehold::store::quorum::Quorum;
 use leasehold::store::redis::Redis;
-use leasehold::store::{Eviction, MemberState, Store as _};
+use leasehold::store::{Eviction, Hazard, MemberState, Store as _};
 
 use super::rivals::{lead_nowhere, none_is_granted, over, states, ways};
 use crate::harness::asking::{asked, claim, granted, next_token, released};
@@ -85,6 +85,16 @@ async fn a_new_server_behind_the_address_of_a_member_helps_no_rival() {
     let states = states(&rival).await;
     assert!(matches!(states[0], MemberState::Away { .. }), "{states:?}");
     assert_eq!(states[2], MemberState::Up);
+}
+
+#[tokio::test]
+async fn a_member_with_a_replica_is_asked_for_no_keep_out_of_its_own() {
+    let quorum = RedisQuorum::with(3, Setup::default, MAX_TTL).await;
+    let replica = Setup::default().with_port().start().await;
+    replica.follow(&quorum.servers[0]).await;
+    let hazards = quorum.open().hazards(LIMIT).await.expect("answered");
+    let is_one = |hazard: &Hazard| hazard.id == "redis-no-keep-out";
+    assert!(!hazards.iter().any(is_one), "{hazards:?}");
 }
 
 #[tokio::test]
