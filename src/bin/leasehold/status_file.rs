@@ -60,11 +60,7 @@ pub enum State {
 impl fmt::Display for State {
     /// Formats the state as the file spells it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Held => "held",
-            Self::AtRisk => "at_risk",
-            Self::Lost => "lost",
-        })
+        self.serialize(f)
     }
 }
 

@@ -106,11 +106,7 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Failure => "failure",
-        })
+        self.serialize(f)
     }
 }
 
