@@ -176,18 +176,6 @@ async fn a_user_without_a_permission_of_the_scripts_is_a_failure() {
     );
 }
 
-// The resolver takes 127.1 for this machine, which the doctor does not know of it.
-#[tokio::test]
-async fn a_password_over_plain_tcp_is_a_warning_that_does_not_show_it() {
-    let setup = Setup::default().with_port().with_password("s3cr3t");
-    let server = setup.start().await;
-    let url = format!("redis://:s3cr3t@127.1:{}", server.port());
-    let diagnosis = Diagnosis::of(&url, &["--strict"]);
-    assert_eq!(diagnosis.code, Some(1), "{}", diagnosis.json);
-    diagnosis.says("link", "warning", &["plain TCP", "rediss://"]);
-    assert!(!diagnosis.json.to_string().contains("s3cr3t"));
-}
-
 #[test]
 fn a_file_in_memory_is_a_warning() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("Linux has shared memory");

@@ -5,7 +5,6 @@
 
 mod clock;
 mod finding;
-mod link;
 mod machine;
 mod place;
 mod store;
@@ -41,9 +40,6 @@ pub fn main(arguments: args::DoctorOptions) -> Result<Exit, Failure> {
 
 async fn examine(choice: &Choice, limit: Duration, timing: &Timing) -> Result<Diagnosis, Failure> {
     let mut findings = machine::look().await;
-    if let Choice::Url(url) = choice {
-        findings.extend(link::judge(url));
-    }
     let connected = choice.connect(None, limit, |builder| builder).await;
     if let Some(path) = path(choice)? {
         findings.extend(place::look(&path).into_iter().flatten());
