@@ -90,6 +90,11 @@
 //!
 #![doc = include_str!("coming_from.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// With the feature, which CI's clippy has, the lint is as strict as everywhere.
+#![cfg_attr(
+    not(feature = "internals"),
+    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
+)]
 
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 compile_error!(

@@ -8,10 +8,6 @@ mod owner;
 mod permits;
 mod pools;
 mod request;
-#[cfg_attr(
-    not(feature = "internals"),
-    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
-)]
 pub mod taking;
 
 use std::fmt;

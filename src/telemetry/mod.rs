@@ -40,10 +40,6 @@ pub(crate) use self::sink::Sink;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(crate) use self::stores::ConnectionGauge;
 use self::stores::whole;
-#[cfg_attr(
-    not(feature = "internals"),
-    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
-)]
 pub use self::survey::Survey;
 pub(crate) use self::survey::Surveyed;
 pub(crate) use self::table::ALL;

@@ -24,10 +24,6 @@ pub(crate) trait Surveyed: Send + Sync {
 
 /// The state of the clients of one group, added up.
 #[derive(Debug, Default)]
-#[cfg_attr(
-    not(feature = "internals"),
-    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
-)]
 pub struct Survey {
     held: usize,
     at_risk: usize,

@@ -10,23 +10,11 @@
 //! The schedule is the only shared state and is never held across an await. The loop decides, other tasks do the I/O.
 //! A change wakes the loop only if something is due before the loop would wake by itself, or if nothing is left to do.
 
-#[cfg_attr(
-    not(feature = "internals"),
-    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
-)]
 pub mod claiming;
 mod doubtful;
 mod enrollment;
-#[cfg_attr(
-    not(feature = "internals"),
-    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
-)]
 pub mod schedule;
 mod server_time;
-#[cfg_attr(
-    not(feature = "internals"),
-    expect(unreachable_pub, reason = "the feature `internals` re-exports it")
-)]
 pub mod signal;
 mod task;
 
