@@ -50,7 +50,7 @@ pub struct Lease {
     pub(crate) id: Option<LeaseId>,
     pub(crate) timing: Timing,
     pub(crate) held_since: Instant,
-    /// Until when the name stays taken after the guard; [`Instant::ZERO`] for no longer.
+    /// Until when the name stays taken after the guard: no longer than the guard if it has passed.
     pub(crate) keep_until: Instant,
 }
 
@@ -223,19 +223,6 @@ impl Lease {
         };
         sink.released(&label, outcome.as_str());
         (outcome, is_of_one_grant)
-    }
-
-    /// Has the name stay taken for at least this long after the grant.
-    pub(crate) fn keep_for_at_least(&mut self, least: Duration) {
-        self.keep_until = match least {
-            Duration::ZERO => Instant::ZERO,
-            least => self.held_since.after(least),
-        };
-    }
-
-    /// Has the name stay taken for this long from now.
-    pub(crate) fn keep_from_now(&mut self, time: Duration) {
-        self.keep_until = self.clock().now().after(time);
     }
 
     /// For how long the name stays taken if the lease ends now.

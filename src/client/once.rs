@@ -99,7 +99,7 @@ impl Fire {
     /// The same as for [`Lease::release`].
     pub async fn done(mut self) -> ReleaseOutcome {
         // From the end on: the job may take longer than it is remembered.
-        self.lease.keep_from_now(self.remembered);
+        self.lease.keep_until = self.lease.clock().now().after(self.remembered);
         self.lease.release().await
     }
 }

@@ -287,7 +287,7 @@ impl LeaseRequest {
             }
         };
         if let Ok(Attempt::Acquired(lease)) = &mut attempt {
-            lease.keep_for_at_least(least);
+            lease.keep_until = lease.held_since.after(least);
         }
         timer.ended(outcome_of(&attempt));
         attempt
