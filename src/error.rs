@@ -8,6 +8,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::words::words;
+
 /// An error that a correct caller can meet. Look at [`kind`](Error::kind) to decide what to do.
 ///
 /// A clone is cheap and is the same error, with its sources, so every task that waited for one request can be given
@@ -22,48 +24,33 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// The kind of an [`Error`]: it says what the caller should do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// An argument or setting is outside its limits. Change the call.
-    Invalid,
-    /// The store cannot be reached, or cannot answer now: it is down, or its disk is full. Try again later.
-    Unavailable,
-    /// The call timed out: its limit ran out first. If another holder had the name, the [source](StdError::source) is
-    /// the [`Held`](crate::store::Held) that was last seen.
-    TimedOut,
-    /// Authentication failed, or the user lacks a permission. Fix the credentials.
-    Denied,
-    /// The store answers but cannot do its work: it is read-only, a key has the wrong type, or the file is another
-    /// program's. Fix the store.
-    Misconfigured,
-    /// The lease is no longer held. Stop the work.
-    Lost,
-    /// Storage has seen a newer token. Stop the work; never retry.
-    Stale,
-    /// The client was shut down, or belongs to the parent of this forked process. Build a new client.
-    Closed,
+words! {
+    /// The kind of an [`Error`]: it says what the caller should do.
+    #[derive(Hash)]
+    #[non_exhaustive]
+    pub enum ErrorKind {
+        /// An argument or setting is outside its limits. Change the call.
+        Invalid = "invalid",
+        /// The store cannot be reached, or cannot answer now: it is down, or its disk is full. Try again later.
+        Unavailable = "unavailable",
+        /// The call timed out: its limit ran out first. If another holder had the name, the [source](StdError::source)
+        /// is the [`Held`](crate::store::Held) that was last seen.
+        TimedOut = "timed_out",
+        /// Authentication failed, or the user lacks a permission. Fix the credentials.
+        Denied = "denied",
+        /// The store answers but cannot do its work: it is read-only, a key has the wrong type, or the file is another
+        /// program's. Fix the store.
+        Misconfigured = "misconfigured",
+        /// The lease is no longer held. Stop the work.
+        Lost = "lost",
+        /// Storage has seen a newer token. Stop the work; never retry.
+        Stale = "stale",
+        /// The client was shut down, or belongs to the parent of this forked process. Build a new client.
+        Closed = "closed",
+    }
 }
 
 impl ErrorKind {
-    /// The words of all kinds, in their order.
-    pub(crate) const WORDS: [&'static str; 8] = [
-        "invalid",
-        "unavailable",
-        "timed_out",
-        "denied",
-        "misconfigured",
-        "lost",
-        "stale",
-        "closed",
-    ];
-
-    /// Returns the word for metrics.
-    pub(crate) const fn as_str(self) -> &'static str {
-        Self::WORDS[self as usize]
-    }
-
     /// Returns whether the same call may succeed later.
     pub(crate) const fn is_transient(self) -> bool {
         matches!(self, Self::Unavailable | Self::TimedOut)

@@ -140,6 +140,7 @@ mod term;
 mod token;
 mod waiting;
 mod watchdog;
+mod words;
 
 pub use client::{
     Attempt, Client, ClientBuilder, Fire, Holders, LeaseRequest, LeaseSet, OutagePolicy, Owner,

@@ -4,63 +4,40 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The reason for which a lease ended before it was released.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum LossReason {
-    /// The store answered that this holder does not have the name.
-    Refused,
-    /// An operator evicted the holder.
-    Evicted,
-    /// No renewal was confirmed in time.
-    Deadline,
-    /// The lease was held for its [`max_hold`](crate::LeaseRequest::max_hold).
-    MaxHold,
-    /// The holder reported no [progress](crate::Lease::progress) within its limit.
-    NoProgress,
-    /// The client was shut down.
-    Shutdown,
-    /// The watchdog's thread ended, so the lease would not be renewed.
-    WatchdogDied,
-    /// The guard was released or dropped. Only a [`LeaseHandle`](crate::LeaseHandle) of the lease learns of it.
-    Released,
+use crate::words::words;
+
+words! {
+    /// The reason for which a lease ended before it was released.
+    #[derive(Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    #[non_exhaustive]
+    pub enum LossReason {
+        /// The store answered that this holder does not have the name.
+        Refused = "refused",
+        /// An operator evicted the holder.
+        Evicted = "evicted",
+        /// No renewal was confirmed in time.
+        Deadline = "deadline",
+        /// The lease was held for its [`max_hold`](crate::LeaseRequest::max_hold).
+        MaxHold = "max_hold",
+        /// The holder reported no [progress](crate::Lease::progress) within its limit.
+        NoProgress = "no_progress",
+        /// The client was shut down.
+        Shutdown = "shutdown",
+        /// The watchdog's thread ended, so the lease would not be renewed.
+        WatchdogDied = "watchdog_died",
+        /// The guard was released or dropped. Only a [`LeaseHandle`](crate::LeaseHandle) of the lease learns of it.
+        Released = "released",
+    }
 }
 
 impl LossReason {
-    /// All reasons, in the order of their codes.
-    const ALL: [Self; 8] = [
-        Self::Refused,
-        Self::Evicted,
-        Self::Deadline,
-        Self::MaxHold,
-        Self::NoProgress,
-        Self::Shutdown,
-        Self::WatchdogDied,
-        Self::Released,
-    ];
-    const WORDS: [&'static str; 8] = [
-        "refused",
-        "evicted",
-        "deadline",
-        "max_hold",
-        "no_progress",
-        "shutdown",
-        "watchdog_died",
-        "released",
-    ];
-
     /// The words of those for which a lease counts as lost. The end of its guard, which comes last, is none of them.
     pub(crate) const COUNTED: &'static [&'static str] = Self::WORDS.split_at(7).0;
 
     /// The greatest code. Deadlines are later than a few nanoseconds after boot, so small numbers are free for other
     /// meanings.
     pub(crate) const LAST_CODE: u64 = 255;
-
-    /// Returns the word for logs, metrics and files.
-    pub const fn as_str(self) -> &'static str {
-        Self::WORDS[self as usize]
-    }
 
     /// Returns a number from one to [`LAST_CODE`](Self::LAST_CODE).
     pub(crate) const fn code(self) -> u64 {

@@ -2,6 +2,8 @@
 
 use metrics::Unit;
 
+use crate::words::words;
+
 /// A metric of leasehold: what it is called, what it measures, and under which labels.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -24,25 +26,15 @@ pub struct Metric {
     pub(super) place: usize,
 }
 
-/// The type of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetricKind {
-    /// A total that only rises.
-    Counter,
-    /// A value that goes up and down.
-    Gauge,
-    /// Samples, counted by bucket.
-    Histogram,
-}
-
-impl MetricKind {
-    /// Returns the word that Prometheus uses for this type.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
+words! {
+    /// The type of a metric. Its words are those of Prometheus.
+    pub enum MetricKind {
+        /// A total that only rises.
+        Counter = "counter",
+        /// A value that goes up and down.
+        Gauge = "gauge",
+        /// Samples, counted by bucket.
+        Histogram = "histogram",
     }
 }
 

@@ -1,29 +1,10 @@
 //! The closed sets of label values: each value is a variant here, so nothing can be counted under another word.
 
-/// Defines a set of label values in the order in which they are counted.
-macro_rules! words {
-    ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)+ }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum $name { $($(#[$of])* $value,)+ }
-
-        impl $name {
-            pub(crate) const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
-            pub(crate) const WORDS: [&'static str; Self::ALL.len()] = [$($word),+];
-
-            pub(crate) const fn as_str(self) -> &'static str {
-                Self::WORDS[self as usize]
-            }
-        }
-
-        // Without the feature that counts them, some words are only listed.
-        const _: fn($name) -> &'static str = $name::as_str;
-    };
-}
+use crate::words::words;
 
 words! {
     /// The cause for which a call to acquire asked the store.
-    Trigger {
+    pub(crate) enum Trigger {
         /// The call began.
         First = "first",
         /// A notice came, or the waiter before it left.
@@ -37,7 +18,7 @@ words! {
 
 words! {
     /// A call to a store.
-    StoreCall {
+    pub(crate) enum StoreCall {
         Acquire = "acquire",
         Renew = "renew",
         Release = "release",
@@ -50,7 +31,7 @@ words! {
 
 words! {
     /// The purpose of a connection to a store.
-    LaneUse {
+    pub(crate) enum LaneUse {
         Requests = "requests",
         Watchdog = "watchdog",
         Notices = "notices",
@@ -59,7 +40,7 @@ words! {
 
 words! {
     /// Says whether a server of a store takes part.
-    Standing {
+    pub(crate) enum Standing {
         Up = "up",
         Away = "away",
         Down = "down",
@@ -68,7 +49,7 @@ words! {
 
 words! {
     /// Says whether enough replicas have what was written.
-    AckOutcome {
+    pub(crate) enum AckOutcome {
         Acknowledged = "acknowledged",
         Missing = "missing",
     }
@@ -76,7 +57,7 @@ words! {
 
 words! {
     /// The guard of storage that checked a pass.
-    FenceKind {
+    pub(crate) enum FenceKind {
         Gate = "gate",
         Http = "http",
         ObjectStore = "object_store",

@@ -10,7 +10,7 @@ use crate::harness::tree::root;
 
 /// The rooms from the ground up: a room uses only lower floors.
 const FLOORS: &[&[&str]] = &[
-    &["error", "future"],
+    &["error", "future", "words"],
     &[
         "name",
         "token",
@@ -33,8 +33,8 @@ const FLOORS: &[&[&str]] = &[
     &["blocking"],
 ];
 
-/// The one neighbour that may be used on the same floor.
-const NEIGHBOURS: &[(&str, &str)] = &[("clock", "term")];
+/// The neighbours that may be used on the same floor.
+const NEIGHBOURS: &[(&str, &str)] = &[("clock", "term"), ("error", "words")];
 
 /// The one of the pure files that awaits: its requests, which its driver sends. The simulator is such a driver.
 const STEERING: &str = "client/taking.rs";

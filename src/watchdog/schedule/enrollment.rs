@@ -18,27 +18,19 @@ use crate::term::{self, Instant, Timing};
 use crate::token::Token;
 use crate::watchdog::doubtful::Doubt;
 use crate::watchdog::signal::Signal;
+use crate::words::words;
 
-/// The outcome of a release. With each of them this client no longer holds the lease. The enum is complete: a `match`
-/// on it needs no `_` arm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReleaseOutcome {
-    /// The name is free, or kept taken for the time that was asked for.
-    Released,
-    /// The lease was lost before the release.
-    AlreadyLost,
-    /// Unknown outcome: the store did not answer. The client retries the release in the background; at the latest the
-    /// lease expires by itself.
-    Unknown,
-}
-
-impl ReleaseOutcome {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Released => "released",
-            Self::AlreadyLost => "already_lost",
-            Self::Unknown => "unknown",
-        }
+words! {
+    /// The outcome of a release. With each of them this client no longer holds the lease. The enum is complete: a
+    /// `match` on it needs no `_` arm.
+    pub enum ReleaseOutcome {
+        /// The name is free, or kept taken for the time that was asked for.
+        Released = "released",
+        /// The lease was lost before the release.
+        AlreadyLost = "already_lost",
+        /// Unknown outcome: the store did not answer. The client retries the release in the background; at the latest
+        /// the lease expires by itself.
+        Unknown = "unknown",
     }
 }
 
