@@ -54,11 +54,11 @@ impl Pending {
         let signal = Arc::new(Signal::new(clock.now()));
         self.signal = Some(signal.clone());
         let (shard, seen) = (store.shard(&claim.name), known.get());
-        let mut schedule = self.shared.schedule();
-        let is_enrolled =
-            (self.claiming).enroll(&mut schedule, (claim, shard), bounds, signal, seen);
-        drop(schedule);
-        is_enrolled
+        let claiming = &mut self.claiming;
+        let enroll = |schedule: &mut _| {
+            claiming.enroll(schedule, (claim, shard), bounds, signal, seen)
+        };
+        (self.shared.change(enroll))
             .then_some(())
             .ok_or_else(|| self.shared.why_closed())
     }

@@ -228,13 +228,15 @@ impl Schedule {
     /// Checks a lease whose guard is about to go: returns whether it is held. Has the holder told of a loss that a
     /// `check()`, this one included, found. No check of its handles succeeds from then on.
     fn last_check(&mut self, id: LeaseId, now: Instant) -> bool {
-        let checked = self.slot(id).lease.signal.check(now);
-        if let Err(reason) = checked {
-            self.lose(id, reason);
-        }
+        let signal = &self.slot(id).lease.signal;
+        let _ = signal.check(now);
         // Before the caller unlocks the schedule: from then on the release may be sent, and a rival granted the name.
-        self.slot(id).lease.signal.lose(LossReason::Released);
-        checked.is_ok()
+        let end = signal.lose(LossReason::Released);
+        let was_held = end == LossReason::Released;
+        if !was_held {
+            self.lose(id, end);
+        }
+        was_held
     }
 
     /// Takes a lease out of the renewals. Returns whether something is left to release; if not, the lease is forgotten.

@@ -71,6 +71,7 @@ pub struct Schedule {
 
 /// What a change asks of its caller, once the schedule is unlocked.
 #[derive(Debug, Default)]
+#[must_use = "a loss that is dropped is told to no holder"]
 pub struct Effects {
     /// The holders that are to be told of a loss, first of all.
     pub losses: Vec<Loss>,

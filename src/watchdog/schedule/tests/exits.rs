@@ -318,14 +318,18 @@ fn a_retired_schedule_renews_on_what_is_held() {
 
 #[test]
 fn a_loss_that_a_check_found_is_told_once() {
-    for check_at in [at(0), START.after(TTL)] {
+    let late = START.after(TTL);
+    for (check_at, turns) in [(at(0), false), (late, false), (late, true)] {
         let mut bench = Bench::new();
         let (id, signal) = bench.held(START);
         let is_lost = signal.check(check_at).is_err();
+        if turns {
+            bench.turn(check_at);
+        }
         assert_eq!(bench.schedule.leave(id, None, check_at), !is_lost);
         let told = is_lost.then_some(LossReason::Deadline);
         assert_eq!(bench.losses(), Vec::from_iter(told));
-        bench.turn(START.after(TTL));
+        bench.turn(late);
         assert_eq!(bench.losses(), []);
     }
 }
