@@ -101,7 +101,7 @@ impl Lease {
 
     /// Returns the clock by which the lease is measured.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        self.handle.view.clock()
+        &self.handle.view.shared.clock
     }
 
     /// Returns a handle of this lease, for tasks that work under it.
@@ -133,7 +133,7 @@ impl Lease {
     /// Returns the state of the lease now.
     pub fn state(&self) -> LeaseState {
         let now = self.clock().now();
-        match self.handle.view.signal().check(now) {
+        match self.handle.view.signal.check(now) {
             Err(reason) => LeaseState::Lost(reason),
             Ok(deadline) if now >= self.timing.term_until(deadline).at_risk_at() => {
                 LeaseState::AtRisk
@@ -145,14 +145,14 @@ impl Lease {
     /// Returns the time left until the deadline if no further renewal succeeds; zero once the lease is lost.
     pub fn remaining(&self) -> Duration {
         let now = self.clock().now();
-        let deadline = self.handle.view.signal().check(now);
+        let deadline = self.handle.view.signal.check(now);
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
     /// Returns the term that the last confirmed request began, on the lease's [`clock`](Self::clock). Returns `None`
     /// once the lease is lost.
     pub fn term(&self) -> Option<Term> {
-        let deadline = self.handle.view.signal().deadline().ok()?;
+        let deadline = self.handle.view.signal.deadline().ok()?;
         Some(self.timing.term_until(deadline))
     }
 
@@ -163,14 +163,14 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn renewed_past(&self, deadline: Instant) -> Option<Term> {
-        let deadline = self.handle.view.signal().moved_past(deadline).await.ok()?;
+        let deadline = self.handle.view.signal.moved_past(deadline).await.ok()?;
         Some(self.timing.term_until(deadline))
     }
 
     /// Returns a token that is cancelled when the lease is lost. Cancelling this token yourself has no effect on the
     /// lease or on other tokens.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.handle.view.signal().new_token()
+        self.handle.view.signal.new_token()
     }
 
     /// Waits until the lease is lost.
@@ -178,8 +178,8 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn lost(&self) -> LossReason {
-        self.handle.view.signal().token().cancelled().await;
-        let reason = self.handle.view.signal().deadline();
+        self.handle.view.signal.token().cancelled().await;
+        let reason = self.handle.view.signal.deadline();
         reason.expect_err("a loss is written before it is told")
     }
 
@@ -187,7 +187,7 @@ impl Lease {
     /// Has no effect on a lease without that limit.
     pub fn progress(&self) {
         let now = self.clock().now();
-        self.handle.view.signal().note_progress(now);
+        self.handle.view.signal.note_progress(now);
     }
 
     /// Releases the lease and waits for the store's answer, for at most the time limit of a request.
@@ -206,7 +206,10 @@ impl Lease {
 
     /// Also returns whether the lease had one grant only.
     async fn end(mut self) -> (ReleaseOutcome, bool) {
-        let id = self.id.take().filter(|_| !self.handle.view.is_forked());
+        let id = self
+            .id
+            .take()
+            .filter(|_| !self.handle.view.shared.home.is_forked());
         let Some(id) = id else {
             return (ReleaseOutcome::Unknown, false);
         };
@@ -214,7 +217,7 @@ impl Lease {
         let (leaving, was_held) = self.handle.view.withdraw(id, self.keep_for());
         let held_for = self.clock().now().since(self.held_since);
         let end = if was_held { "released" } else { "lost" };
-        let (sink, label) = (self.handle.view.sink(), self.label());
+        let (sink, label) = (self.handle.view.shared.sink, self.label());
         sink.left(&label, end, held_for);
         let is_of_one_grant = (leaving.as_ref()).is_some_and(|leaving| leaving.is_of_one_grant);
         let outcome = match leaving {
@@ -248,7 +251,7 @@ impl LeaseHandle {
 
     /// Returns the fencing token of the lease, for logs and display, as [`Lease::token`] does.
     pub fn token(&self) -> Token {
-        self.view.signal().token_of_grant()
+        self.view.signal.token_of_grant()
     }
 
     /// Checks that the lease is held now, as [`Lease::check`] does.
@@ -256,7 +259,7 @@ impl LeaseHandle {
     /// # Errors
     /// `Lost`, with the reason; with [`LossReason::Released`] once the guard is released or dropped.
     pub fn check(&self) -> Result<(), Error> {
-        let (signal, now) = (self.view.signal(), self.view.clock().now());
+        let (signal, now) = (&self.view.signal, self.view.shared.clock.now());
         signal.check(now).map(drop).map_err(|reason| {
             let (name, token) = (self.name(), self.token());
             let what = format!("lease lost: {reason} name={name} token={token}");
@@ -270,7 +273,7 @@ impl LeaseHandle {
     /// The errors of [`check`](Self::check) and [`Lease::pass`].
     pub fn pass(&self) -> Result<Pass, Error> {
         let name = self.name();
-        if self.view.is_forked() {
+        if self.view.shared.home.is_forked() {
             let what = format!(
                 "pass refused: the lease belongs to the parent of this process name={name}"
             );
@@ -288,7 +291,7 @@ impl LeaseHandle {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn lost(&self) -> LossReason {
-        let end = self.view.signal().moved_past(Instant::FAR_FUTURE).await;
+        let end = self.view.signal.moved_past(Instant::FAR_FUTURE).await;
         end.expect_err("no deadline is that late")
     }
 }
@@ -317,23 +320,23 @@ impl Bearer for LeaseHandle {
         let shown = self.shown.as_deref();
         let name = shown.map_or(self.name(), |shown| &shown.name);
         if let Some(floor) = refusal.floor(name) {
-            self.view.raise_floor(name, floor);
+            self.view.floor.floors.raise(name, floor);
         }
     }
 
     fn group(&self) -> Option<&str> {
-        self.view.sink().group()
+        self.view.shared.sink.group()
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(id) = self.id.take()
-            && !self.handle.view.is_forked()
+            && !self.handle.view.shared.home.is_forked()
         {
             let was_held = self.handle.view.leave(id, self.keep_for());
             let held_for = self.clock().now().since(self.held_since);
-            let sink = self.handle.view.sink();
+            let sink = self.handle.view.shared.sink;
             sink.dropped(self.label(), was_held, held_for);
         }
     }

@@ -8,12 +8,10 @@ use super::Shared;
 use super::claiming::{Claiming, Patience, Verdict};
 use super::schedule::{LeaseId, Leaving, Limits, ReleaseOutcome};
 use super::signal::Signal;
-use crate::clock::Clock;
 use crate::error::Error;
 use crate::floors::Floor;
 use crate::name::Name;
 use crate::store::{Ask, Claim, Queued};
-use crate::telemetry::Sink;
 use crate::term::Timing;
 use crate::token::Token;
 
@@ -55,9 +53,8 @@ impl Pending {
         self.signal = Some(signal.clone());
         let (shard, seen) = (store.shard(&claim.name), known.get());
         let claiming = &mut self.claiming;
-        let enroll = |schedule: &mut _| {
-            claiming.enroll(schedule, (claim, shard), bounds, signal, seen)
-        };
+        let enroll =
+            |schedule: &mut _| claiming.enroll(schedule, (claim, shard), bounds, signal, seen);
         (self.shared.change(enroll))
             .then_some(())
             .ok_or_else(|| self.shared.why_closed())
@@ -120,9 +117,9 @@ impl Drop for Pending {
 /// A view of a lease. It keeps no lease alive.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseView {
-    shared: Arc<Shared>,
-    signal: Arc<Signal>,
-    floor: Arc<Floor>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) signal: Arc<Signal>,
+    pub(crate) floor: Arc<Floor>,
 }
 
 impl LeaseView {
@@ -134,7 +131,7 @@ impl LeaseView {
         id: LeaseId,
         keep_for: Option<Duration>,
     ) -> (Option<Leaving>, bool) {
-        let now = self.clock().now();
+        let now = self.shared.clock.now();
         let ended = (self.shared).change(|schedule| schedule.withdraw(id, keep_for, now));
         self.wake_handles();
         ended
@@ -149,44 +146,19 @@ impl LeaseView {
     /// Ends the enrollment of this lease, leaves the release to the loop, and has the name kept for this long. Returns
     /// whether the lease was held until then. Never blocks, never fails.
     pub(crate) fn leave(&self, id: LeaseId, keep_for: Option<Duration>) -> bool {
-        let now = self.clock().now();
+        let now = self.shared.clock.now();
         let was_held = (self.shared).change(|schedule| schedule.leave(id, keep_for, now));
         self.wake_handles();
         was_held
-    }
-
-    /// Returns whether this is the child of a fork, where the loop does not run.
-    pub(crate) fn is_forked(&self) -> bool {
-        self.shared.home.is_forked()
-    }
-
-    /// Counts and logs the events of the lease.
-    pub(crate) fn sink(&self) -> &'static Sink {
-        self.shared.sink
     }
 
     pub(crate) fn name(&self) -> &Name {
         &self.floor.name
     }
 
-    /// Raises the client's floor of a name.
-    pub(crate) fn raise_floor(&self, name: &Name, token: Token) {
-        self.floor.floors.raise(name, token);
-    }
-
-    /// Tells the holder of a loss.
-    pub(crate) fn signal(&self) -> &Signal {
-        &self.signal
-    }
-
     /// Wakes the tasks that wait at handles of the lease, whose guard has ended.
     fn wake_handles(&self) {
         self.shared.wake_users(self.name(), || self.signal.wake());
-    }
-
-    /// The clock of the lease.
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.shared.clock
     }
 }
 

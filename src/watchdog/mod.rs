@@ -51,13 +51,13 @@ pub(crate) struct Shared {
     schedule: Mutex<Schedule>,
     /// For releases that their callers send; the loop has a connection of its own.
     store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     /// Wakes the loop.
     wake: Notify,
     /// Wakes the callers that wait for the end of a shutdown.
     emptied: Notify,
-    sink: &'static Sink,
-    home: Home,
+    pub(crate) sink: &'static Sink,
+    pub(crate) home: Home,
     is_dead: AtomicBool,
 }
 
