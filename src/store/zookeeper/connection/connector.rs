@@ -147,7 +147,7 @@ impl Connect for Connector {
         let end = connection.serve(driven.closing()).await;
         tracing::debug!(store = %self.address, ?end, "connection ended");
         self.servers.rotate_left(1);
-        self.silent = connection.silent_of_next();
+        self.silent = connection.silence.first_of_next();
         self.resumed = match end {
             End::Lost => Some(connection.granted),
             End::Expired => None,

@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::bytes::{Buf, BytesMut};
 use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use self::session::Line;
 use self::silence::{Due, Silence, SilenceLimit, TICK};
@@ -55,7 +55,7 @@ const LOST: Failure = Failure::Broken("the connection was lost");
 #[derive(Debug)]
 pub(super) struct WireRequest {
     pub(super) frame: Frame,
-    pub(super) reply: oneshot::Sender<Result<BytesMut, Failure>>,
+    pub(super) reply: ReplySender,
     pub(super) watch: Option<NodeWatch>,
 }
 
@@ -83,23 +83,17 @@ pub(super) struct ServerConnection {
     reader: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
     writer: OwnedWriteHalf,
     requests: mpsc::Receiver<WireRequest>,
-    /// Cancels the token of its line when the connection has ended.
-    _ended: DropGuard,
     /// How much of a frame had come at the last tick.
     coming: usize,
     outbox: Vec<u8>,
     number: i32,
     /// Each with the number of its request.
-    unanswered: VecDeque<(i32, AwaitedReply)>,
+    unanswered: VecDeque<(i32, ReplySender, Option<NodeWatch>)>,
     watches: HashMap<String, Vec<oneshot::Sender<()>>>,
     silence: Silence,
 }
 
-/// The caller of a request; none waits for the answer to the end of a session.
-type AwaitedReply = Option<(
-    oneshot::Sender<Result<BytesMut, Failure>>,
-    Option<NodeWatch>,
-)>;
+type ReplySender = oneshot::Sender<Result<BytesMut, Failure>>;
 
 impl ServerConnection {
     /// Connects to a server, and asks for a session or for this one. `Ok(None)` says that it has ended. At first the
@@ -129,7 +123,6 @@ impl ServerConnection {
             return Ok(None);
         }
         let (sender, requests) = mpsc::channel(QUEUE);
-        let ended = CancellationToken::new();
         let patience = SilenceLimit::new();
         let line = Line {
             id: granted.id,
@@ -138,7 +131,6 @@ impl ServerConnection {
             requests: sender,
             patience: patience.clone(),
             in_flight: Semaphore::new(IN_FLIGHT),
-            ended: ended.clone(),
         };
         let login = login.map(|login| Frame::login(login).numbered(LOGGED_IN));
         let connection = Self {
@@ -146,7 +138,6 @@ impl ServerConnection {
             reader,
             writer,
             requests,
-            _ended: ended.drop_guard(),
             coming: 0,
             outbox: login.unwrap_or_default(),
             number: 0,
@@ -200,16 +191,10 @@ impl ServerConnection {
             End::Expired => Failure::of(wire::EXPIRED),
             End::LockedOut => Failure::of(wire::NO_LOGIN),
         };
-        let awaited = self.unanswered.drain(..).filter_map(|(_, awaited)| awaited);
-        for (reply, _) in awaited {
+        for (_, reply, _) in self.unanswered.drain(..) {
             let _ = reply.send(Err(failure.clone()));
         }
         end
-    }
-
-    /// Returns for how many ticks the server of the next connection may be silent at first.
-    pub(super) fn silent_of_next(&self) -> u32 {
-        self.silence.first_of_next()
     }
 
     fn tick(&mut self) -> Result<(), End> {
@@ -231,17 +216,19 @@ impl ServerConnection {
     /// Has these requests sent; without any, the end of the session.
     fn push(&mut self, requests: &mut Vec<WireRequest>) {
         if requests.is_empty() {
-            self.send(Frame::request(code::CLOSE), None);
+            // No caller waits for the answer.
+            let (reply, _) = oneshot::channel();
+            self.send(Frame::request(code::CLOSE), reply, None);
         }
         for request in requests.drain(..).filter(|it| !it.reply.is_closed()) {
-            self.send(request.frame, Some((request.reply, request.watch)));
+            self.send(request.frame, request.reply, request.watch);
         }
     }
 
-    fn send(&mut self, frame: Frame, awaited: AwaitedReply) {
+    fn send(&mut self, frame: Frame, reply: ReplySender, watch: Option<NodeWatch>) {
         self.number = self.number.checked_add(1).unwrap_or(1);
         self.outbox.extend(frame.numbered(self.number));
-        self.unanswered.push_back((self.number, awaited));
+        self.unanswered.push_back((self.number, reply, watch));
     }
 
     fn take_reply(&mut self, frame: BytesMut) -> Result<(), End> {
@@ -263,8 +250,8 @@ impl ServerConnection {
 
     fn take_answer(&mut self, header: Header, mut frame: BytesMut) -> Result<(), End> {
         let answered = self.unanswered.pop_front();
-        let answered = answered.filter(|(number, _)| *number == header.number);
-        let (_, awaited) = answered.ok_or(End::Lost)?;
+        let answered = answered.filter(|(number, ..)| *number == header.number);
+        let (_, reply, watch) = answered.ok_or(End::Lost)?;
         // A leader that is cut off answers its own clients until it notices: it shows names as free that are taken. A
         // new session needs the majority; it is at least as late as all that was answered before. And servers that lost
         // their data would be behind for ever.
@@ -273,15 +260,13 @@ impl ServerConnection {
         }
         self.granted.seen = self.granted.seen.max(header.zxid);
         let failure = (header.error != 0).then(|| Failure::of(header.error));
-        if let Some((reply, watch)) = awaited {
-            if let Some(watch) = watch.filter(|_| failure.is_none()) {
-                let alarms = self.watches.entry(watch.path).or_default();
-                alarms.retain(|alarm| !alarm.is_closed());
-                alarms.push(watch.alarm);
-            }
-            frame.advance(wire::HEADER);
-            let _ = reply.send(failure.map_or(Ok(frame), Err));
+        if let Some(watch) = watch.filter(|_| failure.is_none()) {
+            let alarms = self.watches.entry(watch.path).or_default();
+            alarms.retain(|alarm| !alarm.is_closed());
+            alarms.push(watch.alarm);
         }
+        frame.advance(wire::HEADER);
+        let _ = reply.send(failure.map_or(Ok(frame), Err));
         match header.error {
             wire::EXPIRED | wire::UNKNOWN => Err(End::Expired),
             // Another server has the session since: one that hung has read our hello after all.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::bytes::BytesMut;
-use tokio_util::sync::CancellationToken;
 
 use super::super::failure::Failure;
 use super::super::protocol::wire::{Aborted, Change, Frame, Mode, Reader, Stat, code};
@@ -28,12 +27,11 @@ pub(in super::super) struct Line {
     pub(in super::super) timeout: Duration,
     /// Says whether nodes belong to the user of the login.
     pub(super) is_owned: bool,
+    /// Closed when the connection has ended.
     pub(super) requests: mpsc::Sender<WireRequest>,
     pub(super) patience: SilenceLimit,
     /// Has a permit for each claim and release that may be under way.
     pub(super) in_flight: Semaphore,
-    /// Cancelled when the connection has ended.
-    pub(super) ended: CancellationToken,
 }
 
 /// One call of the store, with the session through which its requests go; all of them end with its budget. The outcome

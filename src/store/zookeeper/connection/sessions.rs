@@ -53,7 +53,7 @@ impl KeptSession {
     pub(in super::super) async fn close(&self) {
         if let Some(line) = self.0.close() {
             // If its runtime has ended or the server has stopped, the session expires by itself.
-            let _ = timeout(GOODBYE, line.ended.cancelled()).await;
+            let _ = timeout(GOODBYE, line.requests.closed()).await;
         }
     }
 }
