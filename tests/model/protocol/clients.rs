@@ -117,7 +117,7 @@ impl Setup {
             true => claimant.lapsed & !(1 << claimant.last()),
             false => claimant.lapsed,
         };
-        claimant.confirmed & !lapsed != 0 && !claimant.has_ended
+        claimant.present() & claimant.confirmed & !lapsed != 0 && !claimant.has_ended
     }
 
     pub(super) fn adopt(&self, world: &mut World, member: usize, _: u8) -> bool {

@@ -56,12 +56,13 @@ pub(super) fn lost(first: u8) -> Setup {
     rounds(first).losing()
 }
 
-/// The first holder may claim twice, and takes back and releases.
+/// The first holder may claim twice, and takes back and releases. Each release moves the mark, by one at least: only a token
+/// of 5 is above it after both.
 pub(super) fn again() -> Setup {
     Setup {
         claims: vec![2, 1],
         releases: true,
-        tokens: vec![vec![1, 2], vec![2, 3]],
+        tokens: vec![vec![1, 2], vec![2, 5]],
         ..rounds(2)
     }
 }

@@ -197,6 +197,11 @@ impl Claimant {
         ((1 << self.rounds) - 1) & !self.lapsed
     }
 
+    /// The rounds of the present claim: what was granted before, and released, is held no more.
+    pub(super) fn present(&self) -> u8 {
+        u8::MAX << self.claims.checked_ilog2().unwrap_or(0)
+    }
+
     pub(super) fn has(of: u8, round: usize) -> bool {
         of >> round & 1 == 1
     }
