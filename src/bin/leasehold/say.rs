@@ -158,23 +158,8 @@ fn line(loudness: Loudness, event: &'static str, message: impl Display) {
         })
         .to_string()
             + "\n"),
-        None => raw(format!("leasehold: {}\n", on_lines(&message.to_string()))),
+        None => raw(format!("leasehold: {message}\n")),
     }
-}
-
-/// Puts what the members of a quorum answered on a line for each: `.. members answered (A; B) ..`.
-fn on_lines(message: &str) -> String {
-    let Some((before, rest)) = message.split_once(" members answered (") else {
-        return message.into();
-    };
-    let Some((members, after)) = rest.split_once(") ") else {
-        return message.into();
-    };
-    // The source of the error is that of one of the members, and stands in its line.
-    let source = after.find(": ").map_or(after.len(), |end| end);
-    let members = members.split("; ").map(|member| format!("\n  {member}"));
-    let members: String = members.collect();
-    format!("{before} members answered {}{members}", &after[..source])
 }
 
 fn start() -> Option<Printer> {
@@ -244,17 +229,6 @@ mod tests {
     use std::sync::mpsc::Receiver;
 
     use super::*;
-
-    #[test]
-    fn what_each_member_of_a_quorum_answered_has_a_line() {
-        let message = "acquire failed: 1 of 3 members answered (a:1: refused; b:2: no answer in time) name=x \
-                       store=redis+quorum://a:1,b:2,c:3: acquire failed: store unavailable: refused";
-        assert_eq!(
-            on_lines(message),
-            "acquire failed: 1 of 3 members answered name=x store=redis+quorum://a:1,b:2,c:3\n  a:1: refused\n  b:2: no answer in time"
-        );
-        assert_eq!(on_lines("no (such; thing) x"), "no (such; thing) x");
-    }
 
     const SOON: Duration = Duration::from_secs(10);
 
