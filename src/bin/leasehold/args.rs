@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use leasehold::OutagePolicy;
 
 use crate::exit::Exit;
-use crate::help::{self, DOCTOR_HELP, RUN_SHORT_HELP, STORES_HELP, run_help};
+use crate::help::{self, DOCTOR_HELP, RUN_HELP, RUN_SHORT_HELP, STORES_HELP};
 use crate::pool::PoolOptions;
 use crate::say;
 use crate::span::Span;
@@ -49,7 +49,7 @@ pub enum Command {
 
 /// Run a command while holding a lease
 #[derive(Debug, Args)]
-#[command(after_help = RUN_SHORT_HELP, after_long_help = run_help())]
+#[command(after_help = RUN_SHORT_HELP, after_long_help = RUN_HELP)]
 pub struct RunOptions {
     /// The name of the lease
     ///

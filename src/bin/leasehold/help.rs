@@ -1,13 +1,7 @@
 //! The longer texts of the help: stores, examples, exit codes.
 
-use std::fmt::Write;
-use std::time::Duration;
-
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
-use leasehold::clock::Timing;
-
-use crate::timeline::Distances;
 
 /// The syntax of stores, which every command refers to.
 pub const STORES_HELP: &str = "\
@@ -38,7 +32,7 @@ Exit codes:
   64   bad argument
 ";
 
-const RUN_HELP: &str = "\
+pub const RUN_HELP: &str = "\
 Examples:
   leasehold run nightly ./backup.sh            wait for the lease, then run
   leasehold run -n nightly ./backup.sh         or exit 75 if it runs elsewhere
@@ -67,25 +61,8 @@ Exit codes:
   127  there is no such command
 
 When the store cannot be reached, the job is ended before its lease is over. It survives an outage of \
-2/3 ttl - kill-after - margin - min(250ms, ttl/20):
+2/3 ttl - kill-after - margin - min(250ms, ttl/20): see `latency` in the output of `leasehold doctor --ttl TTL`.
 ";
-
-/// Returns the help with the outages that a job survives, computed as `run` computes them.
-pub fn run_help() -> String {
-    let mut text = String::from(RUN_HELP);
-    for seconds in [5, 30, 60, 300] {
-        let timing = Timing::new(Duration::from_secs(seconds), None).expect("within the limits");
-        let distances = Distances::usual(&timing);
-        let _ = writeln!(
-            text,
-            "  ttl {:>4}   kill-after {:>5}   {:>7}",
-            format!("{:?}", timing.ttl()),
-            format!("{:.1?}", distances.kill_after()),
-            format!("{:.1?}", distances.outage(&timing)),
-        );
-    }
-    text
-}
 
 /// Replaces the advice about `-c`, which other tools pass to a shell.
 pub fn advised(mut error: clap::Error) -> clap::Error {
