@@ -1,4 +1,4 @@
-//! Examines this machine: the CPU limit of this control group, the lateness of timers, and the kernel's clock source.
+//! Examines this machine: the CPU limit of this control group, and the lateness of timers.
 
 use std::fs;
 use std::path::Path;
@@ -13,14 +13,10 @@ const SLEEPS: usize = 100;
 const SLEEP: Duration = Duration::from_millis(5);
 
 const CGROUPS: &str = "/sys/fs/cgroup";
-const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
 /// Timers that end later than this are late: the watchdog arms its own 5 ms early, and the rest of the least margin, 20
 /// ms, is for the way to the holder.
 const LATE: Duration = Duration::from_millis(20);
-
-/// Clock sources that are read from a slow chip.
-const SLOW_SOURCES: [&str; 3] = ["hpet", "acpi_pm", "jiffies"];
 
 /// Says how often this control group used up its CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +27,7 @@ struct Throttling {
 }
 
 /// Examines the machine. It takes as long as the sleeps.
-pub async fn look() -> Vec<Finding> {
+pub async fn look() -> [Finding; 2] {
     let mut late = Vec::with_capacity(SLEEPS);
     for _ in 0..SLEEPS {
         // The clock and the timer that the watchdog uses.
@@ -39,10 +35,7 @@ pub async fn look() -> Vec<Finding> {
         Boottime.sleep_until(due).await;
         late.push(Boottime.now().since(due));
     }
-    let source = fs::read_to_string(CLOCK_SOURCE);
-    let source = source.iter().map(|source| clock_source(source.trim()));
-    let findings = [cpu(throttling()), timers(&late)];
-    findings.into_iter().chain(source).collect()
+    [cpu(throttling()), timers(&late)]
 }
 
 fn cpu(found: Option<Throttling>) -> Finding {
@@ -69,17 +62,6 @@ fn timers(late: &[Duration]) -> Finding {
     Finding::new("timers", Verdict::warn_unless(worst < LATE), what)
         .endangers("a holder is told late that its lease is over")
         .fix("Reduce the load of the machine, or raise the priority of the processes that hold leases")
-}
-
-fn clock_source(source: &str) -> Finding {
-    let verdict = Verdict::warn_unless(!SLOW_SOURCES.contains(&source));
-    Finding::new(
-        "clock-source",
-        verdict,
-        format!("the kernel's clock source is {source}"),
-    )
-    .endangers("each check of a lease takes a microsecond or more")
-    .fix("See the kernel's log for why tsc or the hypervisor's clock is not used")
 }
 
 /// Returns the value that this share of the values does not exceed.
@@ -154,13 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn late_timers_and_slow_sources_of_time_are_warnings() {
+    fn late_timers_are_a_warning() {
         let good = timers(&[ms(0), ms(19)]);
         assert_eq!(good.verdict, Verdict::Ok);
         assert!(good.what.contains(" is good"), "{good}");
         assert_eq!(timers(&[ms(0), ms(20)]).verdict, Verdict::Warning);
-        assert_eq!(clock_source("tsc").verdict, Verdict::Ok);
-        assert_eq!(clock_source("hpet").verdict, Verdict::Warning);
     }
 
     #[test]
