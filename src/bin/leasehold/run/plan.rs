@@ -97,19 +97,13 @@ fn times(arguments: &args::RunOptions) -> Result<(Timing, Distances), Failure> {
 
 /// Refuses a limit of zero, and a `--hold-at-least` longer than a name may stay taken without a renewal.
 fn check_limits(options: &args::RunOptions) -> Result<(), Failure> {
+    let any = (Duration::MAX, "");
+    let kept = (MAX_KEEP, " and at most 366 days");
     for (what, limit, (most, at_most)) in [
-        ("max-runtime", &options.max_runtime, (Duration::MAX, "")),
-        ("max-hold", &options.max_hold, (Duration::MAX, "")),
-        (
-            "progress-within",
-            &options.progress_within,
-            (Duration::MAX, ""),
-        ),
-        (
-            "hold-at-least",
-            &options.hold_at_least,
-            (MAX_KEEP, " and at most 366 days"),
-        ),
+        ("max-runtime", &options.max_runtime, any),
+        ("max-hold", &options.max_hold, any),
+        ("progress-within", &options.progress_within, any),
+        ("hold-at-least", &options.hold_at_least, kept),
     ] {
         if let Some(limit) = limit
             && (limit.time.is_zero() || limit.time > most)
