@@ -4,9 +4,10 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use super::{Admission, Bearer, Pass, judge};
+use crate::clock::{Clock, Instant, Monotonic};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
-use crate::telemetry::{self, FenceCheck, FenceKind};
+use crate::telemetry::{self, FenceKind};
 use crate::token::Token;
 
 /// The reason for which a fence refused a write. It is permanent: the same pass will never be admitted again, so
@@ -178,20 +179,21 @@ impl<'a> Shown<'a> {
         fence: FenceKind,
         check: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let counted = FenceCheck::begin(fence);
+        let began_at = Monotonic.now();
         let checked = check.await;
-        self.count(counted, &checked);
+        self.count(fence, began_at, &checked);
         checked
     }
 
-    /// Counts a check that has ended.
-    pub(super) fn count<T>(&self, check: FenceCheck, checked: &Result<T, Error>) {
+    /// Counts a check that began at this moment and has ended.
+    pub(super) fn count<T>(&self, fence: FenceKind, began_at: Instant, checked: &Result<T, Error>) {
         let outcome = match checked {
             Ok(_) => "admitted",
             Err(error) => Refusal::of(error).map_or("failed", Refusal::outcome),
         };
         let (name, token) = (self.pass.name.as_str(), self.pass.token.get());
-        check.ended(self.bearer.group(), name, token, outcome);
+        let group = self.bearer.group();
+        telemetry::fence_checked(fence, began_at, group, name, token, outcome);
     }
 }
 

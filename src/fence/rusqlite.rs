@@ -41,9 +41,10 @@ use ::rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior
 
 use super::row::{self, Columns};
 use super::{Bearer, Blocked, Pass, Shown, checked_resource};
+use crate::clock::{Clock, Monotonic};
 use crate::error::Error;
 use crate::sqlite_codes;
-use crate::telemetry::{FenceCheck, FenceKind};
+use crate::telemetry::FenceKind;
 
 /// The driver whose types this module takes, in the version with which leasehold was built.
 #[doc(no_inline)]
@@ -112,9 +113,9 @@ impl Fence {
         bearer: &dyn Bearer,
     ) -> Result<Transaction<'c>, Error> {
         let shown = Shown::of(bearer)?;
-        let check = FenceCheck::begin(FenceKind::Rusqlite);
+        let began_at = Monotonic.now();
         let begun = self.begin_raised(connection, &shown);
-        shown.count(check, &begun);
+        shown.count(FenceKind::Rusqlite, began_at, &begun);
         begun
     }
 
@@ -125,9 +126,9 @@ impl Fence {
     /// See the [module](self). `Lost` if the lease's own deadline has passed. Roll the transaction back after an error.
     pub fn raise(&self, transaction: &Transaction<'_>, bearer: &dyn Bearer) -> Result<(), Error> {
         let shown = Shown::of(bearer)?;
-        let check = FenceCheck::begin(FenceKind::Rusqlite);
+        let began_at = Monotonic.now();
         let raised = self.raise_pass(transaction, &shown);
-        shown.count(check, &raised);
+        shown.count(FenceKind::Rusqlite, began_at, &raised);
         raised
     }
 

@@ -31,7 +31,7 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 
 pub(crate) use self::acquiring::AcquireTimer;
-pub(crate) use self::fences::{FenceCheck, count as count_refusal};
+pub(crate) use self::fences::{count as count_refusal, fence_checked};
 pub use self::metric::{Metric, MetricKind, MetricLabel};
 pub(crate) use self::names::allow_names;
 use self::reporter::hand_over;
