@@ -17,7 +17,7 @@ use crate::store::{Claim, Held, Info, Queued};
 use crate::telemetry::{self, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Found, OutagePolicy};
+use crate::waiting::{Found, OutagePolicy, no_grant};
 use crate::watchdog::Pending;
 use crate::watchdog::claiming::{Patience, USELESS_GRANTS, Verdict};
 use crate::watchdog::schedule::LeaseId;
@@ -196,26 +196,24 @@ impl Acquiring {
                 }
                 Ok(Attempt::Held(held)) => {
                     self.client.sink.waits(&self.name, held.remaining);
-                    Found::Held(Arc::from(held))
+                    Ok(Arc::from(held))
                 }
-                Err(error) if error.is_transient() => Found::Failed(error),
+                Err(error) if error.is_transient() => Err(error),
                 Err(error) => return Err(error),
             };
             self.report(&found);
             look.found(found.clone());
-            first = matches!(found, Found::Failed(_)).then_some(Trigger::Retry);
+            first = found.is_err().then_some(Trigger::Retry);
             if now >= ends_at || (first.is_some() && outage == OutagePolicy::Fail) {
-                return Err(found.into_error(&self.name));
+                return Err(no_grant(&self.name, found));
             }
         }
     }
 
     pub(super) fn report(&self, found: &Found) {
         if let Some(looks) = &self.options.looks {
-            looks.send_replace(Some(match found {
-                Found::Held(held) => Ok(Held::clone(held)),
-                Found::Failed(error) => Err(error.clone()),
-            }));
+            let found = found.clone().map(|held| Held::clone(&held));
+            looks.send_replace(Some(found));
         }
     }
 

@@ -22,7 +22,7 @@ use crate::lease::Lease;
 use crate::name::Name;
 use crate::store::Held;
 use crate::term::Instant;
-use crate::waiting::{Found, OutagePolicy, WaitOrder};
+use crate::waiting::{OutagePolicy, WaitOrder, no_grant};
 use crate::watchdog::schedule::Limits;
 
 /// The pause before the next attempt of a caller that waits outages out; half of it is random.
@@ -126,7 +126,7 @@ impl<'a> Taker<'a> {
 
     fn timed_out(&self) -> Error {
         match self.held.lock().take() {
-            Some(held) => Found::Held(held).into_error(&self.request.name),
+            Some(held) => no_grant(&self.request.name, Ok(held)),
             None => self.request.no_answer(),
         }
     }
@@ -316,16 +316,16 @@ impl Acquiring {
             let look = place.turn(Instant::FAR_FUTURE).await?;
             let found = match self.inspect(&self.name).await {
                 Ok(None) => return Ok(()),
-                Ok(Some(held)) => Found::Held(Arc::new(held)),
-                Err(error) => Found::Failed(error),
+                Ok(Some(held)) => Ok(Arc::new(held)),
+                Err(error) => Err(error),
             };
             self.report(&found);
             look.found(found.clone());
             match found {
-                Found::Held(held) => *last.lock() = Some(held),
-                Found::Failed(error)
+                Ok(held) => *last.lock() = Some(held),
+                Err(error)
                     if error.is_transient() && self.options.outage == OutagePolicy::WaitOut => {}
-                Found::Failed(error) => return Err(error),
+                Err(error) => return Err(error),
             }
         }
     }

@@ -25,7 +25,7 @@ mod wake;
 use std::time::Duration;
 
 pub(crate) use self::hub::Hub;
-pub(crate) use self::waiters::Found;
+pub(crate) use self::waiters::{Found, no_grant};
 
 /// The behaviour of a waiting request while the store cannot be reached.
 ///

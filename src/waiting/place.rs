@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::OutagePolicy;
 use super::hub::Shared;
 use super::listener::Listener;
-use super::waiters::{Action, Found, QueueKey, WaiterId};
+use super::waiters::{Action, Found, QueueKey, WaiterId, no_grant};
 use super::wake::{Sleeper, Wake};
 use crate::error::Error;
 use crate::store::Queued;
@@ -77,7 +77,7 @@ impl Place {
         let waiters = registry.waiters(&self.key);
         let is_first = waiters.look_now(self.ticket);
         match waiters.last_found() {
-            Some(found) if !is_first => Err(found.clone().into_error(&self.key.name)),
+            Some(found) if !is_first => Err(no_grant(&self.key.name, found.clone())),
             _ => Ok(Look::new(self, is_first, Trigger::Timer)),
         }
     }
@@ -154,7 +154,7 @@ impl<'a> Look<'a> {
         if !self.is_in_turn {
             return;
         }
-        let is_held = matches!(found, Found::Held(_));
+        let is_held = found.is_ok();
         let Place { shared, key, .. } = self.place;
         let now = shared.clock.now();
         let wakes = shared.registry().found(key, found, now);

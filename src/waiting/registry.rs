@@ -122,8 +122,8 @@ impl Registry {
     /// Takes in what the first waiter found instead of a grant. Returns the waiters that are to hear of a failure.
     pub(super) fn found(&mut self, key: &QueueKey, found: Found, now: Instant) -> Vec<Wake> {
         let (is_held, ahead, remaining) = match &found {
-            Found::Held(held) => (true, held.ahead, held.remaining),
-            Found::Failed(_) => (false, None, Some(AFTER_FAILURE)),
+            Ok(held) => (true, held.ahead, held.remaining),
+            Err(_) => (false, None, Some(AFTER_FAILURE)),
         };
         // The store tells the client when it is next; until then it only has to show that it is alive.
         let remaining = remaining.filter(|_| ahead.unwrap_or_default() == 0);
@@ -377,7 +377,7 @@ mod tests {
         };
         let first = registry.join(&key, waiter.clone());
         assert_eq!(step(&mut registry, first), Action::Look);
-        let held = Found::Held(Arc::new(Held::new(key.name.clone())));
+        let held = Ok(Arc::new(Held::new(key.name.clone())));
         let woken = registry.found(&key, held, now);
         assert!(woken.is_empty());
         assert!(matches!(step(&mut registry, first), Action::Sleep(_)));

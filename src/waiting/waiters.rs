@@ -52,14 +52,8 @@ enum NextLook {
 /// The moment of a look that is due.
 const DUE: Instant = Instant::ZERO;
 
-/// The finding of the last look.
-#[derive(Debug, Clone)]
-pub(crate) enum Found {
-    /// A holder has the name.
-    Held(Arc<Held>),
-    /// The store could not be asked.
-    Failed(Error),
-}
+/// The finding of a look that brought no grant: who has the name, or why the store could not be asked.
+pub(crate) type Found = Result<Arc<Held>, Error>;
 
 /// The next step of a waiter.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,15 +64,13 @@ pub(super) enum Action {
     Sleep(Instant),
 }
 
-impl Found {
-    /// The error of a wait whose limit ran out, or that fails in an outage, by what its last look found.
-    pub(crate) fn into_error(self, name: &Name) -> Error {
-        match self {
-            Self::Failed(error) => error,
-            Self::Held(held) => {
-                let what = format!("acquire failed: the limit ran out name={name}");
-                Error::new(ErrorKind::TimedOut, what).with_source(Held::clone(&held))
-            }
+/// The error of a wait for this name whose limit ran out, or that fails in an outage, by what its last look found.
+pub(crate) fn no_grant(name: &Name, found: Found) -> Error {
+    match found {
+        Err(error) => error,
+        Ok(held) => {
+            let what = format!("acquire failed: the limit ran out name={name}");
+            Error::new(ErrorKind::TimedOut, what).with_source(Held::clone(&held))
         }
     }
 }
@@ -188,7 +180,7 @@ impl Waiters {
     /// The error of the last look, if it failed and this waiter was already waiting: the look was made for it too.
     pub(super) fn failure(&self, ticket: WaiterId) -> Option<Error> {
         match &self.found {
-            Some(Found::Failed(error)) if ticket <= self.found_for => Some(error.clone()),
+            Some(Err(error)) if ticket <= self.found_for => Some(error.clone()),
             _ => None,
         }
     }
@@ -244,7 +236,7 @@ mod tests {
 
     fn held() -> Found {
         let name = Name::new("a").expect("valid");
-        Found::Held(Arc::new(Held::new(name)))
+        Ok(Arc::new(Held::new(name)))
     }
 
     /// A queue of this many waiters.
@@ -338,7 +330,7 @@ mod tests {
         let (mut queue, _) = queue(2);
         queue.step(0, at(0));
         let error = Error::invalid("acquire failed: an outage that is over");
-        queue.found(Found::Failed(error), at(5));
+        queue.found(Err(error), at(5));
         queue.step(0, at(5));
         queue.granted(0, at(30)).now();
         assert!(queue.last_found().is_none() && queue.failure(1).is_none());
