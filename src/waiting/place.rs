@@ -64,7 +64,7 @@ impl Place {
                 Action::Sleep(until) => until.min(ends_at),
             };
             trigger = tokio::select! {
-                () = self.waiter.woken() => Trigger::Notice,
+                () = self.waiter.notified() => Trigger::Notice,
                 () = clock.nap_until(until), if until < Instant::FAR_FUTURE => Trigger::Timer,
             };
         }

@@ -5,24 +5,13 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-/// A waiting task, as it is woken. Clones wake the same task.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Sleeper(Arc<Notify>);
+/// A waiting task, as it is woken. Clones wake the same task, and a wake that comes before the task waits is not lost.
+pub(super) type Sleeper = Arc<Notify>;
 
 /// A task that is to be woken, once no mutex is held any more.
 #[derive(Debug)]
 #[must_use = "a waiter that is not woken sleeps on"]
 pub(super) struct Wake(Option<Sleeper>);
-
-impl Sleeper {
-    /// Waits until it is woken. A wake that came before is not lost.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses no wake.
-    pub(super) async fn woken(&self) {
-        self.0.notified().await;
-    }
-}
 
 impl Wake {
     /// Wakes no task.
@@ -40,7 +29,7 @@ impl Wake {
 
     /// Wakes the task.
     pub(super) fn now(self) {
-        if let Some(Sleeper(waiter)) = self.0 {
+        if let Some(waiter) = self.0 {
             // A waker is code of the caller and may panic, which must not end the thread that wakes all waiters. The
             // panic hook has reported it.
             let _ = catch_unwind(AssertUnwindSafe(|| waiter.notify_one()));
@@ -68,7 +57,7 @@ mod tests {
     fn a_waker_that_panics_harms_nothing_but_its_own_waiter() {
         let sleeper = Sleeper::default();
         let gone = Waker::from(Arc::new(Gone));
-        let mut woken = pin!(sleeper.woken());
+        let mut woken = pin!(sleeper.notified());
         let polled = woken.as_mut().poll(&mut Context::from_waker(&gone));
         assert!(polled.is_pending());
         Wake::of(Some(&sleeper)).now();
@@ -77,7 +66,7 @@ mod tests {
     impl Wake {
         pub(in super::super) fn wakes(&self, waiter: &Sleeper) -> bool {
             let woken = self.0.as_ref();
-            woken.is_some_and(|woken| Arc::ptr_eq(&woken.0, &waiter.0))
+            woken.is_some_and(|woken| Arc::ptr_eq(woken, waiter))
         }
     }
 }
