@@ -4,16 +4,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Shared;
 use super::claiming::{Claiming, Patience, Verdict};
 use super::schedule::{LeaseId, Leaving, Limits, ReleaseOutcome};
 use super::signal::Signal;
+use super::{Shared, Watchdog};
 use crate::error::Error;
 use crate::floors::Floor;
 use crate::name::Name;
 use crate::store::{Ask, Claim, Queued};
 use crate::term::Timing;
 use crate::token::Token;
+
+impl Watchdog {
+    /// Begins a request, without a claim.
+    pub(crate) fn request(&self, floor: Option<Token>, patience: Patience) -> Pending {
+        Pending {
+            shared: self.shared.clone(),
+            signal: None,
+            claiming: Claiming::new(floor, patience),
+        }
+    }
+}
 
 /// A request that is under way. If it is dropped, the loop releases its claim, which the store may have granted or may
 /// still grant.
@@ -26,14 +37,6 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    pub(super) const fn new(shared: Arc<Shared>, floor: Option<Token>, patience: Patience) -> Self {
-        Self {
-            shared,
-            signal: None,
-            claiming: Claiming::new(floor, patience),
-        }
-    }
-
     pub(crate) fn has_no_claim(&self) -> bool {
         self.claiming.claim().is_none()
     }

@@ -26,7 +26,6 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
-use self::claiming::Patience;
 pub(crate) use self::enrollment::{LeaseView, Pending};
 use self::schedule::{Awaited, LeaseId, Loss, Schedule};
 use crate::clock::Clock;
@@ -36,7 +35,6 @@ use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::Store;
 use crate::telemetry::{self, LeaseLabel, Sink, Survey, Surveyed};
-use crate::token::Token;
 
 /// The client's handle of its watchdog. When it is dropped, the watchdog takes no more claims in; it still renews the
 /// leases that are held until their guards are dropped.
@@ -100,11 +98,6 @@ impl Watchdog {
         })?;
         is_ready.await.unwrap_or_else(|_| Err(died()))?;
         Ok(watchdog)
-    }
-
-    /// Begins a request, without a claim.
-    pub(crate) fn request(&self, floor: Option<Token>, patience: Patience) -> Pending {
-        Pending::new(self.shared.clone(), floor, patience)
     }
 
     /// Ends all leases, then waits until their guards are dropped and their releases are sent, up to `limit`. Returns
