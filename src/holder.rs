@@ -65,11 +65,8 @@ impl Holder {
     /// `Unavailable` if the operating system gives no random bits.
     pub fn draw(client: ClientId) -> Result<Self, Error> {
         let claim = getrandom::u64().map_err(|source| {
-            Error::new(
-                ErrorKind::Unavailable,
-                "acquire failed: the operating system gave no random bits",
-            )
-            .with_source(source.to_string())
+            let what = "acquire failed: the operating system gave no random bits";
+            Error::new(ErrorKind::Unavailable, what).with_source(source.to_string())
         })?;
         Ok(Self::new(client, claim))
     }

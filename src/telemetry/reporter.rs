@@ -92,11 +92,8 @@ pub(crate) fn watch(client: Weak<dyn Surveyed>) -> Result<(), Error> {
     if inbox.runs_in != std::process::id() {
         let thread = std::thread::Builder::new().name("leasehold-report".into());
         thread.spawn(report).map_err(|source| {
-            Error::new(
-                ErrorKind::Unavailable,
-                "acquire failed: the reporter's thread did not start",
-            )
-            .with_source(source)
+            let what = "acquire failed: the reporter's thread did not start";
+            Error::new(ErrorKind::Unavailable, what).with_source(source)
         })?;
         inbox.runs_in = std::process::id();
         // The rest of them is the parent's.

@@ -90,11 +90,8 @@ impl Watchdog {
         let thread = std::thread::Builder::new().name("leasehold-watchdog".into());
         let started = thread.spawn(move || task::run(&shared, ready));
         started.map_err(|source| {
-            Error::new(
-                ErrorKind::Unavailable,
-                "acquire failed: the watchdog's thread did not start",
-            )
-            .with_source(source)
+            let what = "acquire failed: the watchdog's thread did not start";
+            Error::new(ErrorKind::Unavailable, what).with_source(source)
         })?;
         is_ready.await.unwrap_or_else(|_| Err(died()))?;
         Ok(watchdog)

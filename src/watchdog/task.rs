@@ -30,12 +30,10 @@ pub(super) fn run(shared: &Arc<Shared>, ready: Ready) {
     match runtime {
         Ok(runtime) => runtime.block_on(live(shared, ready)),
         Err(source) => {
-            let error = Error::new(
-                ErrorKind::Unavailable,
-                "acquire failed: the watchdog's runtime did not start",
-            );
+            let what = "acquire failed: the watchdog's runtime did not start";
+            let error = Error::new(ErrorKind::Unavailable, what).with_source(source);
             // The receiver was dropped if the start was given up.
-            let _ = ready.send(Err(error.with_source(source)));
+            let _ = ready.send(Err(error));
         }
     }
 }
