@@ -8,7 +8,7 @@ use super::Client;
 use crate::error::Error;
 use crate::group::Group;
 use crate::store::{self, Info, Store};
-use crate::telemetry;
+use crate::telemetry::{self, Sink};
 use crate::term::Timing;
 
 /// Builds a [`Client`]. [`build`](Self::build) checks all settings.
@@ -139,7 +139,7 @@ impl ClientBuilder {
                 ));
             }
         };
-        telemetry::allow_names(group, self.names_in_metrics);
+        Sink::of_group(group).allow_names(self.names_in_metrics);
         Ok(Client::new(store, timing, info, group))
     }
 }

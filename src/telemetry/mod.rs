@@ -33,7 +33,6 @@ use tracing::level_filters::LevelFilter;
 pub(crate) use self::acquiring::AcquireTimer;
 pub(crate) use self::fences::{count as count_refusal, fence_checked};
 pub use self::metric::{Metric, MetricKind, MetricLabel};
-pub(crate) use self::names::allow_names;
 use self::reporter::hand_over;
 pub(crate) use self::reporter::{client_ended, update, watch};
 pub(crate) use self::sink::Sink;

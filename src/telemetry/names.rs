@@ -3,7 +3,7 @@
 //! A series cannot be taken back from a recorder. So a name keeps its place once it was held, and shows 0 while it is
 //! not.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use metrics::gauge;
 use parking_lot::Mutex;
@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use super::sink::Sink;
 use super::survey::unix_seconds_in;
 use super::{quietly, table};
-use crate::group::Group;
 use crate::name::Name;
 
 /// The names of one group that have series.
@@ -24,33 +23,21 @@ pub(super) struct Names {
     folded: HashSet<Name>,
 }
 
-static KNOWN: Mutex<BTreeMap<&'static str, Names>> = Mutex::new(BTreeMap::new());
-
-/// Gives each name of this group series of its own, up to the limit.
-pub(crate) fn allow_names(group: Group, limit: usize) {
-    if limit > 0 {
-        let mut known = KNOWN.lock();
-        let names = known.entry(group.as_str()).or_default();
+impl Sink {
+    /// Gives each name of this group series of its own, up to the limit.
+    pub(crate) fn allow_names(&self, limit: usize) {
+        let mut names = self.names.lock();
         names.limit = names.limit.max(limit);
     }
 }
 
 impl Names {
-    /// Takes those of this group, if it asked for any, for a survey: none is held until it is noted. Their gauges are
-    /// set at the end of the survey, and they are remembered again.
-    pub(super) fn take(group: &str) -> Option<Self> {
-        let mut known = KNOWN.lock();
-        let names = known.get_mut(group)?;
-        let limit = names.limit;
-        let mut names = std::mem::replace(
-            names,
-            Self {
-                limit,
-                ..Self::default()
-            },
-        );
+    /// Takes those of a group for a survey: none is held until it is noted. Their gauges are set at the end of the
+    /// survey, and they are remembered again.
+    pub(super) fn take(of: &Mutex<Self>) -> Self {
+        let mut names = std::mem::take(&mut *of.lock());
         names.left.values_mut().for_each(|left| *left = f64::NAN);
-        Some(names)
+        names
     }
 
     pub(super) fn note_held(&mut self, name: &Name, left: f64) {
@@ -59,7 +46,7 @@ impl Names {
             *known = known.max(left);
         } else if self.left.len() < self.limit {
             self.left.insert(name.clone(), left);
-        } else if !self.folded.contains(name) {
+        } else if self.limit > 0 && !self.folded.contains(name) {
             if self.folded.len() >= self.limit {
                 self.folded.clear();
             }
@@ -69,7 +56,7 @@ impl Names {
     }
 
     /// Sets the gauges, and remembers the names.
-    pub(super) fn tell(self, group: &'static str) {
+    pub(super) fn tell(self, group: &'static str, of: &Mutex<Self>) {
         for (name, left) in &self.left {
             let name = name.as_str();
             let is_held = f64::from(u8::from(!left.is_nan()));
@@ -81,8 +68,7 @@ impl Names {
                 gauge!(ends, "group" => group, "name" => name.to_owned()).set(deadline);
             });
         }
-        let mut known = KNOWN.lock();
-        let names = known.entry(group).or_default();
+        let mut names = of.lock();
         let limit = names.limit.max(self.limit);
         *names = Self { limit, ..self };
     }

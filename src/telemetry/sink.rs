@@ -12,6 +12,7 @@ use metrics::{IntoF64, Key, Label, Level, Metadata};
 use parking_lot::Mutex;
 
 use super::metric::{Metric, MetricKind, MetricLabel};
+use super::names::Names;
 use super::stores::ConnectionGauge;
 use super::{quietly, table};
 use crate::group::Group;
@@ -42,6 +43,8 @@ pub(crate) struct Sink {
     all: Vec<Vec<Series>>,
     /// Calls of a group to acquire that are under way.
     pub(super) waiters: AtomicUsize,
+    /// The names of a group that have series of their own.
+    pub(super) names: Mutex<Names>,
     /// The connections of the stores of one kind.
     pub(super) connections: Mutex<Vec<Weak<ConnectionGauge>>>,
 }
@@ -71,6 +74,7 @@ impl Sink {
             owner,
             all: all.map(Option::unwrap_or_default).collect(),
             waiters: AtomicUsize::new(0),
+            names: Mutex::default(),
             connections: Mutex::default(),
         }
     }

@@ -34,8 +34,8 @@ pub struct Survey {
     pub(crate) backlog: usize,
     /// How long ago a watchdog should have woken.
     pub(crate) overdue: Duration,
-    /// The names of this group that have series of their own.
-    names: Option<Names>,
+    /// The names of this group that have series of their own, if it asked for any.
+    names: Names,
 }
 
 impl Survey {
@@ -53,9 +53,7 @@ impl Survey {
         self.at_risk += usize::from(now >= timing.term_until(deadline).at_risk_at());
         self.soonest = Some(self.soonest.map_or(left, |soonest| soonest.min(left)));
         self.failures = self.failures.max(failures);
-        if let Some(names) = &mut self.names {
-            names.note_held(name, left);
-        }
+        self.names.note_held(name, left);
     }
 
     fn set(&self, sink: &Sink) {
@@ -84,7 +82,7 @@ pub(super) fn survey_all() {
             continue;
         };
         let mut survey = Survey {
-            names: Names::take(group),
+            names: Names::take(&sink.names),
             ..Survey::default()
         };
         let of_group = sources
@@ -94,9 +92,7 @@ pub(super) fn survey_all() {
         backlog += survey.backlog;
         overdue = overdue.max(survey.overdue);
         survey.set(sink);
-        if let Some(names) = survey.names {
-            names.tell(group);
-        }
+        survey.names.tell(group, &sink.names);
     }
     let process = Sink::of_process();
     process.set(&table::WATCHDOG_BACKLOG, &[], whole(backlog));
