@@ -11,8 +11,10 @@ use crate::harness::wait::soon;
 
 /// How the protocol numbers a transaction.
 const TRANSACTION: i32 = 14;
+/// Part of the paths of tokens.
+const TOKEN: &[u8] = b"/t-";
 
-/// What becomes of the next transaction on this way.
+/// What becomes of the next transaction on this way that writes a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Passes,
@@ -49,7 +51,7 @@ impl HeldWay {
         format!("zookeeper://127.0.0.1:{}{chroot}", self.port)
     }
 
-    /// Holds back the next transaction.
+    /// Holds back the next transaction that writes a token. One that asks the leader for its time passes.
     pub(crate) fn hold(&self) {
         self.next.send_replace(Next::IsToBeHeld);
     }
@@ -99,7 +101,8 @@ async fn requests(
         let length = from.read_u32().await?;
         let mut frame = vec![0; length as usize];
         from.read_exact(&mut frame).await?;
-        let is_transaction = frame.get(4..8) == Some(&TRANSACTION.to_be_bytes());
+        let is_transaction = frame.get(4..8) == Some(&TRANSACTION.to_be_bytes())
+            && frame.windows(TOKEN.len()).any(|part| part == TOKEN);
         let is_held = |next: &mut Next| {
             let is_held = is_transaction && *next == Next::IsToBeHeld;
             if is_held {
