@@ -7,9 +7,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::Zookeeper;
+use super::connection::connector::Connector;
 use super::connection::sessions::KeptSession;
 use super::failure::Failure;
+use super::{Zookeeper, counts};
 use crate::clock::{Boottime, Clock, wall_clock_us};
 use crate::store::Severity::Warning;
 use crate::store::budget::Budget;
@@ -64,9 +65,10 @@ impl Zookeeper {
     async fn timeout_of_leases(&self, budget: Budget) -> Result<Duration, Failure> {
         let shared = &self.shared;
         let home = HomeRuntime::Thread(shared.driver.clone());
-        let kept = KeptSession::new(&shared.address, home, shared.address.session, None);
+        let connector = Connector::new(shared.address.clone(), shared.address.session);
+        let kept = KeptSession::new(connector, home, counts().connection(None));
         let timeout = kept.line(budget).await?.timeout;
-        kept.close().await;
+        kept.end().await;
         Ok(timeout)
     }
 

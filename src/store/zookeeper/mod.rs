@@ -106,14 +106,14 @@ mod sweep;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use self::address::Address;
-use self::connection::connector::CONNECT_TIMEOUT;
+use self::connection::connector::{CONNECT_TIMEOUT, Connector};
 use self::connection::sessions::KeptSession;
 use self::failure::Failure;
 use self::protocol::tree::Tree;
@@ -149,12 +149,11 @@ struct Shared {
     /// The session in which leases live: the watchdog's, and how many handles there are on it.
     leases: Mutex<Option<(Arc<KeptSession>, usize)>>,
     /// The session of everything else: places in queues, watches, and requests while there is no watchdog. It is as
-    /// long as a client without a sign of life keeps its places.
+    /// long as a client without a sign of life keeps its places. It is closed when the store is.
     waiting: Arc<KeptSession>,
     new_names: AtomicU32,
     /// Has one permit, which a sweep takes.
     sweeping: Arc<Semaphore>,
-    is_closed: AtomicBool,
 }
 
 /// Whose requests come through a handle, and so over which session they go.
@@ -188,8 +187,9 @@ impl Zookeeper {
         let address = Arc::new(address);
         let driver = Arc::<Driver>::default();
         let home = HomeRuntime::Thread(driver.clone());
-        let purpose = Some(LaneUse::Notices);
-        let waiting = KeptSession::new(&address, home, Queued::PATIENCE, purpose);
+        let connector = Connector::new(address.clone(), Queued::PATIENCE);
+        let gauge = counts().connection(Some(LaneUse::Notices));
+        let waiting = KeptSession::new(connector, home, gauge);
         Self {
             shared: Arc::new(Shared {
                 tree: Tree::new(&address.chroot, &address.prefix),
@@ -199,7 +199,6 @@ impl Zookeeper {
                 waiting: Arc::new(waiting),
                 new_names: AtomicU32::new(0),
                 sweeping: Arc::new(Semaphore::new(1)),
-                is_closed: AtomicBool::new(false),
                 address,
             }),
             role: Role::User,
@@ -296,7 +295,7 @@ impl Backend for Zookeeper {
 
     async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
         let shared = self.shared.clone();
-        if shared.is_closed.load(Ordering::Relaxed) {
+        if shared.waiting.is_closed() {
             return Err(Unconnected::Closed.into());
         }
         let role = match purpose {
@@ -313,10 +312,7 @@ impl Backend for Zookeeper {
 
     async fn end(&self) {
         match &self.role {
-            Role::User => {
-                self.shared.is_closed.store(true, Ordering::Relaxed);
-                self.shared.waiting.close().await;
-            }
+            Role::User => self.shared.waiting.end().await,
             Role::Waiting => {}
             Role::Watchdog(kept) => self.shared.give_up_leases(kept).await,
         }

@@ -2,13 +2,12 @@
 //! as long as there is one, and the one of everything else.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::super::address::Address;
 use super::super::failure::Failure;
 use super::super::{Role, Shared, Zookeeper, counts};
 use super::connector::Connector;
@@ -21,37 +20,22 @@ use crate::telemetry::LaneUse;
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// A session shared by many requests, and kept connected without them.
-#[derive(Debug)]
-pub(in super::super) struct KeptSession(Connection<Connector>);
+pub(in super::super) type KeptSession = Connection<Connector>;
 
 impl KeptSession {
-    pub(in super::super) fn new(
-        address: &Arc<Address>,
-        home: HomeRuntime,
-        session_timeout: Duration,
-        purpose: Option<LaneUse>,
-    ) -> Self {
-        let connector = Connector::new(address.clone(), session_timeout);
-        Self(Connection::new(
-            connector,
-            home,
-            counts().connection(purpose),
-        ))
-    }
-
     /// Returns the session once it is connected to a server.
     pub(in super::super) async fn line(&self, budget: Budget) -> Result<Arc<Line>, Failure> {
-        match self.0.open(budget).await {
+        match self.open(budget).await {
             Err(Failure::NotReached(_) | Failure::Unconnected(Unconnected::Late)) => {
-                Err(self.0.connector().failure())
+                Err(self.connector().failure())
             }
             line => line,
         }
     }
 
     /// Ends the session; requests fail from now on.
-    pub(in super::super) async fn close(&self) {
-        if let Some(line) = self.0.close() {
+    pub(in super::super) async fn end(&self) {
+        if let Some(line) = self.close() {
             // If its runtime has ended or the server has stopped, the session expires by itself.
             let _ = timeout(GOODBYE, line.requests.closed()).await;
         }
@@ -64,7 +48,7 @@ impl Zookeeper {
         let (shared, waiting) = (&self.shared, &self.shared.waiting);
         let leases = match &self.role {
             Role::Watchdog(kept) => Some(kept.clone()),
-            _ if shared.is_closed.load(Ordering::Relaxed) => return Err(Unconnected::Closed.into()),
+            _ if waiting.is_closed() => return Err(Unconnected::Closed.into()),
             Role::Waiting => None,
             Role::User => shared.leases.lock().as_ref().map(|(kept, _)| kept.clone()),
         };
@@ -109,9 +93,9 @@ impl Shared {
         let mut leases = self.leases.lock();
         let (kept, handles) = leases.get_or_insert_with(|| {
             let home = HomeRuntime::Runtime(Handle::current());
-            let (address, timeout) = (&self.address, self.address.session);
-            let kept = KeptSession::new(address, home, timeout, Some(LaneUse::Watchdog));
-            (Arc::new(kept), 0)
+            let connector = Connector::new(self.address.clone(), self.address.session);
+            let gauge = counts().connection(Some(LaneUse::Watchdog));
+            (Arc::new(KeptSession::new(connector, home, gauge)), 0)
         });
         *handles += 1;
         kept.clone()
@@ -129,6 +113,6 @@ impl Shared {
                 *leases = None;
             }
         }
-        kept.close().await;
+        kept.end().await;
     }
 }
