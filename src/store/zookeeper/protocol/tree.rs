@@ -15,6 +15,7 @@ use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::HeldState;
 use crate::token::Token;
+use crate::words::words;
 
 /// The root of all names, and the paths below it.
 #[derive(Debug, Clone)]
@@ -22,25 +23,16 @@ pub(in super::super) struct Tree {
     root: String,
 }
 
-/// A child of a name, as the name of its node says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Child {
-    Token(Token),
-    Taken(Kind, Holder),
-    /// With the server's number: how many children the name has had. At its end, 2^31-1, it stays for ever, so a name
-    /// is made anew before.
-    Place(ClientId, u32),
-}
-
-/// The way in which a node keeps a name taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Kind {
-    /// Exits: Evicted, Kept, gone (released, run out, its session ended).
-    Leased,
-    /// Exits: gone (released, run out).
-    Evicted,
-    /// Exits: gone (run out, evicted).
-    Kept,
+words! {
+    /// The way in which a node keeps a name taken, with the letter of the node.
+    pub(in super::super) enum Kind {
+        /// Exits: Evicted, Kept, gone (released, run out, its session ended).
+        Leased = "h",
+        /// Exits: gone (released, run out).
+        Evicted = "e",
+        /// Exits: gone (run out, evicted).
+        Kept = "k",
+    }
 }
 
 /// One client's place in the queue.
@@ -58,7 +50,7 @@ pub(in super::super) struct Children {
     pub(in super::super) taken: Option<(Kind, Holder)>,
     /// Two nodes that keep the name taken. No rule of ours makes a second one.
     pub(in super::super) rivals: Option<[String; 2]>,
-    /// The first node with a name that this version cannot read: a later one or another program made it.
+    /// A node with a name that this version cannot read: a later one or another program made it.
     pub(in super::super) unknown: Option<String>,
     pub(in super::super) queue: Vec<QueuePlace>,
 }
@@ -118,69 +110,55 @@ impl Kind {
 
     /// Returns the name of this holder's node.
     pub(in super::super) fn node(self, holder: Holder) -> String {
-        let letter = match self {
-            Self::Leased => 'h',
-            Self::Evicted => 'e',
-            Self::Kept => 'k',
-        };
-        format!("{letter}-{holder}")
-    }
-}
-
-impl Child {
-    /// Reads the name of a node. Returns `None` if it has a form that this version does not know.
-    pub(in super::super) fn read(node: &str) -> Option<Self> {
-        let (letter, rest) = node.split_once('-')?;
-        match letter {
-            "t" => {
-                let token = u64::from_str_radix(rest, 16).ok()?;
-                Some(Self::Token(Token::new(token).ok()?))
-            }
-            "h" => Some(Self::Taken(Kind::Leased, rest.parse().ok()?)),
-            "e" => Some(Self::Taken(Kind::Evicted, rest.parse().ok()?)),
-            "k" => Some(Self::Taken(Kind::Kept, rest.parse().ok()?)),
-            "q" => {
-                let (client, number) = rest.split_at_checked(32)?;
-                let client = u128::from_str_radix(client, 16).ok()?;
-                let number = number.strip_prefix('-')?.parse().ok()?;
-                Some(Self::Place(ClientId::from_u128(client), number))
-            }
-            _ => None,
-        }
+        format!("{}-{holder}", self.as_str())
     }
 }
 
 impl Children {
     pub(in super::super) fn read(nodes: &[String]) -> Self {
         let mut children = Self::default();
-        let (mut places, mut first) = (Vec::new(), None);
+        let mut nodes: Vec<_> = nodes.iter().collect();
+        // Places by the server's number, which has ten digits: how many children the name has had. At its end, 2^31-1,
+        // it stays for ever, so a name is made anew before.
+        nodes.sort_by_key(|node| (node.rsplit('-').next(), *node));
         for node in nodes {
-            match Child::read(node) {
-                Some(Child::Token(token)) => children.token = children.token.max(Some(token)),
-                Some(Child::Taken(kind, holder)) => {
-                    children.taken = Some((kind, holder));
-                    if let Some(first) = first.replace(node) {
-                        children.rivals = Some([first, node].map(String::clone));
-                    }
-                }
-                Some(Child::Place(client, number)) => places.push((number, client, node)),
-                None => {
-                    children.unknown.get_or_insert_with(|| node.clone());
-                }
-            }
-        }
-        places.sort();
-        for (_, client, node) in places {
-            let mut queue = children.queue.iter_mut();
-            match queue.find(|place| place.client == client) {
-                Some(place) => place.nodes.push(node.clone()),
-                None => children.queue.push(QueuePlace {
-                    client,
-                    nodes: vec![node.clone()],
-                }),
+            if children.take(node).is_none() {
+                children.unknown.get_or_insert_with(|| node.clone());
             }
         }
         children
+    }
+
+    /// Takes in a node. Returns `None` if its name has a form that this version does not know.
+    fn take(&mut self, node: &str) -> Option<()> {
+        let (letter, rest) = node.split_once('-')?;
+        match letter {
+            "t" => {
+                let token = u64::from_str_radix(rest, 16).ok()?;
+                self.token = self.token.max(Some(Token::new(token).ok()?));
+            }
+            "q" => {
+                let (client, number) = rest.split_at_checked(32)?;
+                let client = ClientId::from_u128(u128::from_str_radix(client, 16).ok()?);
+                number.strip_prefix('-')?.parse::<u32>().ok()?;
+                let node = node.to_owned();
+                match self.place(client) {
+                    Some(place) => self.queue[place].nodes.push(node),
+                    None => self.queue.push(QueuePlace {
+                        client,
+                        nodes: vec![node],
+                    }),
+                }
+            }
+            _ => {
+                let kind = Kind::ALL.into_iter().find(|it| it.as_str() == letter)?;
+                let before = self.taken.replace((kind, rest.parse().ok()?));
+                if let Some((kind, holder)) = before {
+                    self.rivals = Some([kind.node(holder), node.to_owned()]);
+                }
+            }
+        }
+        Some(())
     }
 
     /// Returns whether there are other places in the queue than these.
@@ -252,14 +230,23 @@ mod tests {
         let name = Name::new("a").expect("a name");
         let holder = Holder::new(A, 7);
         let tree = tree();
-        for kind in [Kind::Leased, Kind::Evicted, Kind::Kept] {
+        let read = |node: &str| Children::read(&[node.to_owned()]);
+        for kind in Kind::ALL {
             let path = tree.taken(&name, kind, holder);
-            assert_eq!(Child::read(last(&path)), Some(Child::Taken(kind, holder)));
+            assert_eq!(read(last(&path)).taken, Some((kind, holder)));
         }
-        let place = format!("{}0000000012", tree.place(&name, A));
-        assert_eq!(Child::read(last(&place)), Some(Child::Place(A, 12)));
+        let path = format!("{}0000000012", tree.place(&name, A));
+        let place = QueuePlace {
+            client: A,
+            nodes: vec![last(&path).to_owned()],
+        };
+        assert_eq!(read(last(&path)).queue, [place]);
         for odd in ["", "t", "t-", "t-x", "h-1", "q-1", "x-1", "q-é", "lock-1"] {
-            assert_eq!(Child::read(odd), None, "{odd}");
+            let unknown = Children {
+                unknown: Some(odd.to_owned()),
+                ..Children::default()
+            };
+            assert_eq!(read(odd), unknown);
         }
     }
 
