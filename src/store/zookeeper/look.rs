@@ -88,8 +88,7 @@ impl SessionCall<'_> {
             kind,
             holder,
             span,
-            stamp: stat.stamp,
-            version: stat.version,
+            stat,
         }))
     }
 

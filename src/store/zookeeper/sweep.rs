@@ -111,8 +111,8 @@ impl SessionCall<'_> {
         };
         // What ran out a short time ago may have a holder that is only slow.
         let (began, span) = match &reading.taken {
-            Some(taken) => (taken.stamp, taken.span),
-            None => (last.stamp, Duration::ZERO),
+            Some(taken) => (taken.stat.stamp, taken.span),
+            None => (last.stat.stamp, Duration::ZERO),
         };
         let is_old = self.left(began, span + self.shared.address.token_memory);
         let is_freed = last.is_freed && reading.taken.is_none();

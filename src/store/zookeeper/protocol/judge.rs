@@ -32,7 +32,7 @@ pub(in super::super) fn judge(reading: &NameReading, claim: &Claim, ask: Ask) ->
         // One whose token an operator removed is granted anew.
         let last = reading.last_of(claim.holder);
         let anew = Judgement::Grant(Vec::new());
-        return last.map_or(anew, |last| Judgement::Extend(last.token));
+        return last.map_or(anew, |(last, _)| Judgement::Extend(last.token));
     }
     let mut held = reading.held(&claim.name);
     let last = reading.children.queue.len();
@@ -66,7 +66,6 @@ mod tests {
     use std::time::Duration;
 
     use super::super::reading::LastGrant;
-    use super::super::stamp::Stamp;
     use super::super::tree::Children;
     use super::super::wire::{Change, Stat};
     use super::*;
@@ -100,8 +99,7 @@ mod tests {
             kind,
             holder: holder(1),
             span: LEFT,
-            stamp: Stamp::default(),
-            version: 3,
+            stat: Stat { version: 3, ..stat },
         });
         reading
     }

@@ -31,28 +31,23 @@ pub(in super::super) struct Taken {
     pub(in super::super) kind: Kind,
     pub(in super::super) holder: Holder,
     pub(in super::super) span: Duration,
-    /// The moment at which its time began.
-    pub(in super::super) stamp: Stamp,
-    pub(in super::super) version: i32,
+    /// Its stamp is the moment at which its time began.
+    pub(in super::super) stat: Stat,
 }
 
 /// The last grant of a name. If no client holds the name or waits for it, only the token is read.
 #[derive(Debug, Clone)]
 pub(in super::super) struct LastGrant {
     pub(in super::super) token: Token,
-    by: Option<Holder>,
-    info: Info,
-    since_ms: u64,
-    /// The last change: of a freed name the moment at which it was freed, or offered to the next client.
-    pub(in super::super) stamp: Stamp,
+    signature: Option<Signature>,
+    /// Its stamp is the last change: of a freed name the moment at which it was freed, or offered to the next client.
+    pub(in super::super) stat: Stat,
     /// Says that the name was freed: then nothing is known about the holder.
     pub(in super::super) is_freed: bool,
-    /// The version of the token's node; -1 stands for any.
-    version: i32,
 }
 
 /// The facts about its holder in the node of a grant.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in super::super) struct Signature {
     pub(in super::super) by: Holder,
     #[serde(default)]
@@ -95,15 +90,17 @@ impl NameReading {
     /// Returns when the time for which the name is taken or offered began, and its length.
     pub(in super::super) fn term(&self) -> Option<(Stamp, Duration)> {
         match (&self.taken, &self.last) {
-            (Some(taken), _) => Some((taken.stamp, taken.span)),
-            (None, Some(last)) if self.is_offered() => Some((last.stamp, Queued::OFFER)),
+            (Some(taken), _) => Some((taken.stat.stamp, taken.span)),
+            (None, Some(last)) if self.is_offered() => Some((last.stat.stamp, Queued::OFFER)),
             _ => None,
         }
     }
 
-    /// Returns the last grant, if it was to this holder.
-    pub(in super::super) fn last_of(&self, holder: Holder) -> Option<&LastGrant> {
-        self.last.as_ref().filter(|last| last.by == Some(holder))
+    /// Returns the last grant, if it was to this holder, and what is known of it.
+    pub(in super::super) fn last_of(&self, holder: Holder) -> Option<(&LastGrant, &Info)> {
+        let last = self.last.as_ref()?;
+        let signature = last.signature.as_ref().filter(|it| it.by == holder)?;
+        Some((last, &signature.info))
     }
 
     /// Returns what a client that does not claim the name is told of it; `None` if it is free.
@@ -127,10 +124,10 @@ impl NameReading {
         };
         held.state = taken.kind.state();
         held.by = Some(taken.holder);
-        if let Some(last) = self.last_of(taken.holder) {
+        if let Some((last, info)) = self.last_of(taken.holder) {
             held.token = Some(last.token);
-            held.info = last.info.clone();
-            let since = Duration::from_millis(last.since_ms);
+            held.info = info.clone();
+            let since = Duration::from_millis(last.stat.created_ms);
             held.since = SystemTime::UNIX_EPOCH.checked_add(since);
         }
         held
@@ -140,21 +137,21 @@ impl NameReading {
     pub(in super::super) fn delete_taken(&self) -> Option<Change> {
         let taken = self.taken.as_ref()?;
         let path = self.child(&taken.kind.node(taken.holder));
-        Some(Change::Delete(path, Some(taken.version)))
+        Some(Change::Delete(path, Some(taken.stat.version)))
     }
 
     /// Deletes the last token.
     pub(in super::super) fn delete_token(&self) -> Option<Change> {
         let last = self.last.as_ref()?;
         let path = self.child(&token_node(last.token));
-        Some(Change::Delete(path, Some(last.version)))
+        Some(Change::Delete(path, Some(last.stat.version)))
     }
 
     /// Frees the name, and begins the offer to the first client in the queue.
     pub(in super::super) fn begin_offer(&self) -> Option<Change> {
         let last = self.last.as_ref()?;
         let path = self.child(&token_node(last.token));
-        Some(Change::Set(path, Vec::new(), Some(last.version)))
+        Some(Change::Set(path, Vec::new(), Some(last.stat.version)))
     }
 
     pub(in super::super) fn delete_places(
@@ -211,30 +208,26 @@ impl NameReading {
 impl LastGrant {
     /// Makes the last grant of a name of which only the token was read.
     pub(in super::super) fn unread(token: Token) -> Self {
+        let any_version = Stat {
+            version: -1,
+            ..Stat::default()
+        };
         Self {
             token,
-            by: None,
-            info: Info::default(),
-            since_ms: 0,
-            stamp: Stamp::default(),
+            signature: None,
+            stat: any_version,
             is_freed: false,
-            version: -1,
         }
     }
 
     /// Reads the node of a token.
     pub(in super::super) fn read(token: Token, data: &[u8], stat: Stat) -> Self {
-        // Another client may have written it: what cannot be parsed is unknown.
-        let signature: Option<Signature> = serde_json::from_slice(data).ok();
-        let (by, info) = signature.map_or((None, Info::default()), |it| (Some(it.by), it.info));
         Self {
             token,
-            by,
-            info,
-            since_ms: stat.created_ms,
-            stamp: stat.stamp,
+            // Another client may have written it: what cannot be parsed is unknown.
+            signature: serde_json::from_slice(data).ok(),
+            stat,
             is_freed: data.is_empty(),
-            version: stat.version,
         }
     }
 }
