@@ -7,15 +7,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::connection::connector::Connector;
-use super::connection::sessions::KeptSession;
+use super::Zookeeper;
 use super::failure::Failure;
-use super::{Zookeeper, counts};
 use crate::clock::{Boottime, Clock, wall_clock_us};
 use crate::store::Severity::Warning;
 use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
-use crate::store::connection::HomeRuntime;
 use crate::store::{Hazard, Member, MemberState};
 
 /// Where the servers of an ensemble are written down.
@@ -24,14 +21,11 @@ const ENSEMBLE: &str = "/zookeeper/config";
 const APART: Duration = Duration::from_secs(1);
 /// Limit for a write: a lease of 3 s is renewed every second.
 const SLOW: Duration = Duration::from_millis(500);
-/// The session's time-out under which the usual ttl of 30 s is not cleaned up after.
-const SHORT: Duration = Duration::from_secs(40);
 
 /// The findings.
 #[derive(Debug)]
 struct SetUp {
     servers: usize,
-    session: Duration,
     has_login: bool,
     wrote_in: Duration,
     apart: Duration,
@@ -39,9 +33,7 @@ struct SetUp {
 
 impl Zookeeper {
     pub(super) async fn judge_set_up(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
-        let budget = Budget::new(limit);
-        let call = self.call(budget).await?;
-        let longest = self.timeout_of_leases(budget).await?;
+        let call = self.call(Budget::new(limit)).await?;
         call.freshen().await?;
         let sent_at = Boottime.now();
         let stat = call.freshen().await?;
@@ -53,23 +45,11 @@ impl Zookeeper {
         let our_clock = Duration::from_micros(wall_clock_us());
         let set_up = SetUp {
             servers: listed.count().max(self.shared.address.servers.len()),
-            session: longest,
             has_login: self.shared.address.login.is_some(),
             wrote_in,
             apart: our_clock.abs_diff(stat.stamp.since_1970()),
         };
         Ok(judge(CHECKS, &set_up))
-    }
-
-    /// Returns what the servers agree to as the time-out of the session in which a watchdog's leases live.
-    async fn timeout_of_leases(&self, budget: Budget) -> Result<Duration, Failure> {
-        let shared = &self.shared;
-        let home = HomeRuntime::Thread(shared.driver.clone());
-        let connector = Connector::new(shared.address.clone(), shared.address.session);
-        let kept = KeptSession::new(connector, home, counts().connection(None));
-        let timeout = kept.line(budget).await?.timeout;
-        kept.end().await;
-        Ok(timeout)
     }
 
     pub(super) async fn look_at_servers(&self, limit: Duration) -> Vec<Member> {
@@ -142,20 +122,6 @@ const CHECKS: &[Check<SetUp>] = &[
     ),
     Check::new(
         Warning,
-        "zookeeper-short-session",
-        |set_up| {
-            let ms = set_up.session.as_millis();
-            found(
-                set_up.session < SHORT,
-                format!("sessions are short: session_ms={ms}"),
-            )
-        },
-        "The nodes of a lease with a ttl above three quarters of it stay behind when its process is killed, until the \
-         name is asked for again",
-        "Raise maxSessionTimeout or tickTime on the servers",
-    ),
-    Check::new(
-        Warning,
         "zookeeper-slow-writes",
         |set_up| {
             let ms = set_up.wrote_in.as_millis();
@@ -203,7 +169,6 @@ mod tests {
     fn sound() -> SetUp {
         SetUp {
             servers: 3,
-            session: Duration::from_secs(40),
             has_login: true,
             wrote_in: Duration::from_millis(5),
             apart: Duration::ZERO,
@@ -222,7 +187,6 @@ mod tests {
         assert_eq!(ids(&sound()), ["zookeeper-plaintext-password"]);
         let weak = SetUp {
             servers: 1,
-            session: Duration::from_secs(10),
             has_login: false,
             wrote_in: Duration::from_secs(1),
             apart: Duration::from_secs(9),
@@ -232,7 +196,6 @@ mod tests {
             [
                 "zookeeper-one-server",
                 "zookeeper-open-access",
-                "zookeeper-short-session",
                 "zookeeper-slow-writes",
                 "zookeeper-clock"
             ]

@@ -24,7 +24,7 @@ use crate::store::budget::Budget;
 pub(in super::super) struct Line {
     pub(super) id: i64,
     /// Time that the servers keep the session without hearing from it, as negotiated with them.
-    pub(in super::super) timeout: Duration,
+    pub(super) timeout: Duration,
     /// Says whether nodes belong to the user of the login.
     pub(super) is_owned: bool,
     /// Closed when the connection has ended.
