@@ -59,8 +59,10 @@ const OTHER_NAMES: &[(&str, &str)] = &[
 /// The servers' addresses, the credentials for them, and the settings that a URL can have.
 #[derive(Clone)]
 pub(super) struct Address {
-    hosts: Vec<HostPort>,
-    config: Config,
+    /// The hosts in the order of the URL; one that begins with `/` is the folder of a socket.
+    pub(super) hosts: Vec<HostPort>,
+    /// The settings of a connection, without a host.
+    pub(super) config: Config,
     /// `None`: without TLS.
     tls: Option<Tls>,
     /// The server that answered last.
@@ -118,16 +120,6 @@ impl Address {
             ..self.clone()
         };
         self.hosts.iter().map(alone).collect()
-    }
-
-    /// Returns the settings of a connection, without a host.
-    pub(super) fn config(&self) -> Config {
-        self.config.clone()
-    }
-
-    /// Returns the hosts in the order of the URL; one that begins with `/` is the folder of a socket.
-    pub(super) fn hosts(&self) -> &[HostPort] {
-        &self.hosts
     }
 
     /// Returns the name that the certificate of the server at this host must have.
@@ -402,7 +394,7 @@ mod tests {
             ]
         );
         for server in &each {
-            assert_eq!(server.hosts().len(), 1);
+            assert_eq!(server.hosts.len(), 1);
             assert_eq!(server.config.get_password(), Some(b"s3cret".as_slice()));
             assert_eq!(server.config.get_ssl_mode(), SslMode::Disable);
         }
@@ -468,7 +460,7 @@ mod tests {
             ("postgres://[::1]:7", "::1", 7),
             ("postgres:///?host=/run", "/run", PORT),
         ] {
-            assert_eq!(address(url).hosts(), [HostPort::new(host, port)]);
+            assert_eq!(address(url).hosts, [HostPort::new(host, port)]);
         }
     }
 }

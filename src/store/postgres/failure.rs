@@ -32,9 +32,9 @@ pub(in crate::store) enum Failure {
     /// No connection was made, because the server has not ended others that were given up. Nothing was sent.
     #[error("the server still works on what was sent on connections that were given up")]
     GivenUp,
-    /// The connection broke. The request may have been carried out.
-    #[error("{0}")]
-    Broken(Cause),
+    /// The connection broke, or could not be made. The request may have been carried out.
+    #[error("{text}")]
+    Broken { text: String, kind: ErrorKind },
     /// The server answered with an error.
     #[error("{code} {text}")]
     Refused {
@@ -60,14 +60,6 @@ pub(in crate::store) enum Failure {
     Exhausted(String),
 }
 
-/// The error that broke a connection, or kept it from being made.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{text}")]
-pub(in crate::store) struct Cause {
-    text: String,
-    kind: ErrorKind,
-}
-
 /// The driver's message for a server that takes no writes.
 const READ_ONLY: &str = "does not allow writes";
 /// Another transaction has what is wanted locked.
@@ -79,7 +71,7 @@ impl Failure {
     /// Returns whether the connection is unusable.
     pub(super) fn is_broken(&self) -> bool {
         match self {
-            Self::Ended | Self::Broken(_) | Self::Unreplicated => true,
+            Self::Ended | Self::Broken { .. } | Self::Unreplicated => true,
             // A server that has become a standby stays one.
             Self::Refused { code, is_fatal, .. } => *is_fatal || code == "25006",
             _ => false,
@@ -119,7 +111,7 @@ impl Failure {
     /// Makes the failure of a step before a connection, which may succeed later.
     pub(super) fn before_connecting(text: String) -> Self {
         let kind = ErrorKind::Unavailable;
-        Self::Unsent(Box::new(Self::Broken(Cause { text, kind })))
+        Self::Unsent(Box::new(Self::Broken { text, kind }))
     }
 
     /// Makes the failure of a renewal that skipped its row, because another transaction has it locked.
@@ -134,7 +126,7 @@ impl Failure {
     /// Makes the failure of a request.
     pub(super) fn of_request(error: &tokio_postgres::Error) -> Self {
         let Some(refusal) = error.as_db_error() else {
-            return Self::Broken(Cause::of(error));
+            return Self::of_break(error);
         };
         let severity = refusal.parsed_severity();
         Self::Refused {
@@ -142,6 +134,33 @@ impl Failure {
             text: refusal.message().into(),
             is_fatal: matches!(severity, Some(Severity::Fatal | Severity::Panic)),
         }
+    }
+
+    /// Makes the failure of a connection that broke, or could not be made, without a word of the server.
+    fn of_break(error: &tokio_postgres::Error) -> Self {
+        let mut text = error.to_string();
+        let mut io_kind = None;
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            let io: Option<&io::Error> = error.downcast_ref();
+            io_kind = io_kind.or(io.map(io::Error::kind));
+            cause = error.source();
+        }
+        let kind = match io_kind {
+            // None of several servers accepted writes.
+            Some(io::ErrorKind::PermissionDenied) if text.contains(READ_ONLY) => {
+                ErrorKind::Unavailable
+            }
+            Some(io::ErrorKind::PermissionDenied) => ErrorKind::Denied,
+            // A refused certificate is reported in this way.
+            Some(io::ErrorKind::InvalidData) => ErrorKind::Misconfigured,
+            Some(_) => ErrorKind::Unavailable,
+            None if error.is_closed() || text.starts_with("timeout") => ErrorKind::Unavailable,
+            None if text.contains("password missing") => ErrorKind::Denied,
+            None => ErrorKind::Misconfigured,
+        };
+        Self::Broken { text, kind }
     }
 }
 
@@ -152,7 +171,7 @@ impl Failing for Failure {
             Self::Silent => ErrorKind::TimedOut,
             Self::Ended | Self::GivenUp | Self::Unreplicated => ErrorKind::Unavailable,
             Self::Unsent(why) => why.kind(),
-            Self::Broken(cause) => cause.kind,
+            Self::Broken { kind, .. } => *kind,
             Self::Refused { code, text, .. } => postgres_codes::kind(code, text),
             Self::Argument(_) | Self::TooLong { .. } => ErrorKind::Invalid,
             Self::Odd(_) | Self::Exhausted(_) => ErrorKind::Misconfigured,
@@ -166,7 +185,7 @@ impl Failing for Failure {
             Self::Refused { code, is_fatal, .. } if !is_fatal && proves_nothing_was_done(code) => {
                 Sent::Answered
             }
-            Self::Refused { .. } | Self::Silent | Self::Broken(_) => Sent::Perhaps,
+            Self::Refused { .. } | Self::Silent | Self::Broken { .. } => Sent::Perhaps,
             Self::Unreplicated | Self::Odd(_) => Sent::Perhaps,
         }
     }
@@ -216,34 +235,6 @@ fn advice(code: &str) -> Option<&'static str> {
         "22021" | "22P05" => "the database's encoding is not UTF8",
         _ => return None,
     })
-}
-
-impl Cause {
-    fn of(error: &tokio_postgres::Error) -> Self {
-        let mut text = error.to_string();
-        let mut io_kind = None;
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            let io: Option<&io::Error> = error.downcast_ref();
-            io_kind = io_kind.or(io.map(io::Error::kind));
-            cause = error.source();
-        }
-        let kind = match io_kind {
-            // None of several servers accepted writes.
-            Some(io::ErrorKind::PermissionDenied) if text.contains(READ_ONLY) => {
-                ErrorKind::Unavailable
-            }
-            Some(io::ErrorKind::PermissionDenied) => ErrorKind::Denied,
-            // A refused certificate is reported in this way.
-            Some(io::ErrorKind::InvalidData) => ErrorKind::Misconfigured,
-            Some(_) => ErrorKind::Unavailable,
-            None if error.is_closed() || text.starts_with("timeout") => ErrorKind::Unavailable,
-            None if text.contains("password missing") => ErrorKind::Denied,
-            None => ErrorKind::Misconfigured,
-        };
-        Self { text, kind }
-    }
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ struct Walk<'a> {
 
 /// The longest time for which a walk over these hosts takes if names are looked up at once.
 pub(in super::super) fn longest(address: &Address, limit: Duration) -> Duration {
-    let others = address.hosts().len().saturating_sub(1);
+    let others = address.hosts.len().saturating_sub(1);
     limit + HEAD_START * u32::try_from(others).unwrap_or(u32::MAX)
 }
 
@@ -138,7 +138,7 @@ pub(in super::super) async fn open(
         given_up,
         last: address.last_server(),
     };
-    let mut hosts: Vec<_> = (0..address.hosts().len()).collect();
+    let mut hosts: Vec<_> = (0..address.hosts.len()).collect();
     hosts.sort_by_key(|host| walk.last.as_ref().is_none_or(|last| last.host != *host));
     let opened = first_of(HEAD_START, hosts.into_iter().map(|host| walk.host(host))).await;
     // The one that is down may be the primary.
@@ -158,7 +158,7 @@ impl Walk<'_> {
             };
             self.last.as_ref() != Some(&server)
         });
-        let is_one_host = self.address.hosts().len() == 1;
+        let is_one_host = self.address.hosts.len() == 1;
         let is_one = is_one_host && addresses.len() == 1;
         let attempts = |attributes| {
             let attempt = move |address| {
@@ -186,7 +186,7 @@ impl Walk<'_> {
     }
 
     async fn addresses(&self, host: usize) -> Result<Vec<Option<IpAddr>>, Failure> {
-        let place = &self.address.hosts()[host];
+        let place = &self.address.hosts[host];
         if is_socket(&place.host) {
             return Ok(vec![None]);
         }
@@ -206,8 +206,8 @@ impl Walk<'_> {
         if !self.given_up.may_connect(&server, Boottime.now()) {
             return Err(Failure::GivenUp);
         }
-        let mut config = self.address.config();
-        let place = &self.address.hosts()[server.host];
+        let mut config = self.address.config.clone();
+        let place = &self.address.hosts[server.host];
         config.host(self.address.server_name(&place.host));
         config.port(place.port);
         if let Some(address) = server.address {

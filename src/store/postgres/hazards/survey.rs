@@ -49,7 +49,7 @@ impl Postgres {
         limit: Duration,
     ) -> Result<Vec<Member>, Failure> {
         let budget = Budget::new(limit);
-        if self.address.hosts().len() == 1 {
+        if self.address.hosts.len() == 1 {
             return Ok(vec![
                 self.member(&self.address, &self.connections, budget)
                     .await?,
