@@ -16,12 +16,10 @@ use super::known::KnownQuorum;
 use super::looks::{merged, takes_part};
 use super::members::{Act, NameRequest, SeenLease};
 use super::micros;
-use super::protocol::{
-    Absence, ClaimOutcome, MemberAnswer, MemberLease, NotedGrant, Rivalry, propose,
-};
+use super::protocol::{Absence, ClaimOutcome, MemberAnswer, MemberLease, NotedGrant, Rivalry};
 use super::round::Votes;
 use super::store::Quorum;
-use crate::clock::{Boottime, Clock as _, wall_clock_us};
+use crate::clock::{Boottime, Clock as _};
 use crate::error::ErrorKind;
 use crate::store::backend::{Backend as _, Failing as _};
 use crate::store::budget::Budget;
@@ -54,11 +52,6 @@ pub(super) struct Rounds<'a> {
     leader: Option<(MemberLease, u32)>,
     /// The members that may have a token of this attempt that is not taken back.
     may_have: BTreeSet<usize>,
-}
-
-/// Returns whether a floor would lift tokens by more than a day. One that a token of the quorum has reached lifts none.
-fn is_too_far_ahead(floor: Token, seen: u64, clock_us: u64) -> bool {
-    floor.get() > seen.max(clock_us.saturating_add(micros(Token::FLOOR_AHEAD)))
 }
 
 impl<'a> Rounds<'a> {
@@ -95,29 +88,21 @@ impl<'a> Rounds<'a> {
         answer
     }
 
-    /// Refuses a claim that no member could grant, before it is sent. Its floor is compared with the tokens that the
-    /// members have.
+    /// Refuses a claim that no member could grant, before it is sent.
     fn refuse(&self) -> Result<(), Failure> {
-        let invalid = |why| Failure::new(ErrorKind::Invalid, why).with_sent(Sent::Answered);
         let (ttl, max_ttl) = (self.claim.ttl, self.known.max_ttl);
-        if ttl > max_ttl {
-            let why = "the ttl is longer than the longest of the quorum";
-            return Err(invalid(format!("{why} ttl={ttl:?} max_ttl={max_ttl:?}")));
+        if ttl <= max_ttl {
+            return Ok(());
         }
-        let (seen, clock_us) = (self.quorum.shared.seen(), wall_clock_us());
-        let is_refused = |floor: &Token| is_too_far_ahead(*floor, seen, clock_us);
-        match self.floor.filter(is_refused) {
-            Some(floor) => {
-                let why = "the floor is more than a day ahead of this machine's clock";
-                Err(invalid(format!("{why} floor={floor} clock_us={clock_us}")))
-            }
-            None => Ok(()),
-        }
+        let why = "the ttl is longer than the longest of the quorum";
+        let why = format!("{why} ttl={ttl:?} max_ttl={max_ttl:?}");
+        Err(Failure::new(ErrorKind::Invalid, why).with_sent(Sent::Answered))
     }
 
     /// Returns the answer, unless another round is needed.
     async fn next(&mut self) -> Result<Option<Answer>, Failure> {
-        self.propose()?;
+        let token = self.quorum.shared.propose(self.floor);
+        self.asked.token = token.map_err(|refused| self.doubtful(refused.into()))?;
         let votes = self.ask().await;
         self.judge(&votes).await
     }
@@ -138,17 +123,6 @@ impl<'a> Rounds<'a> {
                 Ok(None)
             }
         }
-    }
-
-    /// Chooses a token, and notes it before it is sent.
-    fn propose(&mut self) -> Result<(), Failure> {
-        let shared = &self.quorum.shared;
-        let token = propose(wall_clock_us(), shared.seen(), self.floor);
-        self.asked.token = token.ok_or_else(|| {
-            self.doubtful(Failure::misconfigured("no tokens are left below 2^53"))
-        })?;
-        shared.note_seen(self.asked.token.get());
-        Ok(())
     }
 
     /// Proposes the token to all members, and returns their votes.
@@ -311,22 +285,5 @@ impl<'a> Rounds<'a> {
     fn too_few(&self, votes: &Votes) -> Failure {
         let answered = takes_part(votes.answers());
         self.doubtful(self.quorum.too_few(answered, &votes.failures))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_floor_that_a_token_has_reached_is_not_refused_however_far_ahead() {
-        let day = micros(Token::FLOOR_AHEAD);
-        let floor = |us: u64| Token::new(us).expect("in range");
-        let clock_us = 1_000;
-        assert!(!is_too_far_ahead(floor(clock_us + day), 0, clock_us));
-        let ahead = floor(clock_us + day + 1);
-        assert!(is_too_far_ahead(ahead, 0, clock_us));
-        assert!(is_too_far_ahead(ahead, ahead.get() - 1, clock_us));
-        assert!(!is_too_far_ahead(ahead, ahead.get(), clock_us));
     }
 }

@@ -12,7 +12,7 @@ use super::claims::Rounds;
 use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::members::{Act, Members, MergedNotices, NameRequest, QuorumMember};
-use super::protocol::{GrantMemory, propose};
+use super::protocol::GrantMemory;
 use super::round::Round;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::error::{Error, ErrorKind};
@@ -126,6 +126,20 @@ impl Shared {
     pub(super) fn note_seen(&self, token: u64) {
         self.seen.fetch_max(token, Ordering::Relaxed);
     }
+
+    /// Chooses the token to propose, and notes it before it is sent. A proposal that was taken back may be freed at any
+    /// later moment by a request on its way, so the next one is above it. Otherwise a wrong choice costs a round and no
+    /// promise.
+    ///
+    /// # Errors
+    /// As of [`Token::mint`].
+    pub(super) fn propose(&self, floor: Option<Token>) -> Result<Token, Error> {
+        // A mark above all tokens leaves none.
+        let last = self.seen().clamp(1, Token::MAX.get());
+        let token = Token::mint(Token::new(last).ok(), floor, wall_clock_us())?;
+        self.note_seen(token.get());
+        Ok(token)
+    }
 }
 
 impl Backend for Quorum {
@@ -197,10 +211,9 @@ impl Backend for Quorum {
     ) -> Result<Release, Failure> {
         let granted = self.shared.granted.lock().of(holder).map(|of| of.token);
         // What a holder proposed without a grant is behind what was seen or, by another store, behind the clock.
-        let token = granted.or_else(|| propose(wall_clock_us(), self.shared.seen(), None));
+        let token = granted.or_else(|| self.shared.propose(None).ok());
         let (token, ttl) = (token.unwrap_or(Token::MAX), keep_for.unwrap_or_default());
         let asked = NameRequest::new(name, holder, token, ttl);
-        self.shared.note_seen(token.get());
         let told = self.of_majority(Act::Release, asked, budget).await?;
         self.shared.granted.lock().forget(holder);
         // A lease on fewer members had ended: another holder may have been granted the name since.
@@ -290,5 +303,28 @@ impl Backend for Quorum {
         for member in self.members.iter() {
             member.server.close().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proposal_is_above_all_marks_and_a_mark_above_all_tokens_leaves_none() {
+        let shared = Shared {
+            granted: Mutex::default(),
+            seen: AtomicU64::new(0),
+            known: Mutex::default(),
+            counts: Sink::of_store(KIND),
+        };
+        let first = shared.propose(None).expect("a token");
+        assert!(shared.propose(None).expect("a token") > first);
+        shared.note_seen(1 << 52);
+        let above = shared.propose(Token::new(1).ok()).expect("a token");
+        assert_eq!(above.get(), (1 << 52) + 1);
+        shared.note_seen(u64::MAX);
+        let error = shared.propose(None).expect_err("none is left");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured);
     }
 }

@@ -6,9 +6,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::store::quorum::protocol::{
-    Answers, ClaimOutcome, MemberAnswer, MemberId, Rivalry, propose,
-};
+use leasehold::store::quorum::protocol::{Answers, ClaimOutcome, MemberAnswer, MemberId, Rivalry};
 use leasehold::{ClientId, Holder, Token};
 
 use super::node::{At, MemberRecord, MemberRequest, NameState, Node};
@@ -74,7 +72,8 @@ pub(super) fn until_granted(contenders: usize, seed: u64) -> f64 {
                 // Clients know the clock to within a quarter of a round trip.
                 let clock = LONG_US + now + random.below(ROUND_TRIP / 4);
                 let of = &mut clients[client];
-                let token = propose(clock, of.seen, of.token).expect("tokens are left");
+                let last = Token::new(of.seen).ok();
+                let token = Token::mint(last, of.token, clock).expect("tokens are left");
                 of.token = Some(token);
                 of.sent_at = now;
                 of.round = Some(Answers::new(MEMBERS, Instant::from_nanos(u64::MAX)));

@@ -1,5 +1,4 @@
-//! Decides which token a claim proposes, what is remembered of a grant, and how long a claim pauses when claims were in
-//! each other's way.
+//! Decides what is remembered of a grant, and how long a claim pauses when claims were in each other's way.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,15 +11,6 @@ use crate::token::Token;
 
 /// The next sweep runs after this many new holders, so that a sweep costs little for each claim.
 const SWEEP_AT_LEAST: usize = 64;
-
-/// Returns the token to propose: above what the client has seen of the members' marks and proposed before, above the
-/// floor, and not behind the clock, so that a name can move between stores. A proposal that was taken back may be freed
-/// at any later moment by a request on its way, so the next one is above it. Otherwise a wrong choice costs a round and
-/// no promise. `None`: no tokens are left.
-pub fn propose(clock_us: u64, seen: u64, floor: Option<Token>) -> Option<Token> {
-    let least = seen.max(floor.map_or(0, Token::get)).saturating_add(1);
-    Token::new(least.max(clock_us)).ok()
-}
 
 /// Remembers what each holder was granted: asked again, it has the lease renewed, and proposes a higher token only when
 /// that is refused.
@@ -94,16 +84,6 @@ impl Rivalry {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_token_is_above_what_was_seen_and_not_behind_the_clock() {
-        let token =
-            |clock, seen, above| propose(clock, seen, Token::new(above).ok()).map(Token::get);
-        assert_eq!(token(100, 7, 8), Some(100));
-        assert_eq!(token(100, 100, 8), Some(101));
-        assert_eq!(token(100, 7, 200), Some(201));
-        assert_eq!(token(100, u64::MAX, 1), None);
-    }
 
     #[test]
     fn pauses_grow_with_the_rivals_and_the_splits_up_to_a_limit() {
