@@ -44,7 +44,8 @@ const SILENCE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub(super) struct Members {
     each: Arc<[Arc<QuorumMember>]>,
-    health: Arc<Health>,
+    /// From when each member is asked again that did not answer.
+    health: Arc<Mutex<Vec<Option<Instant>>>>,
 }
 
 /// The answers to one question, as they come. Dropping it leaves the others unread.
@@ -66,16 +67,11 @@ pub(super) type Failures = Vec<(usize, Failed)>;
 
 type Answering<T> = Pin<Box<dyn Future<Output = (usize, Result<T, Failed>)> + Send>>;
 
-/// From when each member is asked again that did not answer.
-#[derive(Debug)]
-struct Health(Mutex<Vec<Option<Instant>>>);
-
 impl Members {
     pub(super) fn new(each: Vec<QuorumMember>) -> Self {
-        let health = Health(Mutex::new(vec![None; each.len()]));
         Self {
+            health: Arc::new(Mutex::new(vec![None; each.len()])),
             each: each.into_iter().map(Arc::new).collect(),
-            health: Arc::new(health),
         }
     }
 
@@ -133,7 +129,7 @@ impl Members {
         F: Future<Output = Result<T, Failed>> + Send + 'static,
     {
         let asked_at = Boottime.now();
-        let skipped = self.health.skipped(asked_at);
+        let skipped = skipped(&mut self.health.lock(), asked_at);
         let asking = |member: usize| -> Answering<T> {
             if skipped[member] {
                 let failed = Failed::never(not_asked());
@@ -142,7 +138,7 @@ impl Members {
             let (answer, health) = (ask(member, self.each[member].clone()), self.health.clone());
             Box::pin(async move {
                 let answer = answer.await;
-                health.note(member, answer.as_ref().err(), asked_at);
+                health.lock()[member] = ill_until(answer.as_ref().err(), asked_at);
                 (member, answer)
             })
         };
@@ -217,34 +213,32 @@ impl<T> Poll<T> {
     }
 }
 
-impl Health {
-    /// Returns which members are not asked at this moment.
-    fn skipped(&self, now: Instant) -> Vec<bool> {
-        let mut until = self.0.lock();
-        let well = until.iter().filter(|until| until.is_none()).count();
-        if well < majority(until.len()) {
-            return vec![false; until.len()];
+/// Returns which members are not asked at this moment.
+fn skipped(until: &mut [Option<Instant>], now: Instant) -> Vec<bool> {
+    let well = until.iter().filter(|until| until.is_none()).count();
+    if well < majority(until.len()) {
+        return vec![false; until.len()];
+    }
+    let is_skipped = |until: &mut Option<Instant>| match until {
+        // A member that is asked again is asked once, until it answers.
+        Some(again) if now >= *again => {
+            *again = now.after(PAUSE);
+            false
         }
-        let is_skipped = |until: &mut Option<Instant>| match until {
-            // A member that is asked again is asked once, until it answers.
-            Some(again) if now >= *again => {
-                *again = now.after(PAUSE);
-                false
-            }
-            until => until.is_some(),
-        };
-        until.iter_mut().map(is_skipped).collect()
-    }
+        until => until.is_some(),
+    };
+    until.iter_mut().map(is_skipped).collect()
+}
 
-    fn note(&self, member: usize, failed: Option<&Failed>, asked_at: Instant) {
-        let now = Boottime.now();
-        let is_ill = failed.is_some_and(|failed| match failed.error.kind() {
-            ErrorKind::Unavailable => true,
-            ErrorKind::TimedOut => now.since(asked_at) >= SILENCE,
-            _ => false,
-        });
-        self.0.lock()[member] = is_ill.then(|| now.after(PAUSE));
-    }
+/// Returns from when a member is asked again that answered in this way; `None` if it is well.
+fn ill_until(failed: Option<&Failed>, asked_at: Instant) -> Option<Instant> {
+    let now = Boottime.now();
+    let is_ill = failed.is_some_and(|failed| match failed.error.kind() {
+        ErrorKind::Unavailable => true,
+        ErrorKind::TimedOut => now.since(asked_at) >= SILENCE,
+        _ => false,
+    });
+    is_ill.then(|| now.after(PAUSE))
 }
 
 fn not_asked() -> Error {
@@ -264,34 +258,34 @@ mod tests {
 
     #[test]
     fn a_member_that_did_not_answer_is_not_asked_for_a_second() {
-        let health = Health(Mutex::new(vec![None; 3]));
+        let mut until = [None; 3];
         let now = Boottime.now();
-        health.note(1, Some(&ill()), now);
-        assert_eq!(health.skipped(now), [false, true, false]);
+        until[1] = ill_until(Some(&ill()), now);
+        assert_eq!(skipped(&mut until, now), [false, true, false]);
         let later = now.after(PAUSE * 2);
-        assert_eq!(health.skipped(later), [false; 3], "it is asked once");
-        assert_eq!(health.skipped(later), [false, true, false]);
-        health.note(1, None, now);
-        assert_eq!(health.skipped(later), [false; 3]);
+        assert_eq!(skipped(&mut until, later), [false; 3], "it is asked once");
+        assert_eq!(skipped(&mut until, later), [false, true, false]);
+        until[1] = ill_until(None, now);
+        assert_eq!(skipped(&mut until, later), [false; 3]);
     }
 
     #[test]
     fn without_a_majority_that_is_well_all_are_asked() {
-        let health = Health(Mutex::new(vec![None; 3]));
+        let mut until = [None; 3];
         let now = Boottime.now();
-        health.note(0, Some(&ill()), now);
-        health.note(1, Some(&ill()), now);
-        assert_eq!(health.skipped(now), [false; 3]);
+        until[0] = ill_until(Some(&ill()), now);
+        until[1] = ill_until(Some(&ill()), now);
+        assert_eq!(skipped(&mut until, now), [false; 3]);
     }
 
     #[test]
     fn a_short_limit_says_nothing_about_a_member() {
-        let health = Health(Mutex::new(vec![None; 3]));
+        let mut until = [None; 3];
         let now = Boottime.now();
         let late = Failed::perhaps(Error::new(ErrorKind::TimedOut, "no answer in time"));
-        health.note(0, Some(&late), now);
-        assert_eq!(health.skipped(now), [false; 3]);
-        health.note(0, Some(&late), now.before(SILENCE));
-        assert_eq!(health.skipped(now), [true, false, false]);
+        until[0] = ill_until(Some(&late), now);
+        assert_eq!(skipped(&mut until, now), [false; 3]);
+        until[0] = ill_until(Some(&late), now.before(SILENCE));
+        assert_eq!(skipped(&mut until, now), [true, false, false]);
     }
 }
