@@ -1,22 +1,29 @@
 //! Waiting until replicas have what was written on a connection.
 //!
 //! A WAIT holds up everything behind it on its connection, so only one is on its way at a time, and all callers whose
-//! writes were answered before it was sent share it. It is awaited by a task of its own: a caller that is not polled
-//! holds up no other.
+//! writes were answered before it was sent share it. Each write is sent by a task of its own: a caller that is not
+//! polled holds up no other.
+
+#![expect(
+    clippy::await_holding_invalid_type,
+    reason = "only tasks hold the lock, and a task is always polled"
+)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool_redis::redis::{Pipeline, Value};
-use futures_util::FutureExt as _;
+use tokio::sync::Mutex;
+use tokio::task::yield_now;
+use tokio::time::timeout;
 
-use super::super::failure::Failure;
+use super::super::failure::{Failure, FailureCause};
 use super::super::protocol::reply;
 use super::{Answers, OpenConnection};
 use crate::error::ErrorKind;
 use crate::store::Sent;
 use crate::store::budget::{Budget, millis};
-use crate::store::connection::shared_task::{self, SharedTask};
 use crate::telemetry::{AckOutcome, Sink};
 
 /// The longest time that a server waits for its replicas, and so keeps everything else on the connection waiting.
@@ -29,42 +36,43 @@ pub(in super::super) type IsWritten = fn(&Value) -> bool;
 #[derive(Debug, Default)]
 pub(super) struct Acks {
     /// Says how many were answered.
-    answered: u64,
-    last: Option<Wait>,
+    answered: AtomicU64,
+    /// The last WAIT that was answered. Locked while the next one is on its way.
+    last: Mutex<Wait>,
 }
 
-/// A WAIT. A task awaits its answer.
-#[derive(Debug, Clone)]
+/// A WAIT that was answered.
+#[derive(Debug, Default)]
 struct Wait {
-    /// It is about the writes up to this one: those that were answered before it was sent.
+    /// It was about the writes up to this one: those that were answered before it was sent.
     up_to: u64,
-    /// The time for which the server waits.
+    /// The time for which the server waited at most.
     limit: Duration,
-    /// The answers to the request that went with it, if one did, and how many replicas have everything.
-    answers: SharedTask<Answers, Failure>,
+    /// The number of replicas that had everything.
+    replicas: u64,
 }
 
 impl OpenConnection {
     /// Sends commands, and if any of them wrote something, waits until this many replicas have it. If fewer have it in
     /// time, what was written fails, although it was carried out.
+    ///
+    /// # Cancel safety
+    /// Other callers wait meanwhile if this is not polled, so it is for a task.
     pub(super) async fn send_written(
-        self: &Arc<Self>,
-        commands: &Pipeline,
+        self: Arc<Self>,
+        commands: Pipeline,
         replicas: u8,
         is_written: IsWritten,
         budget: Budget,
     ) -> Result<Answers, Failure> {
-        let last = self.acks.lock().last.clone();
-        let is_idle = last.as_ref().is_none_or(Wait::is_over);
-        let together =
-            is_idle.then(|| self.wait_after(last.as_ref(), commands.clone(), replicas, budget));
-        let (mut answers, told) = match together {
-            Some(Ok(wait)) => {
-                let mut answers = shared_task::outcome(&wait.answers, budget).await?;
+        let (mut answers, told) = match self.acks.last.try_lock() {
+            Ok(mut wait) => {
+                let sent = self.send_and_wait(commands, &mut wait, replicas, budget);
+                let mut answers = sent.await?;
                 let told = answers.pop();
                 (answers, told)
             }
-            _ => (self.send(commands, budget).await?, None),
+            Err(_) => (self.send(&commands, budget).await?, None),
         };
         let is_written = |answer: &Result<Value, _>| answer.as_ref().is_ok_and(is_written);
         if !answers.iter().any(is_written) {
@@ -83,68 +91,44 @@ impl OpenConnection {
 
     /// Waits until this many replicas have everything that was answered on this connection before. Returns how many
     /// have it.
-    async fn acknowledged(self: &Arc<Self>, replicas: u8, budget: Budget) -> Result<u64, Failure> {
-        let (ours, mut wait) = {
-            let mut writes = self.acks.lock();
-            writes.answered += 1;
-            (writes.answered, writes.last.clone())
-        };
-        loop {
-            if let Some(wait) = &wait {
-                let told = wait.acknowledged(budget).await;
-                let is_enough = matches!(told, Ok(told) if told >= u64::from(replicas));
-                // A caller in a hurry says nothing to those who have more time.
-                if wait.up_to >= ours && (is_enough || wait.limit >= limit_of(budget)) {
-                    return told;
-                }
-            }
-            let next = self.wait_after(wait.as_ref(), Pipeline::new(), replicas, budget);
-            wait = Some(next.unwrap_or_else(|newer| newer));
+    async fn acknowledged(&self, replicas: u8, budget: Budget) -> Result<u64, Failure> {
+        let ours = self.acks.answered.fetch_add(1, Ordering::AcqRel) + 1;
+        let turn = timeout(budget.left(), self.acks.last.lock()).await;
+        let mut wait = turn.map_err(|_| FailureCause::Silent)?;
+        let is_enough = wait.replicas >= u64::from(replicas);
+        // A caller in a hurry says nothing to those who have more time.
+        if wait.up_to >= ours && (is_enough || wait.limit >= limit_of(budget)) {
+            return Ok(wait.replicas);
         }
+        // The tasks whose writes were answered together with this one count them first, and share its WAIT.
+        yield_now().await;
+        let sent = self.send_and_wait(Pipeline::new(), &mut wait, replicas, budget);
+        let told = sent.await?.pop();
+        reply::number(&told.unwrap_or(Ok(Value::Nil))?)
     }
 
-    /// Sends a WAIT, behind these commands, as the next one after `last`.
-    ///
-    /// # Errors
-    /// The WAIT that another caller has sent since.
-    fn wait_after(
-        self: &Arc<Self>,
-        last: Option<&Wait>,
+    /// Sends commands and, behind them, a WAIT, whose answer is the last one.
+    async fn send_and_wait(
+        &self,
         mut commands: Pipeline,
+        wait: &mut Wait,
         replicas: u8,
         budget: Budget,
-    ) -> Result<Wait, Wait> {
-        let mut writes = self.acks.lock();
-        if let Some(newer) = &writes.last
-            && last.is_none_or(|last| !newer.answers.ptr_eq(&last.answers))
-        {
-            return Err(newer.clone());
-        }
+    ) -> Result<Answers, Failure> {
+        let up_to = self.acks.answered.load(Ordering::Acquire);
         let limit = limit_of(budget);
         // 0 would mean for ever.
         let ms = millis(limit).max(1);
         commands.cmd("WAIT").arg(replicas).arg(ms);
-        let open = self.clone();
-        let answers = async move { open.send(&commands, budget).await };
-        let wait = Wait {
-            up_to: writes.answered,
-            limit,
-            answers: shared_task::start(answers),
-        };
-        writes.last = Some(wait.clone());
-        Ok(wait)
-    }
-}
-
-impl Wait {
-    fn is_over(&self) -> bool {
-        self.answers.clone().now_or_never().is_some()
-    }
-
-    /// Returns how many replicas have the writes that this is about.
-    async fn acknowledged(&self, budget: Budget) -> Result<u64, Failure> {
-        let mut answers = shared_task::outcome(&self.answers, budget).await?;
-        reply::number(&answers.pop().unwrap_or(Ok(Value::Nil))?)
+        let answers = self.send(&commands, budget).await?;
+        if let Some(Ok(Value::Int(told))) = answers.last() {
+            *wait = Wait {
+                up_to,
+                limit,
+                replicas: told.unsigned_abs(),
+            };
+        }
+        Ok(answers)
     }
 }
 

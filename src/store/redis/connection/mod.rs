@@ -36,7 +36,7 @@ use crate::clock::{Boottime, Clock, Instant};
 use crate::future::{BoxFuture, shielded};
 use crate::store::budget::Budget;
 use crate::store::connection::shared_task::{self, SharedTask};
-use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
+use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault, Unconnected};
 use crate::store::server_url::HostPort;
 
 /// Time without an answer after which the connection is held responsible, and not a limit that
@@ -152,8 +152,9 @@ impl Connector {
         let Request(commands, is_written) = request;
         match is_written {
             Some(is_written) if self.acknowledged_by > 0 => {
-                open.send_written(commands, self.acknowledged_by, is_written, budget)
-                    .await
+                let (open, commands) = (open.clone(), commands.clone());
+                let replicas = self.acknowledged_by;
+                in_a_task(open.send_written(commands, replicas, is_written, budget)).await
             }
             _ => open.send(commands, budget).await,
         }
@@ -193,7 +194,7 @@ impl Connector {
         let open = OpenConnection {
             connection,
             silent_since: Mutex::default(),
-            acks: Mutex::default(),
+            acks: Acks::default(),
             loads: AtomicU64::default(),
             loading: Mutex::default(),
             place,
@@ -239,7 +240,7 @@ pub(super) struct OpenConnection {
     connection: MultiplexedConnection,
     /// When the first request was sent that is still unanswered, if none was answered since.
     silent_since: Mutex<Option<Instant>>,
-    acks: Mutex<Acks>,
+    acks: Acks,
     /// The number of times that the scripts were loaded.
     loads: AtomicU64,
     loading: Mutex<Option<SharedTask<(), Failure>>>,
@@ -317,4 +318,13 @@ impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.place.take().map(Connection::take);
     }
+}
+
+/// Does this in a task: it goes on if the caller is not polled, because others wait for it.
+async fn in_a_task<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    let done = shielded(tokio::spawn(work)).await;
+    // It may have been sent before its runtime ended.
+    done.unwrap_or_else(|_| Err(Failure::from(Unconnected::Abandoned).after_another_try()))
 }
