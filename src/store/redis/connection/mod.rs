@@ -24,7 +24,7 @@ use deadpool_redis::redis::{Pipeline, Value};
 use deadpool_redis::{Connection, Pool, PoolError, TimeoutType, Timeouts};
 use futures_util::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{self, oneshot};
 use tokio::time::timeout;
 
 use self::acks::{Acks, IsWritten};
@@ -35,7 +35,6 @@ use super::protocol::scripts::Program;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::{BoxFuture, shielded};
 use crate::store::budget::Budget;
-use crate::store::connection::shared_task::{self, SharedTask};
 use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault, Unconnected};
 use crate::store::server_url::HostPort;
 
@@ -100,7 +99,9 @@ impl Exchange for Connector {
             // The calls were refused, so this does not count as a second attempt. Boxed, because it is rare and would
             // add to the size of every request.
             let again = async {
-                self.load(open, loads, budget).await?;
+                let load = open.clone().load(self.program, loads, budget);
+                let loaded = in_a_task(load).await;
+                loaded.map_err(Failure::before_the_request)?;
                 self.send(open, request, budget).await
             };
             answers = Box::pin(again).await?;
@@ -160,30 +161,6 @@ impl Connector {
         }
     }
 
-    /// Loads the scripts, unless that was done after they had been loaded `seen` times.
-    ///
-    /// # Errors
-    /// Those of a step before the request that needs them.
-    async fn load(
-        &self,
-        open: &Arc<OpenConnection>,
-        seen: u64,
-        budget: Budget,
-    ) -> Result<(), Failure> {
-        let load = {
-            let mut loading = open.loading.lock();
-            if open.loads.load(Ordering::Acquire) != seen {
-                return Ok(());
-            }
-            // Not the limit of the caller that came first: others may have more time.
-            let limit = Budget::new(self.connect_timeout);
-            let begin = || shared_task::start(open.clone().load(self.program, limit));
-            loading.get_or_insert_with(begin).clone()
-        };
-        let loaded = shared_task::outcome(&load, budget).await;
-        loaded.map_err(Failure::before_the_request)
-    }
-
     async fn make(&self) -> Result<(OpenConnection, <Self as Connect>::Engine), Failure> {
         let place = self.take_from_pool().await?;
         let (connection, driver) = match &place {
@@ -196,7 +173,7 @@ impl Connector {
             silent_since: Mutex::default(),
             acks: Acks::default(),
             loads: AtomicU64::default(),
-            loading: Mutex::default(),
+            loading: sync::Mutex::default(),
             place,
             _end: end,
         };
@@ -243,7 +220,8 @@ pub(super) struct OpenConnection {
     acks: Acks,
     /// The number of times that the scripts were loaded.
     loads: AtomicU64,
-    loading: Mutex<Option<SharedTask<(), Failure>>>,
+    /// Locked while they are loaded.
+    loading: sync::Mutex<()>,
     /// The connection's place in the pool, if it is counted by one.
     place: Option<Connection>,
     /// Its engine ends when this is dropped.
@@ -286,19 +264,31 @@ impl OpenConnection {
         Ok(answer?.into_iter().map(reply::no_error).collect())
     }
 
-    async fn load(self: Arc<Self>, program: Program, limit: Budget) -> Result<(), Failure> {
+    /// Loads the scripts, unless that was done after they had been loaded `seen` times.
+    #[expect(
+        clippy::await_holding_invalid_type,
+        reason = "only tasks hold the lock, and a task is always polled"
+    )]
+    async fn load(
+        self: Arc<Self>,
+        program: Program,
+        seen: u64,
+        budget: Budget,
+    ) -> Result<(), Failure> {
+        let turn = timeout(budget.left(), self.loading.lock()).await;
+        let _turn = turn.map_err(|_| FailureCause::Silent)?;
+        if self.loads.load(Ordering::Acquire) != seen {
+            return Ok(());
+        }
         let mut loads = Pipeline::new();
         for script in (program.scripts)() {
             loads.add_command(script.load());
         }
-        let loaded = self.send(&loads, limit).await;
-        let loaded =
-            loaded.and_then(|answers| answers.into_iter().try_for_each(|answer| answer.map(drop)));
-        let mut loading = self.loading.lock();
-        *loading = None;
-        let more = u64::from(loaded.is_ok());
-        self.loads.fetch_add(more, Ordering::Release);
-        loaded
+        for answer in self.send(&loads, budget).await? {
+            answer?;
+        }
+        self.loads.fetch_add(1, Ordering::Release);
+        Ok(())
     }
 
     /// Notes that a request sent at this moment is unanswered.
