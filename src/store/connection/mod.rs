@@ -19,8 +19,6 @@ mod exchange;
 mod first_of;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod pauses;
-#[cfg(feature = "redis")]
-pub(super) mod shared_task;
 #[cfg(all(test, any(feature = "postgres", feature = "redis")))]
 mod tests;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::super::failure::Failure;
+use futures_util::future::{FutureExt as _, Shared};
+use tokio::time::timeout;
+
+use super::super::failure::{Failure, FailureCause};
 use super::super::target::UrlServers;
 use super::{Fleet, nodes, sentinels};
 use crate::clock::{Boottime, Clock, Instant};
+use crate::future::{BoxFuture, shielded};
 use crate::store::budget::Budget;
-use crate::store::connection::most_telling;
-use crate::store::connection::shared_task::{self, SharedTask};
+use crate::store::connection::{Unconnected, most_telling};
 
 /// The longest time that a look may take, and how often the Sentinels are asked while calls are made.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -25,7 +28,7 @@ const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(super) struct SharedLook {
     began_at: Instant,
-    outcome: SharedTask<(), Failure>,
+    outcome: Shared<BoxFuture<'static, Result<(), Failure>>>,
 }
 
 impl Fleet {
@@ -34,7 +37,7 @@ impl Fleet {
         if self.map.borrow().is_known() {
             return Ok(());
         }
-        let found = shared_task::outcome(&self.look(AT_MOST_EVERY).outcome, budget).await;
+        let found = self.look(AT_MOST_EVERY).ended(budget).await;
         match self.map.borrow().is_known() {
             true => Ok(()),
             false => found.map_err(Failure::before_the_request),
@@ -50,7 +53,9 @@ impl Fleet {
         {
             return look.clone();
         }
-        let outcome = shared_task::start(self.clone().look_now());
+        let task = tokio::spawn(self.clone().look_now());
+        let outcome = async { task.await.unwrap_or(Err(Unconnected::Abandoned.into())) };
+        let outcome = outcome.boxed().shared();
         last.insert(SharedLook { began_at, outcome }).clone()
     }
 
@@ -93,6 +98,14 @@ impl Fleet {
             true => LOOK_EVERY.min(budget.left() / 2),
             false => CONFIRMED_WITHIN.saturating_sub(Boottime.now().since(look.began_at)),
         };
-        let _ = shared_task::outcome(&look.outcome, budget.at_most(patience)).await;
+        let _ = look.ended(budget.at_most(patience)).await;
+    }
+}
+
+impl SharedLook {
+    /// Awaits its outcome within this budget.
+    async fn ended(&self, budget: Budget) -> Result<(), Failure> {
+        let ended = timeout(budget.left(), shielded(self.outcome.clone())).await;
+        ended.unwrap_or(Err(FailureCause::Silent.into()))
     }
 }
