@@ -319,6 +319,20 @@ async fn a_slot_that_stays_half_moved_is_listed_with_the_rest() {
 }
 
 #[tokio::test]
+async fn a_list_fails_while_a_node_loads_its_data() {
+    let node = FakeNode::start(|words| match &*words[0].to_uppercase() {
+        "SCAN" => Some("*2\r\n$1\r\n0\r\n*1\r\n$13\r\nleasehold:{a}\r\n".into()),
+        "EVALSHA" => Some("-LOADING Redis is loading the dataset in memory\r\n".into()),
+        _ => None,
+    });
+    let node = node.await;
+    let listed = open(&node.url()).await.list("", LIMIT).await;
+    let error = listed.expect_err("the name may have a lease");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(chain(&error).contains("LOADING"), "{}", chain(&error));
+}
+
+#[tokio::test]
 async fn an_answer_about_a_slot_that_its_node_has_lost_meanwhile_does_not_count() {
     let cluster = RedisCluster::start().await;
     let mut proxies = Vec::new();
