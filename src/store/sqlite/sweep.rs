@@ -23,29 +23,23 @@ impl Tx<'_> {
     /// Removes a few rows that no longer count: leases that have run out or were watched for long enough, and dead
     /// clients in queues.
     pub(super) fn sweep(&self) -> Result<(), Failure> {
-        // Mostly there are none, and a removal that finds nothing costs several times this look.
-        let mut look = self.db.prepare_cached(
-            "SELECT
-                EXISTS (SELECT 1 FROM lease WHERE boot = ?1 AND ends_at_ns <= ?2),
-                EXISTS (
-                    SELECT 1
-                    FROM lease
-                    WHERE watcher = ?1 AND watched_until_ns <= ?2
-                        AND boot <> ?1 AND watched_renewals = renewals
-                ),
-                EXISTS (SELECT 1 FROM line WHERE boot = ?1 AND alive_until_ns <= ?2)",
-        )?;
-        let facts = params![self.boot.id(), stored(self.now)];
-        let found = look.query_row(facts, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]));
-        let found: [bool; 3] = found?;
-        let removals = [
-            (RUN_OUT, SWEPT),
-            (WATCHED_OUT, SWEPT),
-            (DEAD_IN_QUEUE, DEAD),
+        let kinds = [
+            ("lease", "name", RUN_OUT, SWEPT),
+            ("lease", "name", WATCHED_OUT, SWEPT),
+            ("line", "name, place", DEAD_IN_QUEUE, DEAD),
         ];
-        for ((removal, limit), is_due) in removals.into_iter().zip(found) {
+        // Mostly there are none, and a removal that finds nothing costs several times this look.
+        let looks = kinds.map(|(_, _, rows, _)| format!("EXISTS (SELECT 1 {rows})"));
+        let look = format!("SELECT {}", looks.join(", "));
+        let facts = params![self.boot.id(), stored(self.now)];
+        let found = (self.db.prepare_cached(&look)?)
+            .query_row(facts, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]));
+        let found: [bool; 3] = found?;
+        for ((table, key, rows, limit), is_due) in kinds.into_iter().zip(found) {
             if is_due {
-                self.run(removal, params![self.boot.id(), stored(self.now), limit])?;
+                let some = format!("SELECT {key} {rows} LIMIT ?3");
+                let removal = format!("DELETE FROM {table} WHERE ({key}) IN ({some})");
+                self.run(&removal, params![self.boot.id(), stored(self.now), limit])?;
             }
         }
         Ok(())
@@ -98,32 +92,17 @@ const FOREIGN_CLIENTS: &str = "
     WHERE boot < ?1 OR boot > ?1";
 
 const RUN_OUT: &str = "
-    DELETE FROM lease
-    WHERE name IN (
-        SELECT name
-        FROM lease
-        WHERE boot = ?1 AND ends_at_ns <= ?2
-        LIMIT ?3
-    )";
+    FROM lease
+    WHERE boot = ?1 AND ends_at_ns <= ?2";
 
 const WATCHED_OUT: &str = "
-    DELETE FROM lease
-    WHERE name IN (
-        SELECT name
-        FROM lease
-        WHERE watcher = ?1 AND watched_until_ns <= ?2
-            AND boot <> ?1 AND watched_renewals = renewals
-        LIMIT ?3
-    )";
+    FROM lease
+    WHERE watcher = ?1 AND watched_until_ns <= ?2
+        AND boot <> ?1 AND watched_renewals = renewals";
 
 const DEAD_IN_QUEUE: &str = "
-    DELETE FROM line
-    WHERE (name, place) IN (
-        SELECT name, place
-        FROM line
-        WHERE boot = ?1 AND alive_until_ns <= ?2
-        LIMIT ?3
-    )";
+    FROM line
+    WHERE boot = ?1 AND alive_until_ns <= ?2";
 
 /// Begins to watch every row of another boot that this boot does not watch yet, and removes the clients that queued
 /// under other boots: they count as dead. A process that opens the file waits for no writer if there are none.
