@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 
 use deadpool_redis::redis::Cmd;
+use futures_util::{StreamExt as _, stream};
 
 use super::connection::server::Server;
 use super::failure::Failure;
-use super::fleet::{Call, OF_MANY};
+use super::fleet::OF_MANY;
 use super::protocol::scripts::SCRIPTS;
-use super::protocol::slot::slot_of;
 use super::{Redis, reply};
 use crate::name::Name;
 use crate::store::Held;
 use crate::store::budget::Budget;
 use crate::store::connection::is_transient;
 
-/// Says how many leases one call reads; reading a whole lease costs the server more than a renewal.
+/// Says how many leases of a list are read at a time: some 100 calls keep the server busy for about a millisecond.
 const BATCH: usize = 128;
 /// Says how many keys the server scans for one page: about 0.3 ms of its time.
 const PAGE: usize = 1_000;
@@ -28,16 +28,16 @@ impl Redis {
         budget: Budget,
     ) -> Result<Vec<Held>, Failure> {
         let names = self.names(prefix, budget).await?;
+        let read = |name| async move { self.read_one(&name, budget).await };
+        let mut reads = stream::iter(names).map(read).buffered(BATCH);
         let mut list = Vec::new();
-        for batch in names.chunks(BATCH) {
-            for held in self.inspect_all(batch, budget).await? {
-                match held {
-                    Ok(held) => list.extend(held),
-                    // A key that was replaced by another program's meanwhile is not a lease. A server that refuses
-                    // for the moment, because it loads its data, may have one.
-                    Err(failure) if failure.is_refusal() && !is_transient(&failure) => {}
-                    Err(failure) => return Err(failure),
-                }
+        while let Some(held) = reads.next().await {
+            match held {
+                Ok(held) => list.extend(held),
+                // A key that was replaced by another program's meanwhile is not a lease. A server that refuses for the
+                // moment, because it loads its data, may have one.
+                Err(failure) if failure.is_refusal() && !is_transient(&failure) => {}
+                Err(failure) => return Err(failure),
             }
         }
         Ok(list)
@@ -78,62 +78,24 @@ impl Redis {
         Ok(None)
     }
 
-    /// Reads each of these names directly, at most [`BATCH`].
-    pub(super) async fn inspect_all(
+    /// Reads a name. While its slot is moved, the servers refuse calls with a key that exists and one that does not:
+    /// then it is read again without its queue.
+    pub(super) async fn read_one(
         &self,
-        names: &[Name],
+        name: &Name,
         budget: Budget,
-    ) -> Result<Vec<Result<Option<Held>, Failure>>, Failure> {
-        let Some(first) = names.first() else {
-            return Ok(Vec::new());
-        };
-        if self.fleet.is_cluster() {
-            return Ok(self.inspect_each(names, budget).await);
-        }
-        let keys = names.iter().flat_map(|name| self.lease_and_queue(name));
-        let call = SCRIPTS.inspect.call(keys.collect::<Vec<_>>());
-        let reply = self.fleet.run(first, call, None, budget).await?;
-        reply::inspected(&reply, names)
-    }
-
-    /// Sends one call for each name. While a slot is moved, its servers refuse calls with a key that exists and one
-    /// that does not: then the name is read again without its queue.
-    async fn inspect_each(
-        &self,
-        names: &[Name],
-        budget: Budget,
-    ) -> Vec<Result<Option<Held>, Failure>> {
-        let mut seen: Vec<_> = names.iter().map(|_| Ok(None)).collect();
-        let mut unseen: Vec<_> = (0..names.len()).collect();
-        for keys in [Self::lease_and_queue, Self::lease_alone] {
-            let call = |index: &usize| {
-                let name = &names[*index];
-                Call {
-                    slot: slot_of(name.as_str()),
-                    command: SCRIPTS.inspect.call(keys(self, name)),
-                }
-            };
-            let calls: Vec<_> = unseen.iter().map(call).collect();
-            let (answers, _) = self.fleet.run_each(&calls, None, OF_MANY, budget).await;
-            for (&index, answer) in unseen.iter().zip(answers) {
-                let name = std::slice::from_ref(&names[index]);
-                let one = answer.and_then(|reply| reply::inspected(&reply, name));
-                seen[index] = one.and_then(|mut one| one.pop().unwrap_or(Ok(None)));
+    ) -> Result<Option<Held>, Failure> {
+        let (lease, queue) = (self.keys.lease(name), self.keys.queue(name));
+        let mut seen = Ok(None);
+        for keys in [[&lease, &queue], [&lease, &lease]] {
+            let call = SCRIPTS.inspect.call(keys);
+            let reply = self.fleet.run(name, call, None, OF_MANY, budget).await;
+            seen = reply.and_then(|reply| reply::inspected(&reply, name));
+            if !matches!(&seen, Err(failure) if failure.redirect().is_some()) {
+                break;
             }
-            unseen.retain(|&index| {
-                let failure = seen[index].as_ref().err();
-                failure.is_some_and(|failure| failure.redirect().is_some())
-            });
         }
         seen
-    }
-
-    fn lease_and_queue(&self, name: &Name) -> [String; 2] {
-        [self.keys.lease(name), self.keys.queue(name)]
-    }
-
-    fn lease_alone(&self, name: &Name) -> [String; 2] {
-        [self.keys.lease(name), self.keys.lease(name)]
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) use self::{
 use crate::holder::ClientId;
 
 use self::failure::{Failure, FailureCause};
-use self::fleet::Fleet;
+use self::fleet::{Fleet, OF_ONE};
 use self::notices::Listener;
 use self::protocol::keys::Keys;
 use self::protocol::reply;
@@ -146,7 +146,7 @@ impl Redis {
     /// Calls a script that may free a name, whose last arguments say how its waiting clients hear of it.
     async fn free(&self, name: &Name, mut call: Cmd, budget: Budget) -> Result<Value, Failure> {
         call.arg(PUBLISH).arg(millis(Queued::OFFER));
-        self.fleet.run(name, call, None, budget).await
+        self.fleet.run(name, call, None, OF_ONE, budget).await
     }
 
     /// Returns the same store on a connection of its own, outside a pool and not connected yet.
@@ -207,7 +207,8 @@ impl Backend for Redis {
         }
         call.arg(self.max_ttl.map(millis));
         let (name, budget) = (&claim.name, of_ttl(budget, claim.ttl));
-        let asked = self.fleet.run(name, call, Some(reply::is_grant), budget);
+        let is_written = reply::is_grant;
+        let asked = self.fleet.run(name, call, Some(is_written), OF_ONE, budget);
         let reply = asked.await?;
         let answer = reply::acquired(&reply, &claim.name)?;
         // Joining the queue is a write too.
@@ -262,8 +263,7 @@ impl Backend for Redis {
     }
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
-        let mut seen = self.inspect_all(std::slice::from_ref(name), budget).await?;
-        seen.pop().unwrap_or(Ok(None))
+        self.read_one(name, budget).await
     }
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {

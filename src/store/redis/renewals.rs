@@ -5,7 +5,7 @@ use std::time::Duration;
 use deadpool_redis::redis::{self, RedisWrite as _};
 
 use super::failure::Failure;
-use super::fleet::{Call, OF_MANY};
+use super::fleet::{Call, OF_MANY, OF_ONE};
 use super::protocol::reply;
 use super::protocol::scripts::SCRIPTS;
 use super::protocol::slot::slot_of;
@@ -81,8 +81,8 @@ impl Redis {
             call.arg(millis(ttl));
         });
         let budget = of_ttl(budget, least_ttl.unwrap_or_default());
-        let (first, is_written) = (&renewals[0].name, reply::has_renewals);
-        let asked = self.fleet.run(first, call, Some(is_written), budget);
+        let (name, is_written) = (&renewals[0].name, reply::has_renewals);
+        let asked = self.fleet.run(name, call, Some(is_written), OF_ONE, budget);
         let reply = asked.await?;
         let (time, outcomes) = reply::renewed(&reply, count)?;
         let is_renewed = |outcome: &Result<_, _>| matches!(outcome, Ok(Outcome::Renewed));

@@ -33,8 +33,10 @@ const PAUSE: Duration = Duration::from_millis(25);
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Says how many redirections a call follows without a pause: servers that disagree may send it to and fro.
 const AT_ONCE: u32 = 3;
-/// Says how many redirections many calls follow: those that are done wait for the others. A slot that is moved by hand
-/// redirects twice.
+/// Says how many redirections a call alone follows: all that its limit allows.
+pub(in super::super) const OF_ONE: u32 = u32::MAX;
+/// Says how many redirections each of many calls follows: those that are done wait for the others. A slot that is moved
+/// by hand redirects twice.
 pub(in super::super) const OF_MANY: u32 = 4;
 
 /// A call of a script for one slot.
@@ -49,13 +51,14 @@ pub(in super::super) struct Call {
 type Waiting = (usize, Option<HostPort>);
 
 impl Fleet {
-    /// Calls a script on the server of this name's slot. If its reply says that something was written, that counts only
-    /// once replicas have it.
+    /// Calls a script on the server of this name's slot, and follows at `most` this many redirections. If its reply
+    /// says that something was written, that counts only once replicas have it.
     pub(in super::super) async fn run(
         self: &Arc<Self>,
         name: &Name,
         command: Cmd,
         is_written: Option<IsWritten>,
+        most: u32,
         budget: Budget,
     ) -> Result<Value, Failure> {
         if let UrlServers::One = self.named {
@@ -64,7 +67,7 @@ impl Fleet {
         let slot = slot_of(name.as_str());
         let calls = [Call { slot, command }];
         // Boxed, or it would treble the size of each request to a server alone.
-        let asked = Box::pin(self.run_each(&calls, is_written, u32::MAX, budget));
+        let asked = Box::pin(self.run_each(&calls, is_written, most, budget));
         asked.await.0.swap_remove(0)
     }
 

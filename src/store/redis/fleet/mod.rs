@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
-pub(super) use self::calls::{Call, OF_MANY};
+pub(super) use self::calls::{Call, OF_MANY, OF_ONE};
 use self::look::{LOOK_EVERY, SharedLook};
 use self::map::Map;
 use super::address::{Address, AddressMap};

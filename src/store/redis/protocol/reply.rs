@@ -115,27 +115,19 @@ fn one_of<T: Copy>(words: &[(&str, T)], reply: &Value) -> Result<T, Failure> {
     meant.ok_or_else(|| refusal(reply))
 }
 
-/// Parses the reply of `inspect.lua`: for each name, whether it is held, or what is wrong with its key.
-pub(in super::super) fn inspected(
-    reply: &Value,
-    names: &[Name],
-) -> Result<Vec<Result<Option<Held>, Failure>>, Failure> {
-    let answers = items(reply)?;
-    if answers.len() != names.len() {
-        return Err(odd(reply));
-    }
-    let read = |(answer, name): (&Value, &Name)| match tagged(answer)? {
+/// Parses the reply of `inspect.lua`: whether the name is held, or what is wrong with its key.
+pub(in super::super) fn inspected(reply: &Value, name: &Name) -> Result<Option<Held>, Failure> {
+    match tagged(reply)? {
         ("held", [left, value, Value::Int(waiting)]) => {
             let mut held = held(name, left, value)?;
             // A number below 0 means that the queue could not be read.
             held.waiting = usize::try_from(*waiting).ok();
-            Ok(Ok(Some(held)))
+            Ok(Some(held))
         }
-        ("free", []) => Ok(Ok(None)),
-        ("failed", [message]) => Ok(Err(inner_error(message)?)),
-        _ => Err(odd(answer)),
-    };
-    answers.iter().zip(names).map(read).collect()
+        ("free", []) => Ok(None),
+        ("failed", [message]) => Err(inner_error(message)?),
+        _ => Err(odd(reply)),
+    }
 }
 
 /// Parses a page of SCAN: the cursor of the next page, and the keys.
