@@ -11,7 +11,7 @@ macro_rules! words {
             pub(crate) const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
             pub(crate) const WORDS: [&'static str; Self::ALL.len()] = [$($word),+];
 
-            /// Returns its word, as logs and metrics show it.
+            /// Returns its word in logs, metrics and files.
             $vis const fn as_str(self) -> &'static str {
                 Self::WORDS[self as usize]
             }

@@ -210,7 +210,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<Held>, Error>>;
 
     /// Lists the holders of all names with this prefix, in name order. May read the whole store, and fails as a whole
-    /// if a part of it cannot be read: on a cluster, while no node serves the slot of one of the names.
+    /// if a part of it cannot be read: on a cluster, while no node serves the slot of one of the names, or one of them
+    /// loads its data.
     ///
     /// ```
     /// # #[tokio::main]
