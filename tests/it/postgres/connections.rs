@@ -1,5 +1,6 @@
 //! How many connections there are, what they carry, and that one that is lost is found again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::Release;
@@ -126,9 +127,13 @@ async fn a_store_serves_another_runtime_after_the_first_one_ended() {
     assert!(granted(&*store, &claim).await > before);
 }
 
-/// Claims in the queue, which write the row, for a name whose row a stranger locks: so many, one after the other.
+/// Claims in the queue, which write the row, for a name whose row a stranger locks: so many, one after the other, on so few
+/// connections that they occupy each.
 async fn claims_for_a_locked_row(apart: Duration, count: u32) {
-    let (database, store) = store().await;
+    let database = PostgresServer::database().await;
+    set_up(&database.url()).await;
+    let url = format!("{}&connections=4", database.url());
+    let store = Arc::new(Postgres::open(&url).expect("a store"));
     granted(&*store, &claim("locked", LONG)).await;
     let stranger = database.connect().await;
     stranger
@@ -159,8 +164,7 @@ async fn claims_at_once_for_a_locked_row_delay_no_claim_for_another_name() {
     claims_for_a_locked_row(Duration::ZERO, 4).await;
 }
 
-/// More of them than a store has connections: each would occupy one.
 #[tokio::test]
 async fn claims_in_turn_for_a_locked_row_delay_no_claim_for_another_name() {
-    claims_for_a_locked_row(Duration::from_millis(80), 12).await;
+    claims_for_a_locked_row(Duration::from_millis(80), 5).await;
 }
