@@ -2,6 +2,8 @@
 //! watch the leases that other boots left in it, so that names that no client asks for again end too, and removes the
 //! clients that other boots left in queues.
 
+use std::sync::LazyLock;
+
 use rusqlite::params;
 
 use super::database::{Database, Tx};
@@ -23,19 +25,12 @@ impl Tx<'_> {
     /// Removes a few rows that no longer count: leases that have run out or were watched for long enough, and dead
     /// clients in queues.
     pub(super) fn sweep(&self) -> Result<(), Failure> {
-        let kinds = [
-            ("lease", "name", RUN_OUT, SWEPT),
-            ("lease", "name", WATCHED_OUT, SWEPT),
-            ("line", "name, place", DEAD_IN_QUEUE, DEAD),
-        ];
         // Mostly there are none, and a removal that finds nothing costs several times this look.
-        let looks = kinds.map(|(_, _, rows, _)| format!("EXISTS (SELECT 1 {rows})"));
-        let look = format!("SELECT {}", looks.join(", "));
         let facts = params![self.boot.id(), stored(self.now)];
-        let found = (self.db.prepare_cached(&look)?)
+        let found = (self.db.prepare_cached(&LOOK)?)
             .query_row(facts, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]));
         let found: [bool; 3] = found?;
-        for ((table, key, rows, limit), is_due) in kinds.into_iter().zip(found) {
+        for ((table, key, rows, limit), is_due) in KINDS.into_iter().zip(found) {
             if is_due {
                 let some = format!("SELECT {key} {rows} LIMIT ?3");
                 let removal = format!("DELETE FROM {table} WHERE ({key}) IN ({some})");
@@ -90,6 +85,19 @@ const FOREIGN_CLIENTS: &str = "
     SELECT client
     FROM line
     WHERE boot < ?1 OR boot > ?1";
+
+/// The kinds of rows that no longer count: the table, its key, which rows, and how many are removed by one grant.
+const KINDS: [(&str, &str, &str, i64); 3] = [
+    ("lease", "name", RUN_OUT, SWEPT),
+    ("lease", "name", WATCHED_OUT, SWEPT),
+    ("line", "name, place", DEAD_IN_QUEUE, DEAD),
+];
+
+/// Selects for each kind whether there are any.
+static LOOK: LazyLock<String> = LazyLock::new(|| {
+    let looks = KINDS.map(|(_, _, rows, _)| format!("EXISTS (SELECT 1 {rows})"));
+    format!("SELECT {}", looks.join(", "))
+});
 
 const RUN_OUT: &str = "
     FROM lease
