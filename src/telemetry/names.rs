@@ -35,7 +35,12 @@ impl Names {
     /// Takes those of a group for a survey: none is held until it is noted. Their gauges are set at the end of the
     /// survey, and they are remembered again.
     pub(super) fn take(of: &Mutex<Self>) -> Self {
-        let mut names = std::mem::take(&mut *of.lock());
+        let mut of = of.lock();
+        let mut names = Self {
+            limit: of.limit,
+            left: std::mem::take(&mut of.left),
+            folded: std::mem::take(&mut of.folded),
+        };
         names.left.values_mut().for_each(|left| *left = f64::NAN);
         names
     }
@@ -68,8 +73,7 @@ impl Names {
                 gauge!(ends, "group" => group, "name" => name.to_owned()).set(deadline);
             });
         }
-        let mut names = of.lock();
-        let limit = names.limit.max(self.limit);
-        *names = Self { limit, ..self };
+        let mut of = of.lock();
+        (of.left, of.folded) = (self.left, self.folded);
     }
 }
