@@ -10,7 +10,7 @@ use super::exporter::Exporter;
 use crate::harness::alone::alone;
 use crate::harness::faulty_store::FaultyStore;
 use crate::harness::times::PATIENCE;
-use crate::harness::wait::until;
+use crate::harness::wait::until_so;
 
 async fn client(store: &Memory, group: &str) -> Client {
     let builder = Client::builder().store(store.clone()).group(group);
@@ -232,11 +232,8 @@ fn an_exporter_that_comes_after_two_clients_shows_the_leases_of_both() {
                 seen.is_told("leasehold_soonest_deadline_timestamp_seconds", &group, soon)
                     .await;
                 // A survey that had begun before the exporter came told values, and the next one describes them.
-                let help = async || {
-                    let text = seen.text();
-                    text.contains("# HELP leasehold_held_leases ").then_some(())
-                };
-                until("the description", help).await;
+                let is_described = async || seen.text().contains("# HELP leasehold_held_leases ");
+                until_so("the description", is_described).await;
                 drop(leases);
                 seen.is_told("leasehold_held_leases", &group, is(1.0)).await;
                 drop(last);

@@ -1,15 +1,13 @@
 //! How many connections there are, what they carry, and that one that is lost is found again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::Release;
-use leasehold::store::postgres::Postgres;
 use leasehold::{Client, ClientId};
 
-use super::{open, set_up, store};
+use super::{database, open, store};
 use crate::harness::asking::{asked, claim, granted, next_token, released};
-use crate::harness::postgres_server::{Database, PostgresServer};
+use crate::harness::postgres_server::Database;
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until};
 
@@ -100,11 +98,9 @@ async fn a_held_lease_costs_a_connection_for_its_watchdog_and_one_for_requests()
 
 #[tokio::test]
 async fn nothing_is_set_on_the_session_and_nothing_prepared() {
-    let database = PostgresServer::database().await;
-    set_up(&database.url()).await;
-    let url = format!("{}&connections=1", database.url());
-    let store = Postgres::open(&url).expect("a store");
-    next_token(&store, "a").await;
+    let database = database().await;
+    let store = open(&format!("{}&connections=1", database.url()));
+    next_token(&*store, "a").await;
     let sql = "SELECT query FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'leasehold'";
     let row = database.connect().await.query_one(sql, &[]).await;
@@ -130,10 +126,8 @@ async fn a_store_serves_another_runtime_after_the_first_one_ended() {
 /// Claims in the queue, which write the row, for a name whose row a stranger locks: so many, one after the other, on so few
 /// connections that they occupy each.
 async fn claims_for_a_locked_row(apart: Duration, count: u32) {
-    let database = PostgresServer::database().await;
-    set_up(&database.url()).await;
-    let url = format!("{}&connections=4", database.url());
-    let store = Arc::new(Postgres::open(&url).expect("a store"));
+    let database = database().await;
+    let store = open(&format!("{}&connections=4", database.url()));
     granted(&*store, &claim("locked", LONG)).await;
     let stranger = database.connect().await;
     stranger

@@ -101,10 +101,10 @@ async fn requests(
         let length = from.read_u32().await?;
         let mut frame = vec![0; length as usize];
         from.read_exact(&mut frame).await?;
-        let is_transaction = frame.get(4..8) == Some(&TRANSACTION.to_be_bytes())
+        let writes_token = frame.get(4..8) == Some(&TRANSACTION.to_be_bytes())
             && frame.windows(TOKEN.len()).any(|part| part == TOKEN);
         let is_held = |next: &mut Next| {
-            let is_held = is_transaction && *next == Next::IsToBeHeld;
+            let is_held = writes_token && *next == Next::IsToBeHeld;
             if is_held {
                 *next = Next::IsHeld;
             }
