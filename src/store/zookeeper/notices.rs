@@ -11,7 +11,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::select_all;
@@ -20,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::Zookeeper;
-use super::connection::session::{SessionCall, Watches};
+use super::connection::session::Watches;
 use super::failure::Failure;
 use super::look::read_millis;
 use super::protocol::reading::NameReading;
@@ -40,8 +39,6 @@ struct Follower {
     /// A handle on the session in which the client's places are.
     waiting: Zookeeper,
     teller: Teller,
-    /// The number of that session; 0 before the first one.
-    session: AtomicI64,
 }
 
 /// The state that one task keeps of its topic.
@@ -49,8 +46,9 @@ struct FollowedTopic {
     topic: Topic,
     /// The latest change that was seen. It is marked as changed once the client has joined the queue.
     seen: watch::Receiver<i64>,
-    /// The node that the last look's hint was about, if there was a hint to give; `None` before the first look.
-    about: Option<Option<String>>,
+    /// The session of the last look, and the node that its hint was about, if there was one to give. `None` before the
+    /// first look.
+    told: Option<(i64, Option<String>)>,
     watches: Watches,
 }
 
@@ -72,7 +70,6 @@ pub(super) async fn subscribe(waiting: Zookeeper) -> Result<Subscription, Failur
         let follower = Follower {
             waiting,
             teller: wanted.teller(),
-            session: AtomicI64::new(0),
         };
         Ok(runtime
             .spawn(listen(Arc::new(follower), wanted))
@@ -104,7 +101,7 @@ async fn follow(follower: Arc<Follower>, topic: Topic) {
     let mut followed = FollowedTopic {
         seen: (follower.waiting.shared.remembered.lock()).follow(topic.name()),
         topic,
-        about: None,
+        told: None,
         watches: Watches::new(),
     };
     loop {
@@ -139,7 +136,6 @@ impl Follower {
     /// Looks at the name, watches it and gives the hint for what is new. Returns false if there is no node to watch.
     async fn look(&self, followed: &mut FollowedTopic) -> Result<bool, Failure> {
         let call = self.waiting.call(Budget::new(LIMIT)).await?;
-        self.adopt(&call);
         let name = followed.topic.name().clone();
         let is_queued = matches!(followed.topic, Topic::Turn(..));
         let watches = Some(&mut followed.watches).filter(|_| !is_queued);
@@ -168,23 +164,16 @@ impl Follower {
             _ => {}
         }
         let (about, notice) = hint.unzip();
-        let new = match followed.about.replace(about.clone()) {
-            // The server listens from now on, and the name may have been freed before.
-            None => Some(followed.topic.first_hint()),
-            Some(before) => notice.filter(|_| before != about),
+        let new = match followed.told.replace((call.id(), about.clone())) {
+            Some((session, before)) if session == call.id() => notice.filter(|_| before != about),
+            // The server listens from now on: the name may have been freed before, and with the session before this one
+            // the client's place has ended.
+            _ => Some(followed.topic.first_hint()),
         };
         if let Some(notice) = new {
             self.teller.tell(notice);
         }
         Ok(is_there)
-    }
-
-    /// Has all names looked at again in another session: with the one before, the client's places have ended.
-    fn adopt(&self, call: &SessionCall<'_>) {
-        let before = self.session.swap(call.id(), Ordering::Relaxed);
-        if before != 0 && before != call.id() {
-            self.teller.tell(Notice::Reconnected);
-        }
     }
 }
 
