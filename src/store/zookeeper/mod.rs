@@ -106,7 +106,6 @@ mod sweep;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -151,7 +150,6 @@ struct Shared {
     /// The session of everything else: places in queues, watches, and requests while there is no watchdog. It is as
     /// long as a client without a sign of life keeps its places. It is closed when the store is.
     waiting: Arc<KeptSession>,
-    new_names: AtomicU32,
     /// Has one permit, which a sweep takes.
     sweeping: Arc<Semaphore>,
 }
@@ -197,7 +195,6 @@ impl Zookeeper {
                 driver,
                 leases: Mutex::default(),
                 waiting: Arc::new(waiting),
-                new_names: AtomicU32::new(0),
                 sweeping: Arc::new(Semaphore::new(1)),
                 address,
             }),

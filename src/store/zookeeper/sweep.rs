@@ -1,6 +1,5 @@
 //! Removes the names that are no longer used, now and then.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Zookeeper;
@@ -12,10 +11,8 @@ use crate::percent;
 use crate::store::budget::Budget;
 use crate::token::Token;
 
-/// Each fourth new name begins a sweep, so there are never many more old names than new ones.
+/// One new name in four begins a sweep, so there are never many more old names than new ones.
 const EVERY: u32 = 4;
-/// Most names that one sweep removes.
-const AT_MOST: usize = 8;
 /// Number of names that one sweep looks at.
 const LOOKS: usize = 16;
 /// Limit for a sweep.
@@ -24,8 +21,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 impl Zookeeper {
     /// Called when a new name was granted: sweeps its folder if it is time, without delaying the grant.
     pub(super) fn sweep_now_and_then(&self, name: &Name) {
-        let count = self.shared.new_names.fetch_add(1, Ordering::Relaxed);
-        if !count.is_multiple_of(EVERY) {
+        if fastrand::u32(..EVERY) > 0 {
             return;
         }
         // One at a time: sweeps must not double the load of a burst of new names.
@@ -45,13 +41,13 @@ impl Zookeeper {
 }
 
 impl SessionCall<'_> {
-    /// Removes some names of this folder that were freed long ago.
+    /// Removes some names of this folder that were freed long ago. Ends at the first name that another client changes
+    /// meanwhile, and when another client sweeps this folder: a later sweep goes on.
     async fn sweep(&self, folder: &str) -> Result<(), Failure> {
         let (mut nodes, _) = self.children(folder, None).await?;
         let (data, mut stat) = self.data(folder).await?;
         let mut mark = read_mark(folder, &data)?;
         fastrand::shuffle(&mut nodes);
-        let mut removed = 0;
         for node in nodes.into_iter().take(LOOKS) {
             let Some(name) = percent::decode(&node).and_then(|name| Name::new(name).ok()) else {
                 continue;
@@ -63,17 +59,7 @@ impl SessionCall<'_> {
             let written = mark.map_or_else(String::new, |mark| format!("{:016x}", mark.get()));
             let written = written.into_bytes();
             steps.push(Change::Set(folder.to_owned(), written, Some(stat.version)));
-            match self.transact(&steps).await {
-                Ok(stats) => stat = stats.first().copied().unwrap_or(stat),
-                // A name that changed meanwhile stays.
-                Err(aborted) if aborted.step.is_some_and(|step| step < steps.len() - 1) => continue,
-                // Another client sweeps this folder.
-                Err(_) => break,
-            }
-            removed += 1;
-            if removed == AT_MOST {
-                break;
-            }
+            stat = self.write(&steps).await?;
         }
         Ok(())
     }
@@ -99,21 +85,14 @@ impl SessionCall<'_> {
             Err(failure) if failure.is_of_one_name() => return Ok(None),
             reading => reading?,
         };
-        let Some(token) = reading.children.token else {
+        let is_unused = reading.left.is_zero() && reading.children.queue.is_empty();
+        let Some(token) = reading.children.token.filter(|_| is_unused) else {
             return Ok(None);
         };
-        if !reading.left.is_zero() || !reading.children.queue.is_empty() {
-            return Ok(None);
-        }
-        let last = match self.read_token(name, token).await {
-            Err(Failure::NoNode) => return Ok(None),
-            last => last?,
-        };
+        let last = self.read_token(name, token).await?;
         // What ran out a short time ago may have a holder that is only slow.
-        let (began, span) = match &reading.taken {
-            Some(taken) => (taken.stat.stamp, taken.span),
-            None => (last.stat.stamp, Duration::ZERO),
-        };
+        let freed = (last.stat.stamp, Duration::ZERO);
+        let (began, span) = reading.term().unwrap_or(freed);
         let is_old = self.left(began, span + self.shared.address.token_memory);
         let is_freed = last.is_freed && reading.taken.is_none();
         reading.last = Some(last);

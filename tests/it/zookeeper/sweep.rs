@@ -28,7 +28,7 @@ async fn grants_remove_names_that_were_idle_for_longer_than_the_token_memory() {
     let mut news = in_one_folder("new").take(200);
     let mut operator = Wire::connect(&server);
     until("a sweep", async || {
-        // Each fourth new name sweeps, unless a sweep is under way.
+        // One new name in four sweeps, unless a sweep is under way.
         if let Some(name) = news.next() {
             next_token(&*store, &name).await;
         }
