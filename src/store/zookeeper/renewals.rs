@@ -81,12 +81,10 @@ impl SessionCall<'_> {
     async fn refuse(&self, renewal: &Renewal) -> Option<Outcome> {
         let lease = self.shared.remembered.lock().lease(renewal.holder);
         match lease {
-            Some(lease) if lease.token != renewal.token => Some(Outcome::Refused),
-            Some(lease) if lease.has_run_out(Boottime.now()) => {
-                self.shared.remembered.lock().take_lease(renewal.holder);
-                Some(Outcome::Refused)
+            Some(lease) => {
+                let is_over = lease.token != renewal.token || lease.has_run_out(Boottime.now());
+                is_over.then_some(Outcome::Refused)
             }
-            Some(_) => None,
             None => self.look_at_lease(renewal).await,
         }
     }
