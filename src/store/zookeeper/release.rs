@@ -21,7 +21,7 @@ impl SessionCall<'_> {
     ) -> Result<Release, Failure> {
         let tree = &self.shared.tree;
         // What is remembered is used once: it can be wrong.
-        let lease = self.shared.remembered.lock().take_lease(holder);
+        let lease = self.shared.remembered.lock().leases.remove(&holder);
         let last = match lease {
             Some(lease) => Some(lease.token),
             // Unless an operator removed it.

@@ -23,7 +23,7 @@ const ENOUGH: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     pub(super) clock: LeaderClock,
-    leases: HashMap<Holder, OwnLease>,
+    pub(super) leases: HashMap<Holder, OwnLease>,
     /// Names that are free, or of which it is this client's turn, as far as it knows.
     known: HashMap<Name, NameReading>,
     /// The latest change of each followed name that a session has seen.
@@ -57,21 +57,12 @@ impl Remembered {
         self.leases.insert(holder, lease);
     }
 
-    pub(super) fn lease(&self, holder: Holder) -> Option<OwnLease> {
-        self.leases.get(&holder).copied()
-    }
-
     /// Notes that a renewal was confirmed.
     pub(super) fn renewed(&mut self, holder: Holder, ttl: Duration, now: Instant) {
         if let Some(lease) = self.leases.get_mut(&holder) {
             lease.ttl = ttl;
             lease.renewed_at = now;
         }
-    }
-
-    /// Takes out what is known of a lease.
-    pub(super) fn take_lease(&mut self, holder: Holder) -> Option<OwnLease> {
-        self.leases.remove(&holder)
     }
 
     /// Notes that the release of this lease was answered. The name is free unless another client joined the queue since
@@ -187,7 +178,7 @@ mod tests {
         };
         remembered.granted(&name(), HOLDER, lease(Some(3)));
         assert_eq!(taken(&mut remembered), None);
-        let released = remembered.take_lease(HOLDER).expect("it is ours");
+        let released = remembered.leases.remove(&HOLDER).expect("it is ours");
         remembered.freed(&name(), "/a".into(), released);
         assert_eq!(taken(&mut remembered), Some(3));
         assert_eq!(taken(&mut remembered), None);
@@ -218,7 +209,7 @@ mod tests {
         let mut remembered = Remembered::default();
         remembered.granted(&name(), HOLDER, lease(Some(3)));
         remembered.renewed(HOLDER, SPAN, at(1_000));
-        let lease = remembered.lease(HOLDER).expect("it is ours");
+        let lease = remembered.leases[&HOLDER];
         assert!(!lease.has_run_out(at(3_000)));
         assert!(lease.has_run_out(at(3_002)));
     }

@@ -79,7 +79,9 @@ impl SessionCall<'_> {
     /// Refuses the renewal of a lease that has run out, even if its node still exists: other clients have been shown
     /// the name as free. Also refuses that of a lease that is a later grant to the same holder.
     async fn refuse(&self, renewal: &Renewal) -> Option<Outcome> {
-        let lease = self.shared.remembered.lock().lease(renewal.holder);
+        let lease = (self.shared.remembered.lock().leases)
+            .get(&renewal.holder)
+            .copied();
         match lease {
             Some(lease) => {
                 let is_over = lease.token != renewal.token || lease.has_run_out(Boottime.now());
