@@ -5,7 +5,6 @@ use super::failure::Failure;
 use super::millis;
 use super::protocol::judge::{Judgement, judge};
 use super::protocol::reading::{NameReading, Signature};
-use super::protocol::stamp;
 use super::protocol::wire::{Change, Mode};
 use super::remembered::OwnLease;
 use crate::clock::{Boottime, Clock};
@@ -117,12 +116,14 @@ impl SessionCall<'_> {
     }
 
     async fn mint(&self, last: Option<Token>, floor: Option<Token>) -> Result<Token, Failure> {
-        let age = self.shared.remembered.lock().clock.age(Boottime.now());
-        if age.is_none_or(|age| age > stamp::OLD) {
-            self.freshen().await?;
-        }
-        let now_us = self.shared.remembered.lock().clock.now_us(Boottime.now());
-        let now_us = now_us.ok_or_else(|| Failure::Odd("lack of a stamp of the leader"))?;
+        let now_us = || self.shared.remembered.lock().clock.now_us(Boottime.now());
+        let now_us = match now_us() {
+            Some(now_us) => now_us,
+            None => {
+                self.freshen().await?;
+                now_us().ok_or_else(|| Failure::Odd("lack of a stamp of the leader"))?
+            }
+        };
         Token::mint(last, floor, now_us).map_err(Failure::Refused)
     }
 }

@@ -14,7 +14,7 @@ use crate::clock::Instant;
 /// Says how old the last stamp may be from which a token is minted: this machine's clock may run faster than the
 /// leader's. No reply is overtaken by as much, so a lower stamp that comes after one so old is of servers that lost
 /// their data.
-pub(in super::super) const OLD: Duration = Duration::from_secs(60);
+const OLD: Duration = Duration::from_secs(60);
 
 /// The moment of a write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -85,14 +85,11 @@ impl LeaderClock {
         self.changed_at.is_none_or(|at| now.since(at) >= span)
     }
 
-    /// Returns how long ago the last stamp was taken in.
-    pub(in super::super) fn age(&self, now: Instant) -> Option<Duration> {
-        self.last.map(|last| now.since(last.at))
-    }
-
-    /// Returns a time that the leader's clock has reached, in microseconds since 1970.
+    /// Returns a time that the leader's clock has reached, in microseconds since 1970. `None` if the last stamp is too
+    /// old to tell.
     pub(in super::super) fn now_us(&self, now: Instant) -> Option<u64> {
-        let heard = [self.last, self.latest].into_iter().flatten();
+        let last = self.last.filter(|last| now.since(last.at) <= OLD)?;
+        let heard = [Some(last), self.latest].into_iter().flatten();
         let reached = heard.map(|heard| heard.stamp.since_1970() + now.since(heard.at));
         u64::try_from(reached.max()?.as_micros()).ok()
     }
@@ -242,8 +239,8 @@ mod tests {
                 (stamp(90_000, after, 4), 30_000),
                 (stamp(125_000, after, 5), 65_000),
             ]);
-            assert_eq!(clock.age(at(65_100)), Some(Duration::from_millis(100)));
             assert_eq!(clock.now_us(at(65_100)), Some(125_100_000));
+            assert_eq!(clock.now_us(at(125_001)), None, "too long ago");
             let left = left_ms(&mut clock, stamp(125_000, after, 5), 65_100);
             assert_eq!(left, Some(1_901));
         }
