@@ -91,8 +91,8 @@ impl From<Aborted> for Failure {
     }
 }
 
-/// A frame to be sent.
-#[derive(Debug)]
+/// A frame to be sent, without its length and, if it is a request, without its number.
+#[derive(Debug, Default)]
 pub(in super::super) struct Frame(Vec<u8>);
 
 /// A frame that came.
@@ -126,21 +126,16 @@ impl Granted {
 }
 
 impl Frame {
-    /// Begins a frame without a number, as only the first one is.
-    fn new() -> Self {
-        Self(vec![0; 4])
-    }
-
     /// Begins a request.
     pub(in super::super) fn request(code: i32) -> Self {
-        Self::new().int(0).int(code)
+        Self::default().int(code)
     }
 
     /// Asks for a session, or for this one.
     pub(in super::super) fn hello(timeout_ms: i32, resumed: Option<&Granted>) -> Self {
         // No write is named as the last one seen: servers that lost their data would refuse the connection for it, and
         // would not tell that the session has ended.
-        let frame = Self::new().int(0).long(0).int(timeout_ms);
+        let frame = Self::default().int(0).long(0).int(timeout_ms);
         match resumed {
             Some(granted) => frame.long(granted.id).bytes(&granted.password),
             None => frame.long(0).bytes(&[0; 16]),
@@ -169,7 +164,7 @@ impl Frame {
     }
 
     pub(in super::super) fn bytes(self, bytes: &[u8]) -> Self {
-        let length = i32::try_from(bytes.len()).expect("no name is as long");
+        let length = i32::try_from(bytes.len()).expect("no frame is as long");
         let mut frame = self.int(length);
         frame.0.extend(bytes);
         frame
@@ -191,24 +186,17 @@ impl Frame {
 
     /// Adds one step of a transaction.
     pub(in super::super) fn step(self, change: &Change, is_owned: bool) -> Self {
-        let begin = |frame: Self, code| frame.int(code).flag(false).int(-1);
+        let (code, path) = match change {
+            Change::Create(path, _, Mode::Container) => (code::CREATE_CONTAINER, path),
+            Change::Create(path, ..) => (code::CREATE, path),
+            Change::Set(path, ..) => (code::SET, path),
+            Change::Delete(path, _) => (code::DELETE, path),
+        };
+        let frame = self.int(code).flag(false).int(-1).text(path);
         match change {
-            Change::Create(path, data, mode) => {
-                let code = match mode {
-                    Mode::Container => code::CREATE_CONTAINER,
-                    _ => code::CREATE,
-                };
-                let frame = begin(self, code).text(path).bytes(data);
-                frame.access(is_owned).int(*mode as i32)
-            }
-            Change::Set(path, data, version) => {
-                let frame = begin(self, code::SET).text(path).bytes(data);
-                frame.int(version.unwrap_or(-1))
-            }
-            Change::Delete(path, version) => {
-                let frame = begin(self, code::DELETE).text(path);
-                frame.int(version.unwrap_or(-1))
-            }
+            Change::Create(_, data, mode) => frame.bytes(data).access(is_owned).int(*mode as i32),
+            Change::Set(_, data, version) => frame.bytes(data).int(version.unwrap_or(-1)),
+            Change::Delete(_, version) => frame.int(version.unwrap_or(-1)),
         }
     }
 
@@ -218,16 +206,13 @@ impl Frame {
     }
 
     /// Returns the bytes of a request with this number.
-    pub(in super::super) fn numbered(mut self, number: i32) -> Vec<u8> {
-        self.0[4..8].copy_from_slice(&number.to_be_bytes());
-        self.finished()
+    pub(in super::super) fn numbered(self, number: i32) -> Vec<u8> {
+        Self([&number.to_be_bytes()[..], &self.0].concat()).finished()
     }
 
-    /// Returns the bytes of a frame that has no number.
-    pub(in super::super) fn finished(mut self) -> Vec<u8> {
-        let length = u32::try_from(self.0.len() - 4).expect("no frame is as long");
-        self.0[..4].copy_from_slice(&length.to_be_bytes());
-        self.0
+    /// Returns the bytes of a frame: a buffer like those in it.
+    pub(in super::super) fn finished(self) -> Vec<u8> {
+        Self::default().bytes(&self.0).0
     }
 }
 
