@@ -164,16 +164,19 @@ impl ServerConnection {
                 written = self.writer.write(&self.outbox), if !self.outbox.is_empty() => {
                     written.map_err(|_| End::Lost).map(|count| drop(self.outbox.drain(..count)))
                 }
-                count = self.requests.recv_many(&mut taken, AT_ONCE),
+                1.. = self.requests.recv_many(&mut taken, AT_ONCE),
                     if self.outbox.len() < OUTBOX && !is_closing =>
                 {
-                    is_closing = count == 0;
-                    self.push(&mut taken);
+                    for request in taken.drain(..).filter(|it| !it.reply.is_closed()) {
+                        self.send(request);
+                    }
                     Ok(())
                 }
                 () = closing.cancelled(), if !is_closing => {
                     is_closing = true;
-                    self.push(&mut taken);
+                    // No caller waits for the answer.
+                    let (reply, watch) = (oneshot::channel().0, None);
+                    self.send(WireRequest { frame: Frame::request(code::CLOSE), reply, watch });
                     Ok(())
                 }
                 _ = ticks.tick() => self.tick(),
@@ -187,9 +190,8 @@ impl ServerConnection {
     /// Has all fail that was not answered.
     fn ended(&mut self, end: End) -> End {
         let failure = match end {
-            End::Lost => LOST,
-            End::Expired => Failure::of(wire::EXPIRED),
-            End::LockedOut => Failure::of(wire::NO_LOGIN),
+            End::Lost | End::Expired => LOST,
+            End::LockedOut => Failure::LockedOut,
         };
         for (_, reply, _) in self.unanswered.drain(..) {
             let _ = reply.send(Err(failure.clone()));
@@ -213,22 +215,11 @@ impl ServerConnection {
         Ok(())
     }
 
-    /// Has these requests sent; without any, the end of the session.
-    fn push(&mut self, requests: &mut Vec<WireRequest>) {
-        if requests.is_empty() {
-            // No caller waits for the answer.
-            let (reply, _) = oneshot::channel();
-            self.send(Frame::request(code::CLOSE), reply, None);
-        }
-        for request in requests.drain(..).filter(|it| !it.reply.is_closed()) {
-            self.send(request.frame, request.reply, request.watch);
-        }
-    }
-
-    fn send(&mut self, frame: Frame, reply: ReplySender, watch: Option<NodeWatch>) {
+    fn send(&mut self, request: WireRequest) {
         self.number = self.number.checked_add(1).unwrap_or(1);
-        self.outbox.extend(frame.numbered(self.number));
-        self.unanswered.push_back((self.number, reply, watch));
+        self.outbox.extend(request.frame.numbered(self.number));
+        let awaited = (self.number, request.reply, request.watch);
+        self.unanswered.push_back(awaited);
     }
 
     fn take_reply(&mut self, frame: BytesMut) -> Result<(), End> {
