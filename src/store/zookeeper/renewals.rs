@@ -28,7 +28,7 @@ impl Zookeeper {
                 return Renewed::new(batch.iter().map(unknown).collect());
             }
         };
-        call.hurry(ttl);
+        call.line.patience.limit_for(ttl);
         let renewed = call.renew_together(batch).await;
         // After a change of leaders the two clocks cannot be compared.
         let is_settled = (self.shared.remembered.lock()).is_settled(Boottime.now());
@@ -153,7 +153,7 @@ impl SessionCall<'_> {
         ttl: Duration,
         stat: Stat,
     ) -> Result<Stat, Failure> {
-        if stat.owner == 0 || stat.owner == self.id() {
+        if stat.owner == 0 || stat.owner == self.line.id {
             return Ok(stat);
         }
         let steps = [

@@ -4,21 +4,26 @@
 //! is blocked or has ended. A lost connection is made again at once, to another server if there is one, and the session
 //! goes on over it; one that the servers no longer know is followed by a new one.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use parking_lot::Mutex;
-use tokio::net::lookup_host;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
+use tokio_util::codec::LengthDelimitedCodec;
 
 use super::super::address::Address;
 use super::super::failure::Failure;
-use super::super::protocol::wire::Granted;
+use super::super::protocol::wire::{Frame, Granted, LOGGED_IN, Reader};
 use super::session::Line;
-use super::silence;
+use super::silence::{self, Silence, SilenceLimit};
 use super::{End, ServerConnection};
 use crate::clock::{Boottime, Clock};
 use crate::store::connection::{AfterEnd, Connect, Driven};
@@ -31,6 +36,14 @@ const HELLO_MOST: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Time for which servers are tried for a new session: an election has ended by then. The next request tries again.
 pub(in super::super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest frame that is read. The children of a folder with a million names fit.
+const LONGEST: usize = 64 << 20;
+/// Number of requests that wait to be sent at which callers have to wait. Their number is bounded by the store's
+/// permits.
+const QUEUE: usize = 1_024;
+/// Most claims and releases under way at once in a session, so that renewals never queue behind more.
+const IN_FLIGHT: usize = 256;
 
 /// Makes the connections of a session, and remembers some facts from one to the next.
 #[derive(Clone)]
@@ -101,12 +114,8 @@ impl Connector {
         server: SocketAddr,
         limit: Duration,
     ) -> Option<(Line, ServerConnection)> {
-        let timeout_ms = i32::try_from(self.session_timeout.as_millis()).unwrap_or(i32::MAX);
         loop {
-            let resumed = self.resumed.as_ref();
-            let login = self.address.login.as_deref();
-            let made = ServerConnection::make(server, timeout_ms, resumed, login, self.silent);
-            let failed = match timeout(limit, made).await {
+            let failed = match timeout(limit, self.hello(server)).await {
                 Ok(Ok(Some(made))) => return Some(made),
                 Ok(Ok(None)) if self.resumed.take().is_some() => continue,
                 Ok(Ok(None)) => "no session".into(),
@@ -117,6 +126,52 @@ impl Connector {
             self.note(&server, &failed);
             return None;
         }
+    }
+
+    /// Connects to a server, and asks for a session or for this one. `Ok(None)` says that it has ended.
+    async fn hello(&self, server: SocketAddr) -> io::Result<Option<(Line, ServerConnection)>> {
+        let mut stream = TcpStream::connect(server).await?;
+        stream.set_nodelay(true)?;
+        let resumed = self.resumed.as_ref();
+        let hello = Frame::hello(self.session_timeout, resumed).finished();
+        stream.write_all(&hello).await?;
+        let (reader, writer) = stream.into_split();
+        let codec = LengthDelimitedCodec::builder()
+            .max_frame_length(LONGEST)
+            .to_owned();
+        let mut reader = codec.new_read(reader);
+        let answer = reader.next().await.ok_or(io::ErrorKind::UnexpectedEof)??;
+        let mut granted = Reader::new(&answer)
+            .granted()
+            .ok_or(io::ErrorKind::InvalidData)?;
+        granted.seen = resumed.map_or(0, |resumed| resumed.seen);
+        if granted.id == 0 {
+            return Ok(None);
+        }
+        let (sender, requests) = mpsc::channel(QUEUE);
+        let patience = SilenceLimit::new();
+        let line = Line {
+            id: granted.id,
+            timeout: granted.timeout(),
+            requests: sender,
+            patience: patience.clone(),
+            in_flight: Semaphore::new(IN_FLIGHT),
+        };
+        let login = self.address.login.as_deref();
+        let login = login.map(|login| Frame::login(login).numbered(LOGGED_IN));
+        let connection = ServerConnection {
+            granted,
+            reader,
+            writer,
+            requests,
+            coming: 0,
+            outbox: login.unwrap_or_default(),
+            number: 0,
+            unanswered: VecDeque::new(),
+            watches: HashMap::new(),
+            silence: Silence::new(self.silent, patience),
+        };
+        Ok(Some((line, connection)))
     }
 
     async fn addresses(&self, server: &str, limit: Duration) -> Vec<SocketAddr> {

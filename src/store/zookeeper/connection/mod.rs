@@ -15,38 +15,26 @@ pub(super) mod sessions;
 mod silence;
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
-use std::net::SocketAddr;
 
 use futures_util::StreamExt;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::bytes::{Buf, BytesMut};
 use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
 use tokio_util::sync::CancellationToken;
 
-use self::session::Line;
-use self::silence::{Due, Silence, SilenceLimit, TICK};
+use self::silence::{Due, Silence, TICK};
 use super::failure::Failure;
 use super::protocol::wire::{
     self, Frame, Granted, Header, LOGGED_IN, NOTIFICATION, PONG, Reader, code,
 };
 
-/// The longest frame that is read. The children of a folder with a million names fit.
-const LONGEST: usize = 64 << 20;
 /// Bytes that wait to be sent at which no further request is taken.
 const OUTBOX: usize = 64 << 10;
 /// Number of requests that are taken together: one write to the socket sends them.
 const AT_ONCE: usize = 64;
-/// Number of requests that wait to be sent at which callers have to wait. Their number is bounded by the store's
-/// permits.
-const QUEUE: usize = 1_024;
-
-/// Most claims and releases under way at once in a session, so that renewals never queue behind more.
-const IN_FLIGHT: usize = 256;
 
 /// The failure of what was not answered when the connection was lost.
 const LOST: Failure = Failure::Broken("the connection was lost");
@@ -79,7 +67,7 @@ pub(super) enum End {
 
 /// A connection that was made.
 pub(super) struct ServerConnection {
-    pub(super) granted: Granted,
+    granted: Granted,
     reader: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
     writer: OwnedWriteHalf,
     requests: mpsc::Receiver<WireRequest>,
@@ -96,58 +84,6 @@ pub(super) struct ServerConnection {
 type ReplySender = oneshot::Sender<Result<BytesMut, Failure>>;
 
 impl ServerConnection {
-    /// Connects to a server, and asks for a session or for this one. `Ok(None)` says that it has ended. At first the
-    /// server may send nothing for `silent` ticks.
-    pub(super) async fn make(
-        server: SocketAddr,
-        timeout_ms: i32,
-        resumed: Option<&Granted>,
-        login: Option<&str>,
-        silent: u32,
-    ) -> io::Result<Option<(Line, Self)>> {
-        let mut stream = TcpStream::connect(server).await?;
-        stream.set_nodelay(true)?;
-        let hello = Frame::hello(timeout_ms, resumed).finished();
-        stream.write_all(&hello).await?;
-        let (reader, writer) = stream.into_split();
-        let codec = LengthDelimitedCodec::builder()
-            .max_frame_length(LONGEST)
-            .to_owned();
-        let mut reader = codec.new_read(reader);
-        let answer = reader.next().await.ok_or(io::ErrorKind::UnexpectedEof)??;
-        let mut granted = Reader::new(&answer)
-            .granted()
-            .ok_or(io::ErrorKind::InvalidData)?;
-        granted.seen = resumed.map_or(0, |resumed| resumed.seen);
-        if granted.id == 0 {
-            return Ok(None);
-        }
-        let (sender, requests) = mpsc::channel(QUEUE);
-        let patience = SilenceLimit::new();
-        let line = Line {
-            id: granted.id,
-            timeout: granted.timeout(),
-            is_owned: login.is_some(),
-            requests: sender,
-            patience: patience.clone(),
-            in_flight: Semaphore::new(IN_FLIGHT),
-        };
-        let login = login.map(|login| Frame::login(login).numbered(LOGGED_IN));
-        let connection = Self {
-            granted,
-            reader,
-            writer,
-            requests,
-            coming: 0,
-            outbox: login.unwrap_or_default(),
-            number: 0,
-            unanswered: VecDeque::new(),
-            watches: HashMap::new(),
-            silence: Silence::new(silent, patience),
-        };
-        Ok(Some((line, connection)))
-    }
-
     /// Sends requests until the connection ends, or until it is told to close the session.
     pub(super) async fn serve(&mut self, closing: &CancellationToken) -> End {
         let (mut is_closing, mut taken) = (false, Vec::new());
@@ -174,9 +110,12 @@ impl ServerConnection {
                 }
                 () = closing.cancelled(), if !is_closing => {
                     is_closing = true;
-                    // No caller waits for the answer.
-                    let (reply, watch) = (oneshot::channel().0, None);
-                    self.send(WireRequest { frame: Frame::request(code::CLOSE), reply, watch });
+                    self.send(WireRequest {
+                        frame: Frame::request(code::CLOSE),
+                        // No caller waits for the answer.
+                        reply: oneshot::channel().0,
+                        watch: None,
+                    });
                     Ok(())
                 }
                 _ = ticks.tick() => self.tick(),

@@ -22,14 +22,12 @@ use crate::store::budget::Budget;
 /// what is asked of this one then fails.
 #[derive(Debug)]
 pub(in super::super) struct Line {
-    pub(super) id: i64,
+    pub(in super::super) id: i64,
     /// Time that the servers keep the session without hearing from it, as negotiated with them.
     pub(super) timeout: Duration,
-    /// Says whether nodes belong to the user of the login.
-    pub(super) is_owned: bool,
     /// Closed when the connection has ended.
     pub(super) requests: mpsc::Sender<WireRequest>,
-    pub(super) patience: SilenceLimit,
+    pub(in super::super) patience: SilenceLimit,
     /// Has a permit for each claim and release that may be under way.
     pub(super) in_flight: Semaphore,
 }
@@ -39,7 +37,7 @@ pub(in super::super) struct Line {
 pub(in super::super) struct SessionCall<'a> {
     pub(in super::super) store: &'a Zookeeper,
     pub(in super::super) shared: &'a Shared,
-    pub(super) line: Arc<Line>,
+    pub(in super::super) line: Arc<Line>,
     pub(in super::super) budget: Budget,
     /// Says that the call has asked the leader for its time.
     pub(in super::super) has_stamp: AtomicBool,
@@ -50,10 +48,6 @@ pub(in super::super) struct SessionCall<'a> {
 pub(in super::super) type Watches = HashMap<String, oneshot::Receiver<()>>;
 
 impl SessionCall<'_> {
-    pub(in super::super) fn id(&self) -> i64 {
-        self.line.id
-    }
-
     /// Returns how the node of a lease is made. It ends with the session only if the ttl ends first: the servers can
     /// hear of a session up to half a tick late, and a tick is at most half of its time-out.
     pub(in super::super) fn mode(&self, ttl: Duration) -> Mode {
@@ -69,11 +63,6 @@ impl SessionCall<'_> {
         let permit = timeout(self.budget.left(), self.line.in_flight.acquire()).await;
         let permit = permit.map_err(|_| Failure::Busy)?;
         Ok(permit.expect("it is never closed"))
-    }
-
-    /// Has a silent server left in time for a lease with this ttl.
-    pub(in super::super) fn hurry(&self, ttl: Duration) {
-        self.line.patience.limit_for(ttl);
     }
 
     async fn ask(&self, frame: Frame, watch: Option<NodeWatch>) -> Result<BytesMut, Failure> {
@@ -139,9 +128,11 @@ impl SessionCall<'_> {
             step: None,
             failure,
         };
+        // Nodes belong to the user of the login.
+        let is_owned = self.shared.address.login.is_some();
         let frame = steps.iter();
         let frame = frame.fold(Frame::request(code::TRANSACTION), |frame, step| {
-            frame.step(step, self.line.is_owned)
+            frame.step(step, is_owned)
         });
         let reply = self.ask(frame.end_of_steps(), None).await.map_err(whole)?;
         let stats = read(Reader::new(&reply).steps()).map_err(whole)??;

@@ -132,7 +132,8 @@ impl Frame {
     }
 
     /// Asks for a session, or for this one.
-    pub(in super::super) fn hello(timeout_ms: i32, resumed: Option<&Granted>) -> Self {
+    pub(in super::super) fn hello(timeout: Duration, resumed: Option<&Granted>) -> Self {
+        let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         // No write is named as the last one seen: servers that lost their data would refuse the connection for it, and
         // would not tell that the session has ended.
         let frame = Self::default().int(0).long(0).int(timeout_ms);
