@@ -1,5 +1,6 @@
 //! Faults in the ensemble's set-up, and which of its servers answer.
 
+use std::io;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -55,7 +56,8 @@ impl Zookeeper {
     pub(super) async fn look_at_servers(&self, limit: Duration) -> Vec<Member> {
         let servers = &self.shared.address.servers;
         let looks = servers.iter().map(|server| async move {
-            let answer = timeout(limit, ask(server)).await.unwrap_or_default();
+            let answer = timeout(limit, ask(server)).await.ok();
+            let answer = answer.and_then(Result::ok).unwrap_or_default();
             let (state, version) = read_answer(&answer);
             Member::new(server.clone(), state).with_version(version)
         });
@@ -63,20 +65,18 @@ impl Zookeeper {
     }
 }
 
-/// A server's report about itself; empty if it does not answer.
-async fn ask(server: &str) -> String {
-    let asked = async {
-        let mut connection = TcpStream::connect(server).await?;
-        connection.write_all(b"srvr").await?;
-        let mut answer = Vec::new();
-        connection.take(64 * 1024).read_to_end(&mut answer).await?;
-        Ok::<_, std::io::Error>(answer)
-    };
-    let answer = asked.await.unwrap_or_default();
-    String::from_utf8_lossy(&answer).into_owned()
+/// Returns a server's report about itself.
+async fn ask(server: &str) -> io::Result<String> {
+    let mut connection = TcpStream::connect(server).await?;
+    connection.write_all(b"srvr").await?;
+    let mut answer = String::new();
+    let mut connection = connection.take(64 * 1024);
+    connection.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
-/// Returns whether the server serves, and its version. One that forbids the question at least answers.
+/// Returns whether the server serves, and its version. One that forbids the question at least answers; the answer of
+/// one that does not is empty.
 fn read_answer(answer: &str) -> (MemberState, Option<String>) {
     if answer.is_empty() || answer.contains("not currently serving") {
         return (MemberState::Down, None);

@@ -3,15 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::connection::session::{SessionCall, Watches};
 use super::failure::Failure;
 use super::protocol::reading::{LastGrant, NameReading, Taken};
 use super::protocol::stamp::Stamp;
-use super::protocol::tree::Children;
+use super::protocol::tree::{Children, Kind};
 use super::protocol::wire::Stat;
 use crate::clock::{Boottime, Clock};
+use crate::holder::Holder;
 use crate::name::Name;
 use crate::percent;
 use crate::store::Held;
@@ -67,42 +69,29 @@ impl SessionCall<'_> {
         if let Some(node) = &children.unknown {
             return Err(Failure::UnknownForm(child(node)));
         }
-        let (taken, last) = tokio::try_join!(
-            self.read_taken(&path, &children),
-            self.read_last(name, &children)
-        )?;
+        let taken = children.taken;
+        let taken = taken.map(|(kind, holder)| self.read_taken(&path, kind, holder));
+        // No client asks who had a name that no client holds or waits for.
+        let is_idle = taken.is_none() && children.queue.is_empty();
+        let last = children.token.filter(|_| !is_idle);
+        let last = last.map(|token| self.read_token(name, token));
+        let (taken, last) = tokio::join!(OptionFuture::from(taken), OptionFuture::from(last));
         let mut reading = NameReading::untaken(path, Some(stat), children);
-        reading.taken = taken;
-        reading.last = last.or(reading.last);
+        reading.taken = taken.transpose()?;
+        reading.last = last.transpose()?.or(reading.last);
         Ok(reading)
     }
 
-    async fn read_taken(&self, path: &str, children: &Children) -> Result<Option<Taken>, Failure> {
-        let Some((kind, holder)) = children.taken else {
-            return Ok(None);
-        };
+    async fn read_taken(&self, path: &str, kind: Kind, holder: Holder) -> Result<Taken, Failure> {
         let path = format!("{path}/{}", kind.node(holder));
         let (data, stat) = self.data(&path).await?;
         let span = read_millis(&data).ok_or(Failure::UnknownForm(path))?;
-        Ok(Some(Taken {
+        Ok(Taken {
             kind,
             holder,
             span,
             stat,
-        }))
-    }
-
-    /// Reads the node of the last token, unless no client holds the name or waits for it.
-    async fn read_last(
-        &self,
-        name: &Name,
-        children: &Children,
-    ) -> Result<Option<LastGrant>, Failure> {
-        let is_idle = children.taken.is_none() && children.queue.is_empty();
-        match children.token.filter(|_| !is_idle) {
-            Some(token) => self.read_token(name, token).await.map(Some),
-            None => Ok(None),
-        }
+        })
     }
 
     pub(super) async fn read_token(&self, name: &Name, token: Token) -> Result<LastGrant, Failure> {

@@ -164,8 +164,9 @@ impl Follower {
             _ => {}
         }
         let (about, notice) = hint.unzip();
-        let new = match followed.told.replace((call.line.id, about.clone())) {
-            Some((session, before)) if session == call.line.id => notice.filter(|_| before != about),
+        let session = call.line.id;
+        let new = match followed.told.replace((session, about.clone())) {
+            Some((told_in, before)) if told_in == session => notice.filter(|_| before != about),
             // The server listens from now on: the name may have been freed before, and with the session before this one
             // the client's place has ended.
             _ => Some(followed.topic.first_hint()),
