@@ -29,7 +29,6 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
-#[cfg(any(test, feature = "postgres", feature = "zookeeper"))]
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -247,18 +246,15 @@ impl<C: Connect> Connection<C> {
     /// Starts to connect, in a task that stores the outcome even if no caller waits for it any more.
     fn begin(&self) -> Result<watch::Receiver<Option<Outcome<C>>>, C::Failure> {
         let (ended, attempt) = watch::channel(None);
-        let task = self.shared.clone().keep(ended);
-        match &self.home {
+        let runtime = match &self.home {
             #[cfg(any(feature = "postgres", feature = "zookeeper"))]
-            HomeRuntime::Thread(thread) => {
-                let spawned = thread.spawn(task);
-                spawned.map_err(|_| Unconnected::NoThread)?;
-            }
+            HomeRuntime::Thread(thread) => thread.handle()?,
             #[cfg(any(test, feature = "postgres", feature = "zookeeper"))]
-            HomeRuntime::Runtime(runtime) => drop(runtime.spawn(task)),
+            HomeRuntime::Runtime(runtime) => runtime.clone(),
             #[cfg(feature = "redis")]
-            HomeRuntime::Caller => drop(tokio::spawn(task)),
-        }
+            HomeRuntime::Caller => Handle::current(),
+        };
+        runtime.spawn(self.shared.clone().keep(ended));
         Ok(attempt)
     }
 }

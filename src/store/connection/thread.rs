@@ -11,13 +11,13 @@
 //! The watchdog and the subscription of waiting clients have threads of their own, and their connections are made
 //! there.
 
-use std::future::Future;
 use std::io;
 
 use parking_lot::Mutex;
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+
+use super::Unconnected;
 
 /// The thread, started for the first task. When this is dropped, the thread ends and its tasks end with it.
 #[derive(Debug, Default)]
@@ -33,27 +33,15 @@ struct Running {
 }
 
 impl Driver {
-    /// Runs this future on the thread. It keeps running when the handle is dropped; the handle can be awaited on any
-    /// runtime.
+    /// Returns the thread's runtime. Its tasks can be awaited on any runtime.
     ///
     /// # Errors
-    /// The error of the operating system if the thread could not be started. The next call tries again.
-    pub(super) fn spawn<F>(&self, future: F) -> io::Result<JoinHandle<F::Output>>
-    where
-        F: Future<Output: Send> + Send + 'static,
-    {
-        Ok(self.handle()?.spawn(future))
-    }
-
-    /// Returns the thread's runtime.
-    ///
-    /// # Errors
-    /// As for [`spawn`](Self::spawn).
-    pub(in crate::store) fn handle(&self) -> io::Result<Handle> {
+    /// `NoThread` if the thread could not be started. The next call tries again.
+    pub(in crate::store) fn handle(&self) -> Result<Handle, Unconnected> {
         let mut running = self.running.lock();
         let running = match &mut *running {
             Some(running) => running,
-            none => none.insert(Running::start()?),
+            none => none.insert(Running::start().map_err(|_| Unconnected::NoThread)?),
         };
         Ok(running.handle.clone())
     }
@@ -94,7 +82,8 @@ mod tests {
     fn a_task_outlives_the_runtime_of_its_caller() {
         let driver = Driver::default();
         let (tx, rx) = oneshot::channel();
-        let task = on_a_runtime(async { driver.spawn(async { rx.await.expect("a word") }) });
+        let word = async { rx.await.expect("a word") };
+        let task = on_a_runtime(async { driver.handle().map(|thread| thread.spawn(word)) });
         tx.send(7).expect("it listens");
         let answer = on_a_runtime(task.expect("a thread"));
         assert_eq!(answer.expect("no panic"), 7);
@@ -103,9 +92,10 @@ mod tests {
     #[test]
     fn its_tasks_end_with_it() {
         let driver = Driver::default();
-        let task = driver.spawn(std::future::pending::<()>());
+        let thread = driver.handle().expect("a thread");
+        let task = thread.spawn(std::future::pending::<()>());
         drop(driver);
-        let ended = on_a_runtime(task.expect("a thread"));
+        let ended = on_a_runtime(task);
         assert!(ended.expect_err("it never returns").is_cancelled());
     }
 }

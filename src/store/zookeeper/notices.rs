@@ -25,7 +25,6 @@ use super::look::read_millis;
 use super::protocol::reading::NameReading;
 use super::protocol::tree::{Children, Kind, token_node};
 use crate::store::budget::Budget;
-use crate::store::connection::Unconnected;
 use crate::store::subscription::{Subscription, Teller, Wanted};
 use crate::store::{Notice, Queued, Topic};
 
@@ -64,12 +63,11 @@ struct View {
 /// Begins to follow topics, through the session of this handle. The tasks are on the thread that has the session, so
 /// that no look at a name wakes another one.
 pub(super) async fn subscribe(waiting: Zookeeper) -> Result<Subscription, Failure> {
-    let runtime = waiting.shared.driver.handle();
-    let runtime = runtime.map_err(|_| Unconnected::NoThread)?;
+    let runtime = waiting.shared.driver.handle()?;
     let started = Subscription::start(async |wanted| {
         let follower = Follower {
             waiting,
-            teller: wanted.teller(),
+            teller: wanted.teller.clone(),
         };
         Ok(runtime
             .spawn(listen(Arc::new(follower), wanted))
