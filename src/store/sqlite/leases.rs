@@ -158,7 +158,8 @@ impl Tx<'_> {
             return Ok(Claimed::Unsynced);
         };
         // It replaces an offer, too: one that outlived its acceptance would be accepted twice.
-        self.put(claim, token)?;
+        let holder = claim.holder.to_string();
+        self.put(&claim.name, &holder, claim.ttl, Some((token, &claim.info)))?;
         // The client's place is used up. If more of its callers wait, it joins the end again.
         if let (Some(client), Some(queued)) = (queued_client(claim, ask), ask.queued) {
             self.leave_queue(&claim.name, &client)?;

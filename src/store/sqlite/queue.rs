@@ -12,8 +12,7 @@ use rusqlite::params;
 
 use super::database::Tx;
 use super::failure::Failure;
-use super::row::{OFFERED, stored};
-use crate::clock::Instant;
+use super::row::stored;
 use crate::name::Name;
 use crate::store::Queued;
 
@@ -86,19 +85,6 @@ impl Tx<'_> {
     /// Keeps the name, which is free or just freed, for this client's claim.
     pub(super) fn offer(&self, name: &Name, client: &str) -> Result<(), Failure> {
         self.leave_queue(name, client)?;
-        self.run(
-            "INSERT OR REPLACE INTO lease (
-                name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
-            )
-            VALUES (?1, ?2, 0, '{}', 0, ?3, ?4, ?5, ?6, 0)",
-            params![
-                name.as_str(),
-                client,
-                OFFERED,
-                self.boot.id(),
-                stored(self.now.after(Queued::OFFER)),
-                stored(Instant::ZERO.after(Queued::OFFER)),
-            ],
-        )
+        self.put(name, client, Queued::OFFER, None)
     }
 }

@@ -15,7 +15,7 @@ use super::mint::as_stored;
 use crate::clock::{self, Instant};
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::store::{Claim, Held, HeldState};
+use crate::store::{Held, HeldState, Info};
 use crate::token::Token;
 
 /// How a row takes its name, as the file keeps it.
@@ -182,24 +182,38 @@ impl Tx<'_> {
         Ok(rows)
     }
 
-    /// Begins a lease in place of whatever row the name had, and without its watch.
-    pub(super) fn put(&self, claim: &Claim, token: Token) -> Result<(), Failure> {
-        let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
+    /// Begins a lease, or without a grant an offer to this client, in place of whatever row the name had, and without
+    /// its watch.
+    pub(super) fn put(
+        &self,
+        name: &Name,
+        by: &str,
+        term: Duration,
+        grant: Option<(Token, &Info)>,
+    ) -> Result<(), Failure> {
+        let (standing, token, info, since_us) = match grant {
+            Some((token, info)) => {
+                let info = serde_json::to_string(info).expect("text and a number are JSON");
+                let since_us = clock::wall_clock_us().cast_signed();
+                (LEASED, as_stored(token), info, since_us)
+            }
+            None => (OFFERED, 0, "{}".to_owned(), 0),
+        };
         self.run(
             "INSERT OR REPLACE INTO lease (
                 name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
             )
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)",
             params![
-                claim.name.as_str(),
-                claim.holder.to_string(),
-                as_stored(token),
+                name.as_str(),
+                by,
+                token,
                 info,
-                clock::wall_clock_us().cast_signed(),
-                LEASED,
+                since_us,
+                standing,
                 self.boot.id(),
-                stored(self.now.after(claim.ttl)),
-                stored(Instant::ZERO.after(claim.ttl)),
+                stored(self.now.after(term)),
+                stored(Instant::ZERO.after(term)),
             ],
         )
     }
