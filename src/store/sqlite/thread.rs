@@ -1,7 +1,6 @@
 //! The thread on which one open store does all that may block, so that nothing of the user's runtime is needed for it:
 //! no blocking pool that others may have filled, no executor that must be free.
 
-use std::io;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,7 +36,7 @@ impl Thread {
         open: impl FnOnce(Caller<'_>) -> Result<Database, Failure> + Send + 'static,
         limit: Duration,
     ) -> Result<Self, Failure> {
-        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE);
         let (opened, is_open) = oneshot::channel();
         let ended = CancellationToken::new();
         let at_end = ended.clone().drop_guard();
@@ -46,14 +45,19 @@ impl Thread {
             let _at_end = at_end;
             match open(Caller::new(until, &|| opened.is_closed())) {
                 Err(failure) => drop(opened.send(Err(failure))),
-                Ok(file) => {
-                    if opened.send(Ok(())).is_ok() {
-                        work(file, queue);
+                Ok(mut file) => {
+                    // If the caller has given up, the queue has ended.
+                    let _ = opened.send(Ok(()));
+                    while let Some(job) = queue.blocking_recv() {
+                        job(&mut file);
                     }
                 }
             }
         };
-        spawn(body).map_err(|source| Failure::io("start the thread of the store", source))?;
+        let spawned = std::thread::Builder::new()
+            .name("leasehold-sqlite".into())
+            .spawn(body);
+        spawned.map_err(|source| Failure::io("start the thread of the store", source))?;
         let opened = tokio::time::timeout(limit.saturating_add(GRACE), is_open).await;
         opened
             .map_err(|_| Failure::Late)?
@@ -143,18 +147,6 @@ impl<'a> Caller<'a> {
     /// Returns whether the caller still waits and will, as far as is known, after this time.
     pub(super) fn waits_for(self, time: Duration) -> bool {
         Monotonic.now().after(time) < self.until && !self.is_gone()
-    }
-}
-
-fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let name = "leasehold-sqlite".to_owned();
-    std::thread::Builder::new().name(name).spawn(body)?;
-    Ok(())
-}
-
-fn work(mut file: Database, mut queue: mpsc::Receiver<Job>) {
-    while let Some(job) = queue.blocking_recv() {
-        job(&mut file);
     }
 }
 
