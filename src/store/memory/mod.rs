@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use self::queue::Queue;
-use self::subscriber::{Subscriber, Subscription};
+use self::subscriber::Subscriber;
 use super::backend::{Backend, Failing};
 use super::budget::Budget;
 use super::{
@@ -344,7 +344,7 @@ impl Backend for Memory {
         let (mut state, _) = self.state()?;
         let subscriber = Arc::new(Subscriber::default());
         state.subscribers.push(Arc::downgrade(&subscriber));
-        Ok(Some(Box::new(Subscription(subscriber))))
+        Ok(Some(Box::new(subscriber)))
     }
 
     async fn try_inspect(&self, name: &Name, _: Budget) -> Result<Option<Held>, Error> {

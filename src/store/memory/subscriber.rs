@@ -23,10 +23,6 @@ struct Topics {
     heard: VecDeque<Notice>,
 }
 
-/// The reading side of a subscriber.
-#[derive(Debug)]
-pub(super) struct Subscription(pub(super) Arc<Subscriber>);
-
 impl Subscriber {
     /// Stores a hint about this topic, if the subscriber follows it.
     pub(super) fn hear(&self, topic: &Topic, notice: Notice) {
@@ -38,23 +34,24 @@ impl Subscriber {
     }
 }
 
-impl Notices for Subscription {
+/// The reading side: the store forgets a subscriber that no client reads.
+impl Notices for Arc<Subscriber> {
     fn follow(&self, topic: &Topic) {
-        self.0.topics.lock().followed.insert(topic.clone());
-        self.0.hear(topic, topic.first_hint());
+        self.topics.lock().followed.insert(topic.clone());
+        self.hear(topic, topic.first_hint());
     }
 
     fn unfollow(&self, topic: &Topic) {
-        self.0.topics.lock().followed.remove(topic);
+        self.topics.lock().followed.remove(topic);
     }
 
     fn next(&self) -> BoxFuture<'_, Notice> {
         Box::pin(async move {
             loop {
-                if let Some(notice) = self.0.topics.lock().heard.pop_front() {
+                if let Some(notice) = self.topics.lock().heard.pop_front() {
                     return notice;
                 }
-                self.0.heard.notified().await;
+                self.heard.notified().await;
             }
         })
     }
