@@ -36,7 +36,8 @@ pub(super) struct Subscription {
 pub(super) struct Wanted {
     changes: Arc<Changing>,
     followed: BTreeSet<Topic>,
-    teller: Teller,
+    /// Where the listener gives hints; other tasks of it have clones.
+    pub(super) teller: Teller,
 }
 
 /// The end of a task that gives hints to the caller. When the queue is full, hints are dropped, and the next one read
@@ -164,12 +165,6 @@ impl Wanted {
     /// The topics that are followed, as of the changes that were taken.
     pub(super) const fn followed(&self) -> &BTreeSet<Topic> {
         &self.followed
-    }
-
-    /// Returns the end at which other tasks of the listener give hints to the caller.
-    #[cfg(feature = "zookeeper")]
-    pub(super) fn teller(&self) -> Teller {
-        self.teller.clone()
     }
 
     #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
