@@ -439,42 +439,31 @@ BEGIN
     FROM {schema}.lineage g;
   END IF;
 
-  -- Usually no client waits, and one statement decides. It writes nothing if another holder has the name. No row: see
-  -- below.
+  -- Usually no client waits, and one statement grants. It locks nothing if another holder has the name.
   IF p_client IS NULL AND v_lineage.quiet_until <= clock_timestamp() THEN
-    WITH held AS (
-      SELECT l.*
+    INSERT INTO {schema}.lease AS l (name, token, state, holder, ttl_ms, since, ends_at, info)
+    SELECT p_name, greatest(v_us, p_floor + 1), 0, p_holder, p_ttl_ms, clock_timestamp(), clock_timestamp() + v_ttl, p_info
+    WHERE NOT EXISTS (
+      SELECT
       FROM {schema}.lease l
-      WHERE l.name = p_name
-        AND l.state <> 4
-        AND l.ends_at > clock_timestamp()
-        AND (l.holder <> p_holder OR l.state <> 0)
-    ), granted AS (
-      INSERT INTO {schema}.lease AS l (name, token, state, holder, ttl_ms, since, ends_at, info)
-      SELECT p_name, greatest(v_us, p_floor + 1), 0, p_holder, p_ttl_ms, clock_timestamp(), clock_timestamp() + v_ttl, p_info
-      WHERE NOT EXISTS (SELECT FROM held)
-      ON CONFLICT ON CONSTRAINT lease_pkey DO UPDATE
-      SET token = greatest(l.token + 1, v_us, p_floor + 1),
-        state = 0,
-        holder = p_holder,
-        ttl_ms = p_ttl_ms,
-        since = clock_timestamp(),
-        -- Rule 3.
-        ends_at = clock_timestamp() + v_ttl,
-        info = p_info
-      -- Rule 4.
-      WHERE NOT l.has_queue
-        AND (l.state = 4 OR l.ends_at <= clock_timestamp())
-        AND l.token < 9007199254740989
-      -- An update locks the row that it replaces, and an insert has none to lock.
-      RETURNING l.token, l.xmax = 0 AS is_new
+      WHERE l.name = p_name AND l.state <> 4 AND l.ends_at > clock_timestamp()
     )
-    SELECT 'granted', g.token, NULL, NULL, NULL, NULL, NULL, g.is_new
-    FROM granted g
-    UNION ALL
-    SELECT 'held', h.token, h.state, h.holder, h.info, {schema}.micros_1(h.since), {schema}.left_1(h.ends_at), false
-    FROM held h
-    INTO outcome, token, state, holder, info, since_us, left_us, v_is_new;
+    ON CONFLICT ON CONSTRAINT lease_pkey DO UPDATE
+    SET token = greatest(l.token + 1, v_us, p_floor + 1),
+      state = 0,
+      holder = p_holder,
+      ttl_ms = p_ttl_ms,
+      since = clock_timestamp(),
+      -- Rule 3.
+      ends_at = clock_timestamp() + v_ttl,
+      info = p_info
+    -- Rule 4.
+    WHERE NOT l.has_queue
+      AND (l.state = 4 OR l.ends_at <= clock_timestamp())
+      AND l.token < 9007199254740989
+    -- An update locks the row that it replaces, and an insert has none to lock.
+    RETURNING 'granted', l.token, l.xmax = 0
+    INTO outcome, token, v_is_new;
     IF v_is_new THEN
       PERFORM {schema}.sweep_1();
     END IF;
