@@ -77,6 +77,8 @@ CREATE TABLE IF NOT EXISTS {schema}.lineage (
   one int PRIMARY KEY CHECK (one = 1),
   -- The last result of origin_1(); NULL if the server does not show it.
   origin text,
+  -- When the server started that had this origin: while it runs, and grants, it keeps it.
+  started timestamptz,
   max_ttl_ms bigint NOT NULL CHECK (max_ttl_ms > 0),
   quiet_until timestamptz NOT NULL DEFAULT '-infinity'
 );
@@ -405,7 +407,7 @@ DECLARE
 BEGIN
   tell := false;
   SELECT g.quiet_until, g.max_ttl_ms,
-    CASE WHEN g.origin IS NOT NULL THEN g.origin <> {schema}.origin_1() END AS is_elsewhere
+    g.origin IS NOT NULL AND g.started IS DISTINCT FROM pg_postmaster_start_time() AS is_restarted
   INTO v_lineage
   FROM {schema}.lineage g;
   IF NOT FOUND THEN
@@ -428,12 +430,14 @@ BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
-  IF v_lineage.is_elsewhere THEN
-    -- Of several claims at once only the first one to write it finds the other origin.
+  IF v_lineage.is_restarted THEN
+    -- Of several claims at once only the first one writes it.
     UPDATE {schema}.lineage g
-    SET origin = {schema}.origin_1(),
-      quiet_until = clock_timestamp() + g.max_ttl_ms * interval '1 millisecond'
-    WHERE g.origin <> {schema}.origin_1();
+    SET started = pg_postmaster_start_time(),
+      origin = {schema}.origin_1(),
+      quiet_until = CASE WHEN g.origin = {schema}.origin_1() THEN g.quiet_until
+        ELSE clock_timestamp() + g.max_ttl_ms * interval '1 millisecond' END
+    WHERE g.started IS DISTINCT FROM pg_postmaster_start_time();
     SELECT g.quiet_until
     INTO v_lineage.quiet_until
     FROM {schema}.lineage g;
