@@ -414,14 +414,18 @@ BEGIN
     RAISE EXCEPTION 'the row of lineage is gone'
     USING ERRCODE = 'LH001';
   END IF;
-  detail := CASE
-    WHEN p_ttl_ms NOT BETWEEN 1 AND v_lineage.max_ttl_ms THEN format('ttl_ms=%s max_ttl_ms=%s', p_ttl_ms, v_lineage.max_ttl_ms)
+  IF p_ttl_ms NOT BETWEEN 1 AND v_lineage.max_ttl_ms THEN
+    detail := format('ttl_ms=%s max_ttl_ms=%s', p_ttl_ms, v_lineage.max_ttl_ms);
+  ELSIF p_floor NOT BETWEEN 0 AND v_us + 86400000000 THEN
     -- A floor more than a day ahead is taken for a mistake, because its effect would be permanent. One that the last token
     -- has reached has no effect.
-    WHEN p_floor < 0 OR p_floor > v_us + 86400000000
-      AND NOT EXISTS (SELECT FROM {schema}.lease l WHERE l.name = p_name AND l.token >= p_floor)
-    THEN format('floor=%s clock_us=%s', p_floor, v_us)
-  END;
+    PERFORM
+    FROM {schema}.lease l
+    WHERE l.name = p_name AND l.token >= p_floor AND p_floor >= 0;
+    IF NOT FOUND THEN
+      detail := format('floor=%s clock_us=%s', p_floor, v_us);
+    END IF;
+  END IF;
   IF detail IS NOT NULL THEN
     outcome := 'invalid';
     RETURN;
