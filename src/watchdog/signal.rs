@@ -67,38 +67,43 @@ impl Signal {
 
     /// Checks that the lease is held now. Writes the loss if the deadline has passed, so that no later check succeeds.
     pub fn check(&self, now: Instant) -> Result<Instant, LossReason> {
-        let passed = |state| match decode(state) {
-            Ok(deadline) if now >= deadline => Some(LossReason::Deadline.code()),
-            _ => None,
-        };
-        let checked = self
-            .state
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, passed);
-        match checked {
-            Ok(_) => Err(LossReason::Deadline),
-            Err(state) => decode(state),
+        let loss = LossReason::Deadline;
+        let deadline = self.update(|deadline| (now >= deadline).then_some(loss.code()))?;
+        match now < deadline {
+            true => Ok(deadline),
+            false => Err(loss),
         }
     }
 
     /// Moves the deadline, unless the lease was lost meanwhile.
     pub fn extend(&self, deadline: Instant) -> Result<(), LossReason> {
-        self.write(deadline.as_nanos().max(LossReason::LAST_CODE + 1))
+        let state = deadline.as_nanos().max(LossReason::LAST_CODE + 1);
+        self.update(|_| Some(state)).map(drop)
     }
 
     /// Writes the loss. Returns the reason that counts, which is the first one.
     pub fn lose(&self, reason: LossReason) -> LossReason {
-        self.write(reason.code()).err().unwrap_or(reason)
+        self.update(|_| Some(reason.code())).err().unwrap_or(reason)
     }
 
-    /// Writes a state, unless the lease was lost before.
-    fn write(&self, state: u64) -> Result<(), LossReason> {
-        let unless_lost = |seen| decode(seen).is_ok().then_some(state);
+    /// Ends a lease whose guard goes: as released, unless the deadline has passed or the lease was lost before. Returns
+    /// the reason that counts.
+    pub fn end(&self, now: Instant) -> LossReason {
+        let reason = |deadline| match now < deadline {
+            true => LossReason::Released,
+            false => LossReason::Deadline,
+        };
+        let before = self.update(|deadline| Some(reason(deadline).code()));
+        before.map_or_else(|lost| lost, reason)
+    }
+
+    /// Writes the state that follows from the deadline, if one does, unless the lease was lost before. Returns what was
+    /// written before.
+    fn update(&self, next: impl Fn(Instant) -> Option<u64>) -> Result<Instant, LossReason> {
         let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
-        let written = self.state.fetch_update(set, get, unless_lost);
-        written.map(drop).map_err(|seen| {
-            let reason = LossReason::from_code(seen);
-            reason.expect("only a loss is not overwritten")
-        })
+        let next = |state| decode(state).ok().and_then(&next);
+        let (Ok(before) | Err(before)) = self.state.fetch_update(set, get, next);
+        decode(before)
     }
 
     /// Notes a sign of progress.
@@ -254,6 +259,35 @@ mod tests {
         let signal = Signal::new(Instant::ZERO);
         assert_eq!(signal.lose(LossReason::Evicted), LossReason::Evicted);
         assert_eq!(signal.lose(LossReason::Shutdown), LossReason::Evicted);
+    }
+
+    #[test]
+    fn a_guard_that_goes_ends_a_lease_as_released_before_its_deadline_only() {
+        let ends = [
+            (at(9), LossReason::Released),
+            (at(10), LossReason::Deadline),
+        ];
+        for (now, reason) in ends {
+            let signal = Signal::new(Instant::ZERO);
+            signal.extend(at(10)).expect("not lost");
+            assert_eq!(signal.end(now), reason);
+            assert_eq!(signal.check(at(0)), Err(reason));
+        }
+    }
+
+    #[test]
+    fn a_loss_and_the_end_of_the_guard_at_once_agree_on_one_reason() {
+        for _ in 0..500 {
+            let signal = Signal::new(Instant::ZERO);
+            signal.extend(at(10)).expect("not lost");
+            let (lost, ended) = std::thread::scope(|scope| {
+                let losing = scope.spawn(|| signal.lose(LossReason::Evicted));
+                let ended = signal.end(at(9));
+                (losing.join().expect("it was written"), ended)
+            });
+            assert_eq!(lost, ended);
+            assert_eq!(signal.deadline(), Err(ended));
+        }
     }
 
     #[test]

@@ -228,10 +228,8 @@ impl Schedule {
     /// Checks a lease whose guard is about to go: returns whether it is held. Has the holder told of a loss that a
     /// `check()`, this one included, found. No check of its handles succeeds from then on.
     fn last_check(&mut self, id: LeaseId, now: Instant) -> bool {
-        let signal = &self.slot(id).lease.signal;
-        let _ = signal.check(now);
         // Before the caller unlocks the schedule: from then on the release may be sent, and a rival granted the name.
-        let end = signal.lose(LossReason::Released);
+        let end = self.slot(id).lease.signal.end(now);
         let was_held = end == LossReason::Released;
         if !was_held {
             self.lose(id, end);
