@@ -9,15 +9,17 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::fence::{Bearer, Pass, Refusal};
+use crate::floors::Floor;
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::reason::LossReason;
 use crate::telemetry::LeaseLabel;
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
-use crate::watchdog::LeaseView;
+use crate::watchdog::Shared;
 use crate::watchdog::schedule::LeaseId;
 pub use crate::watchdog::schedule::ReleaseOutcome;
+use crate::watchdog::signal::Signal;
 
 /// The guard of a held lease, which is renewed until the guard is released or dropped.
 ///
@@ -59,7 +61,9 @@ pub struct Lease {
 /// cheap.
 #[derive(Clone)]
 pub struct LeaseHandle {
-    pub(crate) view: LeaseView,
+    pub(crate) watchdog: Arc<Shared>,
+    pub(crate) signal: Arc<Signal>,
+    pub(crate) floor: Arc<Floor>,
     pub(crate) holder: Holder,
     /// The pass that storage is shown instead of this lease's own. Few leases have any.
     pub(crate) shown: Option<Box<Pass>>,
@@ -101,7 +105,7 @@ impl Lease {
 
     /// Returns the clock by which the lease is measured.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.handle.view.shared.clock
+        &self.handle.watchdog.clock
     }
 
     /// Returns a handle of this lease, for tasks that work under it.
@@ -133,7 +137,7 @@ impl Lease {
     /// Returns the state of the lease now.
     pub fn state(&self) -> LeaseState {
         let now = self.clock().now();
-        match self.handle.view.signal.check(now) {
+        match self.handle.signal.check(now) {
             Err(reason) => LeaseState::Lost(reason),
             Ok(deadline) if now >= self.timing.term_until(deadline).at_risk_at() => {
                 LeaseState::AtRisk
@@ -145,14 +149,14 @@ impl Lease {
     /// Returns the time left until the deadline if no further renewal succeeds; zero once the lease is lost.
     pub fn remaining(&self) -> Duration {
         let now = self.clock().now();
-        let deadline = self.handle.view.signal.check(now);
+        let deadline = self.handle.signal.check(now);
         deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
     /// Returns the term that the last confirmed request began, on the lease's [`clock`](Self::clock). Returns `None`
     /// once the lease is lost.
     pub fn term(&self) -> Option<Term> {
-        let deadline = self.handle.view.signal.deadline().ok()?;
+        let deadline = self.handle.signal.deadline().ok()?;
         Some(self.timing.term_until(deadline))
     }
 
@@ -163,14 +167,14 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn renewed_past(&self, deadline: Instant) -> Option<Term> {
-        let deadline = self.handle.view.signal.moved_past(deadline).await.ok()?;
+        let deadline = self.handle.signal.moved_past(deadline).await.ok()?;
         Some(self.timing.term_until(deadline))
     }
 
     /// Returns a token that is cancelled when the lease is lost. Cancelling this token yourself has no effect on the
     /// lease or on other tokens.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.handle.view.signal.new_token()
+        self.handle.signal.new_token()
     }
 
     /// Waits until the lease is lost.
@@ -178,8 +182,8 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn lost(&self) -> LossReason {
-        self.handle.view.signal.token().cancelled().await;
-        let reason = self.handle.view.signal.deadline();
+        self.handle.signal.token().cancelled().await;
+        let reason = self.handle.signal.deadline();
         reason.expect_err("a loss is written before it is told")
     }
 
@@ -187,7 +191,7 @@ impl Lease {
     /// Has no effect on a lease without that limit.
     pub fn progress(&self) {
         let now = self.clock().now();
-        self.handle.view.signal.note_progress(now);
+        self.handle.signal.note_progress(now);
     }
 
     /// Releases the lease and waits for the store's answer, for at most the time limit of a request.
@@ -206,26 +210,28 @@ impl Lease {
 
     /// Also returns whether the lease had one grant only.
     async fn end(mut self) -> (ReleaseOutcome, bool) {
-        let id = self
-            .id
-            .take()
-            .filter(|_| !self.handle.view.shared.home.is_forked());
-        let Some(id) = id else {
+        let Some(id) = self.take_id() else {
             return (ReleaseOutcome::Unknown, false);
         };
         // Withdrawn first: no renewal may follow the release.
-        let (leaving, was_held) = self.handle.view.withdraw(id, self.keep_for());
+        let (leaving, was_held) = self.handle.watchdog.withdraw(id, self.keep_for());
         let held_for = self.clock().now().since(self.held_since);
         let end = if was_held { "released" } else { "lost" };
-        let (sink, label) = (self.handle.view.shared.sink, self.label());
+        let (sink, label) = (self.handle.watchdog.sink, self.label());
         sink.left(&label, end, held_for);
         let is_of_one_grant = (leaving.as_ref()).is_some_and(|leaving| leaving.is_of_one_grant);
         let outcome = match leaving {
             None => ReleaseOutcome::AlreadyLost,
-            Some(leaving) => self.handle.view.release(leaving).await,
+            Some(leaving) => self.handle.watchdog.release(leaving).await,
         };
         sink.released(&label, outcome.as_str());
         (outcome, is_of_one_grant)
+    }
+
+    /// Takes its place in the schedule, to end the enrollment. A forked child has none: the lease is the parent's.
+    fn take_id(&mut self) -> Option<LeaseId> {
+        let id = self.id.take();
+        id.filter(|_| !self.handle.watchdog.home.is_forked())
     }
 
     /// For how long the name stays taken if the lease ends now.
@@ -246,12 +252,12 @@ impl Lease {
 impl LeaseHandle {
     /// Returns the name of the lease.
     pub fn name(&self) -> &Name {
-        self.view.name()
+        &self.floor.name
     }
 
     /// Returns the fencing token of the lease, for logs and display, as [`Lease::token`] does.
     pub fn token(&self) -> Token {
-        self.view.signal.token_of_grant()
+        self.signal.token_of_grant()
     }
 
     /// Checks that the lease is held now, as [`Lease::check`] does.
@@ -259,7 +265,7 @@ impl LeaseHandle {
     /// # Errors
     /// `Lost`, with the reason; with [`LossReason::Released`] once the guard is released or dropped.
     pub fn check(&self) -> Result<(), Error> {
-        let (signal, now) = (&self.view.signal, self.view.shared.clock.now());
+        let (signal, now) = (&self.signal, self.watchdog.clock.now());
         signal.check(now).map(drop).map_err(|reason| {
             let (name, token) = (self.name(), self.token());
             let what = format!("lease lost: {reason} name={name} token={token}");
@@ -273,7 +279,7 @@ impl LeaseHandle {
     /// The errors of [`check`](Self::check) and [`Lease::pass`].
     pub fn pass(&self) -> Result<Pass, Error> {
         let name = self.name();
-        if self.view.shared.home.is_forked() {
+        if self.watchdog.home.is_forked() {
             let what = format!(
                 "pass refused: the lease belongs to the parent of this process name={name}"
             );
@@ -291,7 +297,7 @@ impl LeaseHandle {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn lost(&self) -> LossReason {
-        let end = self.view.signal.moved_past(Instant::FAR_FUTURE).await;
+        let end = self.signal.moved_past(Instant::FAR_FUTURE).await;
         end.expect_err("no deadline is that late")
     }
 }
@@ -320,23 +326,21 @@ impl Bearer for LeaseHandle {
         let shown = self.shown.as_deref();
         let name = shown.map_or(self.name(), |shown| &shown.name);
         if let Some(floor) = refusal.floor(name) {
-            self.view.floor.floors.raise(name, floor);
+            self.floor.floors.raise(name, floor);
         }
     }
 
     fn group(&self) -> Option<&str> {
-        self.view.shared.sink.group()
+        self.watchdog.sink.group()
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(id) = self.id.take()
-            && !self.handle.view.shared.home.is_forked()
-        {
-            let was_held = self.handle.view.leave(id, self.keep_for());
+        if let Some(id) = self.take_id() {
+            let was_held = self.handle.watchdog.leave(id, self.keep_for());
             let held_for = self.clock().now().since(self.held_since);
-            let sink = self.handle.view.shared.sink;
+            let sink = self.handle.watchdog.sink;
             sink.dropped(self.label(), was_held, held_for);
         }
     }

@@ -18,9 +18,8 @@ use crate::telemetry::{self, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
 use crate::waiting::{Found, OutagePolicy, no_grant};
-use crate::watchdog::Pending;
-use crate::watchdog::claiming::{Patience, USELESS_GRANTS, Verdict};
-use crate::watchdog::schedule::LeaseId;
+use crate::watchdog::claiming::{NewLease, Patience, USELESS_GRANTS, Verdict};
+use crate::watchdog::{Pending, Shared};
 
 /// The least time for an answer, even if the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
@@ -94,14 +93,10 @@ impl Acquiring {
             }
             let pending = slot.as_mut().expect("it was begun above");
             match self.ask(pending, queued, ends_at).await? {
-                Verdict::Granted {
-                    id,
-                    claim,
-                    token,
-                    held_since,
-                } => {
+                Verdict::Granted(granted) => {
+                    let token = granted.token;
                     // Made before any code of the user's runs, which may panic.
-                    let lease = self.hold(pending, id, claim.holder, held_since);
+                    let lease = self.hold(pending.shared.clone(), granted);
                     self.known.raise(token);
                     self.client.sink.granted(&self.name, token);
                     return Ok(Attempt::Acquired(lease));
@@ -119,22 +114,18 @@ impl Acquiring {
     }
 
     /// Makes the guard, which takes the enrollment over.
-    fn hold(
-        &self,
-        pending: &mut Pending,
-        id: LeaseId,
-        holder: Holder,
-        held_since: Instant,
-    ) -> Lease {
+    fn hold(&self, watchdog: Arc<Shared>, granted: NewLease) -> Lease {
         Lease {
             handle: LeaseHandle {
-                view: pending.granted(self.known.clone()),
-                holder,
+                watchdog,
+                signal: granted.signal,
+                floor: self.known.clone(),
+                holder: granted.claim.holder,
                 shown: None,
             },
-            id: Some(id),
+            id: Some(granted.id),
             timing: self.timing,
-            held_since,
+            held_since: granted.held_since,
             keep_until: Instant::ZERO,
         }
     }

@@ -51,6 +51,7 @@ pub struct Claiming {
 struct Enrolled {
     id: LeaseId,
     claim: Claim,
+    signal: Arc<Signal>,
     /// The floor of its first attempt: no grant of this claim can be below it unless the store forgot one.
     first_floor: Option<Token>,
 }
@@ -72,16 +73,7 @@ pub struct Asked {
 #[must_use = "it says what to do next"]
 pub enum Verdict {
     /// It is held, and renewed until its enrollment ends.
-    Granted {
-        /// Its enrollment.
-        id: LeaseId,
-        /// The claim that was granted.
-        claim: Claim,
-        /// Its token.
-        token: Token,
-        /// From when its term counts.
-        held_since: Instant,
-    },
+    Granted(NewLease),
     /// Another holder has the name. The claim is still enrolled.
     Taken(Box<Held>),
     /// The attempt failed, so the holder of the name is not known. The claim is still enrolled, unless the client was
@@ -101,6 +93,21 @@ pub enum Verdict {
     },
 }
 
+/// A lease that was granted.
+#[derive(Debug)]
+pub struct NewLease {
+    /// Its enrollment.
+    pub id: LeaseId,
+    /// The claim that was granted.
+    pub claim: Claim,
+    /// The number and the token that its guard shares with the watchdog.
+    pub signal: Arc<Signal>,
+    /// Its token.
+    pub token: Token,
+    /// From when its term counts.
+    pub held_since: Instant,
+}
+
 impl Claiming {
     /// A request with a floor of its own.
     pub const fn new(floor: Option<Token>, patience: Patience) -> Self {
@@ -116,6 +123,11 @@ impl Claiming {
         self.enrolled.as_ref().map(|enrolled| &enrolled.claim)
     }
 
+    /// The signal of the claim that is under way.
+    pub fn signal(&self) -> Option<&Signal> {
+        self.enrolled.as_ref().map(|enrolled| &*enrolled.signal)
+    }
+
     /// Enrolls a claim, with the shard of its name, before it is sent; `seen` is the highest token of the name that the
     /// client has seen. Returns whether it was enrolled: a schedule that is closing takes no claims.
     pub fn enroll(
@@ -127,10 +139,11 @@ impl Claiming {
         seen: Option<Token>,
     ) -> bool {
         let (name, holder) = (claim.name.clone(), claim.holder);
-        let id = schedule.enroll((name, holder), shard, timing, limits, signal);
+        let id = schedule.enroll((name, holder), shard, timing, limits, signal.clone());
         self.enrolled = id.map(|id| Enrolled {
             id,
             claim,
+            signal,
             first_floor: self.floor.max(seen),
         });
         id.is_some()
@@ -208,12 +221,13 @@ impl Claiming {
             let (leaving, _) = schedule.withdraw(id, None, now);
             return self.useless(leaving, asked);
         }
-        Verdict::Granted {
+        Verdict::Granted(NewLease {
             id,
             claim: enrolled.claim,
+            signal: enrolled.signal,
             token,
             held_since: asked.sent_at,
-        }
+        })
     }
 
     /// Counts a grant that is of no use, and is released so. The request gives up after it once its patience is at its

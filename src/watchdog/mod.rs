@@ -26,7 +26,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
-pub(crate) use self::enrollment::{LeaseView, Pending};
+pub(crate) use self::enrollment::Pending;
 use self::schedule::{Awaited, LeaseId, Loss, Schedule};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
@@ -43,7 +43,7 @@ pub(crate) struct Watchdog {
     shared: Arc<Shared>,
 }
 
-/// The state that the loop and the enrollments share.
+/// The state that the loop, the requests and the leases share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     schedule: Mutex<Schedule>,
@@ -174,7 +174,7 @@ impl Shared {
         let is_done = schedule.is_done();
         drop(schedule);
         self.tell(effects.losses);
-        for Awaited { name, signal } in effects.renewed {
+        for Awaited { name, signal } in effects.moved {
             self.wake_users(&name, || signal.wake());
         }
         if effects.must_wake {

@@ -138,14 +138,14 @@ impl Signal {
         }
     }
 
-    /// Returns whether a task may wait for a renewal. Call it after the deadline was moved.
+    /// Returns whether a task may wait for a renewal or an end. Call it after the number was changed.
     pub fn has_waiters(&self) -> bool {
-        // A task that begins to wait now and is not seen here sees the new deadline.
+        // A task that begins to wait now and is not seen here sees the new number.
         fence(Ordering::SeqCst);
         self.own.get().is_some()
     }
 
-    /// Wakes the tasks that wait for a renewal.
+    /// Wakes the tasks that wait for a renewal or an end.
     ///
     /// # Panics
     /// If a waker of the user panics.

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::Shared;
-use super::schedule::{Batch, Leaving};
+use super::schedule::{Batch, ReleaseOutcome};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::reason::LossReason;
@@ -72,7 +72,7 @@ struct Keeper {
     shared: Arc<Shared>,
     store: Arc<dyn Store>,
     batches: JoinSet<()>,
-    releases: JoinSet<()>,
+    releases: JoinSet<ReleaseOutcome>,
 }
 
 impl Keeper {
@@ -109,7 +109,8 @@ impl Keeper {
         }
         for leaving in work.releases {
             let (shared, store) = (self.shared.clone(), self.store.clone());
-            self.releases.spawn(release(shared, store, leaving));
+            self.releases
+                .spawn(async move { shared.release_by(&*store, leaving).await });
         }
         self.shared.schedule().next_wake()
     }
@@ -128,12 +129,4 @@ async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
         telemetry::clock_jumped(jump, by);
     }
     shared.sink.renewed(settled.stats);
-}
-
-async fn release(shared: Arc<Shared>, store: Arc<dyn Store>, leaving: Leaving) {
-    let (keep_for, limit) = (leaving.keep_for, leaving.limit);
-    let answer = store.release(&leaving.name, leaving.holder, keep_for, limit);
-    let answer = answer.await;
-    let now = shared.clock.now();
-    shared.change(|schedule| leaving.answered(schedule, answer, now));
 }

@@ -78,9 +78,12 @@ impl Leaving {
         }
     }
 
-    /// Leaves the release to the loop, because it may never have been sent.
+    /// Leaves the release to the loop, because it may never have been sent. The loop itself gives none up: those that it
+    /// sends end with its thread.
     pub fn given_up(self, schedule: &mut Schedule, now: Instant) {
-        schedule.take_over(self.ticket, now);
+        if !self.is_of_the_loop {
+            schedule.take_over(self.ticket, now);
+        }
     }
 }
 
@@ -226,12 +229,14 @@ impl Schedule {
     }
 
     /// Checks a lease whose guard is about to go: returns whether it is held. Has the holder told of a loss that a
-    /// `check()`, this one included, found. No check of its handles succeeds from then on.
+    /// `check()`, this one included, found, and the handles of the end. No check of them succeeds from then on.
     fn last_check(&mut self, id: LeaseId, now: Instant) -> bool {
         // Before the caller unlocks the schedule: from then on the release may be sent, and a rival granted the name.
         let end = self.slot(id).lease.signal.end(now);
         let was_held = end == LossReason::Released;
-        if !was_held {
+        if was_held {
+            self.wake_waiters(id);
+        } else {
             self.lose(id, end);
         }
         was_held

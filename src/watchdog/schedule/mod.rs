@@ -75,8 +75,8 @@ pub struct Schedule {
 pub struct Effects {
     /// The holders that are to be told of a loss, first of all.
     pub losses: Vec<Loss>,
-    /// Leases that were renewed, and whose renewal a task may wait for.
-    pub renewed: Vec<Awaited>,
+    /// Leases that were renewed, or whose guards ended, and for which a task may wait.
+    pub moved: Vec<Awaited>,
     /// Says whether the loop has to be woken: for what is due before it would wake, or because it has to end.
     pub must_wake: bool,
 }
@@ -224,6 +224,17 @@ impl Schedule {
             deadline,
             signal: lease.signal.clone(),
         });
+    }
+
+    /// Has the tasks woken that may wait for this lease, after its signal was changed.
+    fn wake_waiters(&mut self, id: LeaseId) {
+        let lease = &self.slots[id.index()].lease;
+        if lease.signal.has_waiters() {
+            self.effects.moved.push(Awaited {
+                name: lease.name.clone(),
+                signal: lease.signal.clone(),
+            });
+        }
     }
 
     /// Refuses further claims, and ends all leases.

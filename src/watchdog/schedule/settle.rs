@@ -26,12 +26,12 @@ pub struct Settled {
     pub step: Option<(&'static str, Duration)>,
 }
 
-/// A lease whose renewal a task may wait for.
+/// A lease for which a task may wait.
 #[derive(Debug)]
 pub struct Awaited {
     /// The name that is held.
     pub name: Name,
-    /// Wakes those tasks.
+    /// Wakes the task.
     pub signal: Arc<Signal>,
 }
 
@@ -201,12 +201,7 @@ impl Schedule {
                 token: lease.signal.token_of_grant(),
             });
         }
-        if lease.signal.has_waiters() {
-            self.effects.renewed.push(Awaited {
-                name: lease.name.clone(),
-                signal: lease.signal.clone(),
-            });
-        }
+        self.wake_waiters(id);
     }
 
     /// Arms another attempt, a little after the last one left, so that a store that refuses at once is not hammered.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use leasehold::clock::Instant;
-use leasehold::internals::claiming::{Asked, Claiming, Patience, USELESS_GRANTS, Verdict};
+use leasehold::internals::claiming::{
+    Asked, Claiming, NewLease, Patience, USELESS_GRANTS, Verdict,
+};
 use leasehold::internals::request_limit;
 use leasehold::internals::schedule::{LeaseId, Leaving};
 use leasehold::internals::signal::Signal;
@@ -138,12 +140,10 @@ impl Process {
         self.take_effects(stage);
         let ttl = stage.plan.timing.ttl();
         match verdict {
-            Verdict::Granted {
-                id,
-                token,
-                held_since,
-                ..
-            } => self.granted(stage, slot, id, token, held_since),
+            Verdict::Granted(granted) => {
+                let NewLease { id, token, .. } = granted;
+                self.granted(stage, slot, id, token, granted.held_since);
+            }
             Verdict::Taken(_) if stage.rng.u8(..4) == 0 => self.give_claim_up(stage, slot),
             Verdict::Taken(held) => {
                 let remaining = held.remaining.unwrap_or(ttl);
