@@ -28,6 +28,7 @@ use std::time::Duration;
 use slab::Slab;
 
 pub use self::enrollment::{Leaving, ReleaseOutcome};
+use self::queues::NextRenewal;
 pub use self::settle::Awaited;
 #[cfg(feature = "internals")]
 pub use self::settle::Settled;
@@ -171,13 +172,15 @@ impl Schedule {
         };
         match &slot.phase {
             Phase::Held(holding) => {
-                from.queues.hand_over(&mut to.queues, id, holding);
+                let renewal = from.queues.disarm(id, holding);
+                to.queues.arm(id, holding, renewal);
                 from.timings.remove(&slot.lease.timing);
                 to.timings.add(&slot.lease.timing);
             }
             Phase::Leaving(leave) => {
-                let (from, to) = (&mut from.queues.releases, &mut to.queues.releases);
-                from.hand_over(to, id, leave.release_at);
+                if from.queues.releases.remove(id, leave.release_at) {
+                    to.queues.releases.insert(id, leave.release_at);
+                }
             }
             Phase::Claiming { .. } | Phase::Lost(_) => {}
         }
@@ -193,7 +196,7 @@ impl Schedule {
             shard.timings.remove(&slot.lease.timing);
         }
         if let Phase::Held(holding) = &next {
-            shard.queues.arm(id, holding);
+            shard.queues.arm(id, holding, NextRenewal::Planned);
             shard.timings.add(&slot.lease.timing);
         }
         std::mem::replace(&mut slot.phase, next)

@@ -38,13 +38,6 @@ impl Queue {
         self.0.remove(&(at, id))
     }
 
-    /// Hands a lease over to another queue, if it is in this one.
-    pub(super) fn hand_over(&mut self, to: &mut Self, id: LeaseId, at: Instant) {
-        if self.remove(id, at) {
-            to.insert(id, at);
-        }
-    }
-
     /// The first lease, if its moment has come.
     pub(super) fn first_until(&self, now: Instant) -> Option<LeaseId> {
         let first = self.0.first().filter(|(at, _)| *at <= now);
@@ -70,45 +63,38 @@ impl Queue {
     }
 }
 
+/// Where a held lease waits for its next renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NextRenewal {
+    /// Among those whose moment is still to come.
+    Planned,
+    /// Among those that are due.
+    Due,
+    /// In no queue: it is in flight, or on its way from one queue to the other.
+    Sent,
+}
+
 impl Queues {
-    /// Takes in a lease that is held from now on.
-    pub(super) fn arm(&mut self, id: LeaseId, holding: &Holding) {
+    /// Takes in a lease that is held, by its moments now.
+    pub(super) fn arm(&mut self, id: LeaseId, holding: &Holding, renewal: NextRenewal) {
         self.ends.insert(id, holding.ends_at);
-        self.renewals.insert(id, holding.renew_at);
-    }
-
-    /// Takes out a lease that is held no longer.
-    pub(super) fn disarm(&mut self, id: LeaseId, holding: &Holding) {
-        self.ends.remove(id, holding.ends_at);
-        self.renewals.remove(id, holding.renew_at);
-        self.due.remove(id, holding.deadline);
-    }
-
-    /// Hands a lease that is held over to the queues of another shard.
-    pub(super) fn hand_over(&mut self, to: &mut Self, id: LeaseId, holding: &Holding) {
-        self.ends.hand_over(&mut to.ends, id, holding.ends_at);
-        self.renewals
-            .hand_over(&mut to.renewals, id, holding.renew_at);
-        self.due.hand_over(&mut to.due, id, holding.deadline);
-    }
-
-    /// Changes the moments of a lease, wherever it is queued.
-    pub(super) fn rearm(
-        &mut self,
-        id: LeaseId,
-        holding: &mut Holding,
-        change: impl FnOnce(&mut Holding),
-    ) {
-        self.ends.remove(id, holding.ends_at);
-        let is_due = self.due.remove(id, holding.deadline);
-        let is_armed = self.renewals.remove(id, holding.renew_at);
-        change(holding);
-        self.ends.insert(id, holding.ends_at);
-        if is_due {
-            self.due.insert(id, holding.deadline);
+        match renewal {
+            NextRenewal::Planned => self.renewals.insert(id, holding.renew_at),
+            NextRenewal::Due => self.due.insert(id, holding.deadline),
+            NextRenewal::Sent => {}
         }
-        if is_armed {
-            self.renewals.insert(id, holding.renew_at);
+    }
+
+    /// Takes a lease that is held out of all queues, before it leaves them or its moments are changed. Returns where it
+    /// waited for its renewal.
+    pub(super) fn disarm(&mut self, id: LeaseId, holding: &Holding) -> NextRenewal {
+        self.ends.remove(id, holding.ends_at);
+        if self.renewals.remove(id, holding.renew_at) {
+            NextRenewal::Planned
+        } else if self.due.remove(id, holding.deadline) {
+            NextRenewal::Due
+        } else {
+            NextRenewal::Sent
         }
     }
 

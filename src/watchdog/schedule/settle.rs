@@ -223,11 +223,11 @@ impl Schedule {
         let held = queues.ends.iter().filter(|(_, id)| !but.contains(id));
         for (_, id) in held.collect::<Vec<_>>() {
             let (holding, lease) = self.slots[id.index()].holding_mut();
-            queues.rearm(id, holding, |holding| {
-                holding.deadline = holding.deadline.before(by);
-                holding.renew_at = holding.renew_at.before(by);
-                holding.ends_at = holding.end(lease);
-            });
+            let renewal = queues.disarm(id, holding);
+            holding.deadline = holding.deadline.before(by);
+            holding.renew_at = holding.renew_at.before(by);
+            holding.ends_at = holding.end(lease);
+            queues.arm(id, holding, renewal);
             // A loss that was found first stands.
             let _ = lease.signal.extend(holding.deadline);
         }
