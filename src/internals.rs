@@ -1,7 +1,7 @@
 //! Opens the core to the project's own tests and benches. Not for users: it may change at any time.
 
 pub use crate::client::taking;
-pub use crate::telemetry::Survey;
+pub use crate::telemetry::{RenewalStats, Survey};
 pub use crate::watchdog::claiming;
 pub use crate::watchdog::schedule;
 pub use crate::watchdog::signal;

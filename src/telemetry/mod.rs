@@ -54,7 +54,7 @@ use crate::token::Token;
 
 /// The outcome of a batch of renewals.
 #[derive(Debug, Default)]
-pub(crate) struct RenewalStats {
+pub struct RenewalStats {
     pub(crate) size: usize,
     pub(crate) took: Duration,
     pub(crate) renewed: usize,
@@ -64,6 +64,9 @@ pub(crate) struct RenewalStats {
     pub(crate) first_error: Option<Error>,
     /// Those that were renewed, if the log wants to [know](tells_each_renewal).
     pub(crate) named: Vec<LeaseLabel>,
+    /// The direction of a step of the server's clock, as metrics call it, and its size: `forward` if leases end earlier
+    /// than was believed, `backward` if they end later.
+    pub step: Option<(&'static str, Duration)>,
 }
 
 impl RenewalStats {
@@ -105,6 +108,9 @@ impl Sink {
             ("unknown", batch.unknown),
         ] {
             self.add(&table::RENEWALS, &[word], times as u64);
+        }
+        if let Some((kind, _)) = batch.step {
+            Self::of_process().add(&table::CLOCK_JUMPS, &[kind], 1);
         }
         hand_over(move || self.tell_renewed(&batch));
     }
@@ -172,6 +178,9 @@ impl Sink {
 
     fn tell_renewed(&self, batch: &RenewalStats) {
         let group = self.group();
+        if let Some((kind, by)) = batch.step {
+            tracing::error!(kind, ?by, "the clock of the store's server stepped");
+        }
         self.record(&table::RENEWAL_DURATION, &[], batch.took);
         Self::of_process().record(&table::WATCHDOG_BATCH_SIZE, &[], whole(batch.size));
         if let Some(left) = batch.least_left {
@@ -203,14 +212,6 @@ impl Sink {
 /// The loop of a watchdog woke this much later than planned.
 pub(crate) fn woke(late: Duration) {
     hand_over(move || Sink::of_process().record(&table::WATCHDOG_LAG, &[], late));
-}
-
-/// The server's clock stepped, `forward` or `backward`.
-pub(crate) fn clock_jumped(kind: &'static str, by: Duration) {
-    Sink::of_process().add(&table::CLOCK_JUMPS, &[kind], 1);
-    hand_over(move || {
-        tracing::error!(kind, ?by, "the clock of the store's server stepped");
-    });
 }
 
 /// Code of the user's panicked that was woken by a lease, or by the end of a shutdown.

@@ -124,9 +124,6 @@ impl Keeper {
 async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     let renewed = store.renew(&batch.renewals, batch.limit).await;
     let now = shared.clock.now();
-    let settled = shared.change(|schedule| schedule.settle(&batch, renewed, now));
-    if let Some((jump, by)) = settled.step {
-        telemetry::clock_jumped(jump, by);
-    }
-    shared.sink.renewed(settled.stats);
+    let stats = shared.change(|schedule| schedule.settle(&batch, renewed, now));
+    shared.sink.renewed(stats);
 }

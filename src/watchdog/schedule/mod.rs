@@ -30,8 +30,6 @@ use slab::Slab;
 pub use self::enrollment::{Leaving, ReleaseOutcome};
 use self::queues::NextRenewal;
 pub use self::settle::Awaited;
-#[cfg(feature = "internals")]
-pub use self::settle::Settled;
 use self::shard::Shard;
 pub use self::slot::{LeaseId, Ticket};
 use self::slot::{Phase, Slot};

@@ -16,16 +16,6 @@ use crate::term::Instant;
 use crate::watchdog::server_time::{Finding, Reading};
 use crate::watchdog::signal::Signal;
 
-/// The outcome of a batch.
-#[derive(Debug, Default)]
-pub struct Settled {
-    /// What is counted and logged of the batch.
-    pub(crate) stats: RenewalStats,
-    /// The direction of a step of the server's clock, as metrics call it, and its size: `forward` if leases end earlier
-    /// than was believed, `backward` if they end later.
-    pub step: Option<(&'static str, Duration)>,
-}
-
 /// A lease for which a task may wait.
 #[derive(Debug)]
 pub struct Awaited {
@@ -37,16 +27,18 @@ pub struct Awaited {
 
 impl Schedule {
     /// Takes in the reply to a batch. Leases that a short reply leaves out got no answer.
-    pub fn settle(&mut self, batch: &Batch, mut reply: Renewed, now: Instant) -> Settled {
-        let mut settled = Settled::default();
-        settled.stats.size = batch.tickets.len();
-        settled.stats.took = now.since(batch.sent_at);
+    pub fn settle(&mut self, batch: &Batch, mut reply: Renewed, now: Instant) -> RenewalStats {
+        let mut stats = RenewalStats {
+            size: batch.tickets.len(),
+            took: now.since(batch.sent_at),
+            ..RenewalStats::default()
+        };
         let sent_to = self.index_of(batch.shard);
         let in_flight = &mut self.shards[sent_to].batches_in_flight;
         *in_flight = in_flight.saturating_sub(1);
         let outcomes = &mut reply.outcomes;
         outcomes.resize_with(batch.tickets.len(), unanswered);
-        let sent_at = self.take_server_time(batch, &reply, now, &mut settled);
+        let sent_at = self.take_server_time(batch, &reply, now, &mut stats);
         let is_unknown = |outcome: &Outcome| matches!(outcome, Outcome::Unknown(_));
         self.shards[sent_to].has_failed |= reply.outcomes.iter().any(is_unknown);
         // All are looked at before any is changed. They lie all over the memory: reads of them overlap, while each
@@ -60,23 +52,23 @@ impl Schedule {
             };
             let lost = match outcome {
                 Outcome::Renewed => deadline
-                    .and_then(|_| self.renewed(id, sent_at, now, &mut settled.stats))
+                    .and_then(|_| self.renewed(id, sent_at, now, &mut stats))
                     .err(),
                 Outcome::Refused => Some(LossReason::Refused),
                 Outcome::Evicted => Some(LossReason::Evicted),
                 Outcome::Unknown(error) => {
-                    settled.stats.unknown += 1;
-                    settled.stats.first_error.get_or_insert(error);
+                    stats.unknown += 1;
+                    stats.first_error.get_or_insert(error);
                     self.renew_again(id, batch.sent_at, now);
                     None
                 }
             };
             if let Some(reason) = lost {
-                settled.stats.refused += 1;
+                stats.refused += 1;
                 self.lose(id, reason);
             }
         }
-        settled
+        stats
     }
 
     /// Takes what the server's clock gained on ours off the deadlines, before what this reply confirms is counted.
@@ -89,7 +81,7 @@ impl Schedule {
         batch: &Batch,
         reply: &Renewed,
         now: Instant,
-        settled: &mut Settled,
+        stats: &mut RenewalStats,
     ) -> Instant {
         let Some(shown) = reply.server_time else {
             return batch.sent_at;
@@ -113,10 +105,10 @@ impl Schedule {
             Finding::Forward(by) => {
                 let confirmed = self.confirmed_by(batch, outcomes).collect();
                 self.shorten(server, by, &confirmed);
-                settled.step = is_concerned.then_some(("forward", by));
+                stats.step = is_concerned.then_some(("forward", by));
             }
             Finding::Backward(by) => {
-                settled.step = is_concerned.then_some(("backward", by));
+                stats.step = is_concerned.then_some(("backward", by));
             }
             Finding::Before(by) => return batch.sent_at.before(by),
         }

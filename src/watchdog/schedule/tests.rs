@@ -10,13 +10,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::settle::Settled;
 use super::work::Work;
 use super::*;
 use crate::error::{Error, ErrorKind};
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::{Outcome, Renewed};
+use crate::telemetry::RenewalStats;
 use crate::term::{Term, Timing};
 use crate::token::Token;
 use crate::watchdog::signal::Signal;
@@ -136,7 +136,7 @@ impl Bench {
         turn.batches.remove(0)
     }
 
-    fn settle(&mut self, batch: &Batch, outcome: fn() -> Outcome, now: Instant) -> Settled {
+    fn settle(&mut self, batch: &Batch, outcome: fn() -> Outcome, now: Instant) -> RenewalStats {
         let outcomes = batch.tickets.iter().map(|_| outcome()).collect();
         self.schedule.settle(batch, Renewed::new(outcomes), now)
     }
@@ -189,7 +189,7 @@ fn a_renewal_that_comes_between_progress_and_the_next_turn_ends_nothing() {
     signal.note_progress(at(9_995));
     let settled = bench.settle(&batch, renewed, at(10_001));
     assert_eq!(bench.losses(), []);
-    assert_eq!(settled.stats.renewed, 1);
+    assert_eq!(settled.renewed, 1);
 }
 
 #[test]
@@ -264,11 +264,11 @@ fn a_reply_to_an_older_attempt_changes_nothing() {
     bench.settle(&first, unknown, at(12_000));
     let second = bench.batch(at(12_000));
     let before = signal.deadline();
-    assert_eq!(bench.settle(&first, renewed, at(12_001)).stats.renewed, 0);
+    assert_eq!(bench.settle(&first, renewed, at(12_001)).renewed, 0);
     bench.settle(&first, || Outcome::Refused, at(12_001));
     assert_eq!(bench.losses(), []);
     assert_eq!(signal.deadline(), before);
-    assert_eq!(bench.settle(&second, renewed, at(12_002)).stats.renewed, 1);
+    assert_eq!(bench.settle(&second, renewed, at(12_002)).renewed, 1);
     assert_eq!(signal.deadline(), Ok(bench.term(at(12_000)).deadline()));
 }
 

@@ -313,7 +313,7 @@ fn a_retired_schedule_renews_on_what_is_held() {
     bench.held(START);
     bench.schedule.retire();
     let batch = bench.batch(at(10_000));
-    assert_eq!(bench.settle(&batch, renewed, at(10_001)).stats.renewed, 1);
+    assert_eq!(bench.settle(&batch, renewed, at(10_001)).renewed, 1);
 }
 
 #[test]

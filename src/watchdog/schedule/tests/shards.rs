@@ -104,7 +104,7 @@ fn the_times_of_two_servers_are_not_compared() {
         let time = now.since(START) + ms(server_ms);
         reply.server_time = Some(ServerTime { shard, time });
         let settled = bench.schedule.settle(&batch, reply, now.after(ms(1)));
-        assert_eq!((settled.step, settled.stats.renewed), (None, 1));
+        assert_eq!((settled.step, settled.renewed), (None, 1));
         assert_eq!(signal.deadline(), Ok(bench.term(now).deadline()));
     }
 }
