@@ -38,10 +38,10 @@
 
 use ::rusqlite::ffi::SQLITE_BUSY_SNAPSHOT;
 use ::rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use futures_util::FutureExt as _;
 
 use super::row::{self, Columns};
 use super::{Bearer, Blocked, Pass, Shown, checked_resource};
-use crate::clock::{Clock, Monotonic};
 use crate::error::Error;
 use crate::sqlite_codes;
 use crate::telemetry::FenceKind;
@@ -112,11 +112,14 @@ impl Fence {
         connection: &'c mut Connection,
         bearer: &dyn Bearer,
     ) -> Result<Transaction<'c>, Error> {
-        let shown = Shown::of(bearer)?;
-        let began_at = Monotonic.now();
-        let begun = self.begin_raised(connection, &shown);
-        shown.count(FenceKind::Rusqlite, began_at, &begun);
-        begun
+        let shown = &Shown::of(bearer)?;
+        checked(shown, move || {
+            let transaction = connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)
+                .map_err(|error| self.failed("raise", error))?;
+            self.raise_pass(&transaction, shown)?;
+            Ok(transaction)
+        })
     }
 
     /// Raises the fence inside a transaction of the caller's. Call it first: what was read before it may be outdated.
@@ -126,10 +129,7 @@ impl Fence {
     /// See the [module](self). `Lost` if the lease's own deadline has passed. Roll the transaction back after an error.
     pub fn raise(&self, transaction: &Transaction<'_>, bearer: &dyn Bearer) -> Result<(), Error> {
         let shown = Shown::of(bearer)?;
-        let began_at = Monotonic.now();
-        let raised = self.raise_pass(transaction, &shown);
-        shown.count(FenceKind::Rusqlite, began_at, &raised);
-        raised
+        checked(&shown, || self.raise_pass(transaction, &shown))
     }
 
     /// Returns the pass that storage has, if any. Read it when the result of a commit is unknown.
@@ -152,18 +152,6 @@ impl Fence {
                     .optional()
             })
             .map_err(|error| self.failed("read", error))
-    }
-
-    fn begin_raised<'c>(
-        &self,
-        connection: &'c mut Connection,
-        shown: &Shown<'_>,
-    ) -> Result<Transaction<'c>, Error> {
-        let transaction = connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(|error| self.failed("raise", error))?;
-        self.raise_pass(&transaction, shown)?;
-        Ok(transaction)
     }
 
     fn raise_pass(&self, transaction: &Transaction<'_>, shown: &Shown<'_>) -> Result<(), Error> {
@@ -201,4 +189,10 @@ impl Fence {
         let text = format!("{action} failed: {why} resource={:?}", self.resource);
         Error::new(kind, text).with_source(error)
     }
+}
+
+/// Carries a check out, and counts it by what became of it.
+fn checked<T>(shown: &Shown<'_>, check: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let checked = shown.checked(FenceKind::Rusqlite, async { check() });
+    checked.now_or_never().expect("it waits for nothing")
 }
