@@ -64,8 +64,8 @@ pub struct Asked {
     pub sent_at: Instant,
     /// The token that its own has to exceed.
     pub floor: Option<Token>,
-    /// The moment until which an earlier attempt may still be carried out.
-    before: Option<Instant>,
+    /// The moment until which an earlier attempt may still be carried out, or zero.
+    before: Instant,
 }
 
 /// The outcome of one attempt.

@@ -22,16 +22,11 @@ pub(crate) struct Doubt {
 
 impl Doubt {
     /// A claim whose last request was sent at `last_sent`. Up to `unanswered_until` an attempt may still be carried
-    /// out.
-    pub(crate) fn new(
-        last_sent: Instant,
-        ttl: Duration,
-        unanswered_until: Option<Instant>,
-    ) -> Self {
-        let end = last_sent.after(ttl);
+    /// out; none, if that is zero.
+    pub(crate) fn new(last_sent: Instant, ttl: Duration, unanswered_until: Instant) -> Self {
         Self {
-            until: unanswered_until.map_or(end, |until| until.max(end)),
-            is_doubtful: unanswered_until.is_some(),
+            until: last_sent.after(ttl).max(unanswered_until),
+            is_doubtful: unanswered_until > Instant::ZERO,
             tries: 0,
         }
     }
@@ -73,12 +68,15 @@ mod tests {
 
     #[test]
     fn a_clear_answer_is_final_without_doubt() {
-        assert_eq!(Doubt::new(at(0), TTL, None).answered(at(1), TTL), None);
+        assert_eq!(
+            Doubt::new(at(0), TTL, Instant::ZERO).answered(at(1), TTL),
+            None
+        );
     }
 
     #[test]
     fn a_doubtful_claim_is_released_again_until_one_ttl_has_passed() {
-        let mut doubt = Doubt::new(at(0), TTL, Some(at(30)));
+        let mut doubt = Doubt::new(at(0), TTL, at(30));
         let mut now = at(0);
         let mut sent = vec![];
         while let Some(next) = doubt.answered(now, TTL) {
@@ -90,7 +88,7 @@ mod tests {
 
     #[test]
     fn an_unanswered_release_is_repeated_until_the_lease_has_run_out() {
-        let mut doubt = Doubt::new(at(10), TTL, None);
+        let mut doubt = Doubt::new(at(10), TTL, Instant::ZERO);
         assert_eq!(doubt.again(at(12), TTL), Some(at(13)));
         assert_eq!(doubt.again(at(39), TTL), Some(at(40)));
         assert_eq!(doubt.again(at(40), TTL), None);

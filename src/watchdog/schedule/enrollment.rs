@@ -125,18 +125,17 @@ impl Schedule {
 
     /// Notes that an attempt of the claim is sent now. Once it is answered, pass the returned value to
     /// [`claim_answered`](Self::claim_answered); until then the attempt is in doubt.
-    pub fn claim_sent(&mut self, id: LeaseId, now: Instant) -> Option<Instant> {
+    pub fn claim_sent(&mut self, id: LeaseId, now: Instant) -> Instant {
         let slot = self.slot_mut(id);
         slot.last_sent = now;
-        let before = slot.unanswered_until();
-        slot.unanswered_until = now.after(slot.lease.timing.ttl());
-        before
+        let until = now.after(slot.lease.timing.ttl());
+        std::mem::replace(&mut slot.unanswered_until, until)
     }
 
     /// Notes that the last attempt of the claim was answered; `before` is what [`claim_sent`](Self::claim_sent)
     /// returned.
-    pub fn claim_answered(&mut self, id: LeaseId, before: Option<Instant>) {
-        self.slot_mut(id).unanswered_until = before.unwrap_or(Instant::ZERO);
+    pub fn claim_answered(&mut self, id: LeaseId, before: Instant) {
+        self.slot_mut(id).unanswered_until = before;
     }
 
     /// Begins to renew a lease that was granted, with this token, to the attempt that left at `sent_at`.
@@ -245,10 +244,9 @@ impl Schedule {
     /// Takes a lease out of the renewals. Returns whether something is left to release; if not, the lease is forgotten.
     fn end_enrollment(&mut self, id: LeaseId, keep_for: Option<Duration>) -> bool {
         let slot = self.slot(id);
-        let unanswered_until = slot.unanswered_until();
         let is_in_store = match &slot.phase {
             Phase::Claiming { is_granted: false } | Phase::Lost(LossReason::Refused) => {
-                unanswered_until.is_some()
+                slot.is_doubtful()
             }
             Phase::Claiming { is_granted: true } | Phase::Held(_) | Phase::Lost(_) => true,
             Phase::Leaving(_) => unreachable!("an enrollment ends once"),
@@ -259,7 +257,11 @@ impl Schedule {
         }
         let keep_for = keep_for.filter(|_| matches!(slot.phase, Phase::Held(_)));
         let leave = Leave {
-            doubt: Doubt::new(slot.last_sent, slot.lease.timing.ttl(), unanswered_until),
+            doubt: Doubt::new(
+                slot.last_sent,
+                slot.lease.timing.ttl(),
+                slot.unanswered_until,
+            ),
             keep_for,
             release_at: Instant::FAR_FUTURE,
             attempt: None,
@@ -282,7 +284,7 @@ impl Schedule {
     pub(super) fn depart(&mut self, id: LeaseId, is_of_the_loop: bool) -> Leaving {
         let attempt = self.next_attempt();
         let (slot, shard) = self.with_shard(id);
-        let is_of_one_grant = slot.unanswered_until().is_none();
+        let is_of_one_grant = slot.unanswered_until == Instant::ZERO;
         let Slot { lease, phase, .. } = slot;
         let Phase::Leaving(leave) = phase else {
             unreachable!("only what leaves is released");

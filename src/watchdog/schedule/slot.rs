@@ -47,7 +47,7 @@ pub(super) struct Slot {
     /// The moment at which the last request that can prolong it was sent.
     pub(super) last_sent: Instant,
     /// The moment until which an attempt of its claim that got no answer can still be carried out; zero if there is
-    /// none.
+    /// none: an `Option` would take twice the space.
     pub(super) unanswered_until: Instant,
     pub(super) phase: Phase,
 }
@@ -111,9 +111,9 @@ pub(super) struct Leave {
 }
 
 impl Slot {
-    /// The field, with `None` for zero. An `Option` in the field would take twice the space.
-    pub(super) fn unanswered_until(&self) -> Option<Instant> {
-        (self.unanswered_until > Instant::ZERO).then_some(self.unanswered_until)
+    /// Returns whether an attempt of its claim got no answer.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.unanswered_until > Instant::ZERO
     }
 
     /// The moments of a lease that was found in a queue for ends or renewals, and so is held.
