@@ -2,23 +2,16 @@
 
 pub use crate::client::taking;
 pub use crate::telemetry::{RenewalStats, Survey};
+pub use crate::term::request_limit;
 pub use crate::watchdog::claiming;
 pub use crate::watchdog::schedule;
 pub use crate::watchdog::signal;
 
-use std::time::Duration;
-
 use crate::client::Client;
-use crate::term;
 
 /// Makes this process look like a forked child to the client and all its parts, or again like the process that made it.
 pub fn pretend_forked(client: &Client, is_forked: bool) {
     client.inner.home.pretend_forked(is_forked);
-}
-
-/// Returns the limit of one request for callers that set none.
-pub fn request_limit(ttl: Duration) -> Duration {
-    term::request_limit(ttl)
 }
 
 /// Returns the scripts of a member of a quorum, `names.lua` and `place.lua`, as they are loaded.

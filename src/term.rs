@@ -211,7 +211,7 @@ pub(crate) fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
 }
 
 /// Returns the limit of one request for callers that set none.
-pub(crate) fn request_limit(ttl: Duration) -> Duration {
+pub fn request_limit(ttl: Duration) -> Duration {
     (ttl / 6).min(Duration::from_secs(2))
 }
 

@@ -34,12 +34,8 @@ impl Token {
     /// `Invalid` for 0 and for more than [`Token::MAX`].
     pub fn new(value: u64) -> Result<Self, Error> {
         let token = NonZeroU64::new(value).map(Self);
-        token.filter(|token| *token <= Self::MAX).ok_or_else(|| {
-            Error::invalid(format!(
-                "token {value} refused: expected a whole number from 1 to {}",
-                Self::MAX
-            ))
-        })
+        let token = token.filter(|token| *token <= Self::MAX);
+        token.ok_or_else(|| refused(value))
     }
 
     /// Returns the number.
@@ -88,14 +84,8 @@ impl FromStr for Token {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let value = text.parse().map_err(|source| {
-            Error::invalid(format!(
-                "token {text:?} refused: expected a whole number from 1 to {}",
-                Self::MAX
-            ))
-            .with_source(std::num::ParseIntError::clone(&source))
-        })?;
-        Self::new(value)
+        let value = text.parse::<u64>();
+        Self::new(value.map_err(|source| refused(format_args!("{text:?}")).with_source(source))?)
     }
 }
 
@@ -111,6 +101,13 @@ impl From<Token> for u64 {
     fn from(token: Token) -> Self {
         token.get()
     }
+}
+
+fn refused(shown: impl fmt::Display) -> Error {
+    let max = Token::MAX;
+    Error::invalid(format!(
+        "token {shown} refused: expected a whole number from 1 to {max}"
+    ))
 }
 
 #[cfg(test)]

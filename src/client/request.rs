@@ -279,7 +279,7 @@ impl LeaseRequest {
         let acquiring = self.check()?;
         let (sink, name) = (acquiring.client.sink, acquiring.name.as_str());
         let timer = AcquireTimer::begin(sink, name, &*acquiring.clock, limit);
-        let mut attempt = match (access, timer.ends_at()) {
+        let mut attempt = match (access, timer.ends_at) {
             (None, None) => acquiring.try_once().await,
             (None, Some(ends_at)) => acquiring.wait(ends_at).await.map(Attempt::Acquired),
             (Some(access), ends_at) => {

@@ -46,7 +46,7 @@
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use super::refusal::refuse;
@@ -63,6 +63,15 @@ pub use ::http;
 /// The header that carries a pass.
 pub const HEADER: HeaderName = HeaderName::from_static("fencing-token");
 
+/// The bytes of a name that the header has in percent-encoding.
+const CODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/')
+    .remove(b':');
+
 /// Inserts the bearer's pass into the headers of a request and returns it, for [`check_response`].
 ///
 /// # Errors
@@ -75,7 +84,7 @@ pub fn insert_pass(headers: &mut HeaderMap, bearer: &dyn Bearer) -> Result<Pass,
 
 /// Returns the header value for this pass.
 pub fn header_value(pass: &Pass) -> HeaderValue {
-    let name = encoded(pass.name.as_str());
+    let name = utf8_percent_encode(pass.name.as_str(), CODED);
     let text = format!("{};holder={};name={name}", pass.token, pass.holder);
     HeaderValue::try_from(text).expect("all of it is ASCII")
 }
@@ -230,24 +239,10 @@ fn pass(text: &str) -> Result<Pass, Error> {
         }
     }
     let holder = holder.ok_or_else(|| malformed("it has no holder"))?;
-    let name = decoded(name.ok_or_else(|| malformed("it has no name"))?)?;
-    Pass::parse(token, holder, name).map_err(malformed)
-}
-
-fn encoded(text: &str) -> PercentEncode<'_> {
-    const CODED: &AsciiSet = &NON_ALPHANUMERIC
-        .remove(b'-')
-        .remove(b'.')
-        .remove(b'_')
-        .remove(b'~')
-        .remove(b'/')
-        .remove(b':');
-    utf8_percent_encode(text, CODED)
-}
-
-fn decoded(text: &str) -> Result<String, Error> {
+    let name = name.ok_or_else(|| malformed("it has no name"))?;
     let why = "its name has a percent sign without two hex digits, or is not UTF-8";
-    percent::decode(text).ok_or_else(|| malformed(why))
+    let name = percent::decode(name).ok_or_else(|| malformed(why))?;
+    Pass::parse(token, holder, name).map_err(malformed)
 }
 
 fn malformed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

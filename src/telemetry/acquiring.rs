@@ -15,7 +15,7 @@ pub(crate) struct AcquireTimer<'a> {
     clock: &'a dyn Clock,
     began_at: Instant,
     /// When its wait ends; `None` if it does not wait for other holders.
-    ends_at: Option<Instant>,
+    pub(crate) ends_at: Option<Instant>,
     outcome: &'static str,
 }
 
@@ -39,11 +39,6 @@ impl<'a> AcquireTimer<'a> {
             ends_at: limit.map(|limit| began_at.after(limit)),
             outcome: "cancelled",
         }
-    }
-
-    /// Returns when its wait ends; `None` if it does not wait.
-    pub(crate) const fn ends_at(&self) -> Option<Instant> {
-        self.ends_at
     }
 
     /// Counts the end.

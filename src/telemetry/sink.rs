@@ -165,12 +165,6 @@ impl Sink {
             series.tell();
         }
     }
-
-    #[cfg(test)]
-    pub(super) fn value(&self, metric: &Metric, words: &[&str]) -> u64 {
-        let series = self.series(metric, words).expect("the table has it");
-        series.value.load(Ordering::Relaxed)
-    }
 }
 
 impl Series {
@@ -230,6 +224,19 @@ fn own_labels(metric: &Metric) -> impl Iterator<Item = &'static MetricLabel> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The view of tests in this crate.
+    impl Sink {
+        pub(in super::super) fn value(&self, metric: &Metric, words: &[&str]) -> u64 {
+            let series = self.series(metric, words).expect("the table has it");
+            series.value.load(Ordering::Relaxed)
+        }
+
+        /// Returns how many renewals had this outcome.
+        pub(crate) fn renewals(&self, outcome: &str) -> u64 {
+            self.value(&table::RENEWALS, &[outcome])
+        }
+    }
 
     #[test]
     fn a_series_is_counted_at_its_own_words() {

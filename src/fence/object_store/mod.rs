@@ -130,12 +130,12 @@ impl Fence {
         let answer = match answer {
             Ok(answer) => answer,
             Err(::object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(self.failed("read", error)),
+            Err(error) => return Err(failed("read", &self.path, error)),
         };
         let (e_tag, version) = (answer.meta.e_tag.clone(), answer.meta.version.clone());
         let version = self.version(UpdateVersion { e_tag, version })?;
         let bytes = answer.bytes().await;
-        let bytes = bytes.map_err(|error| self.failed("read", error))?;
+        let bytes = bytes.map_err(|error| failed("read", &self.path, error))?;
         let object = Object::parse(bytes, version);
         object.map(Some).map_err(|what| {
             self.misconfigured("the object is not a fenced one")
@@ -272,7 +272,7 @@ impl Fence {
         match self.timed(answer).await.map(PutResult::into) {
             Ok(version) => self.version(version).map(Some),
             Err(error) if is_refusal(&error) => Ok(None),
-            Err(error) => Err(self.failed("write", error)),
+            Err(error) => Err(failed("write", &self.path, error)),
         }
     }
 
@@ -311,10 +311,6 @@ impl Fence {
     fn remember(&self, object: Object) -> Object {
         self.memory.lock().last = Some(object.clone());
         object
-    }
-
-    fn failed(&self, action: &str, error: ::object_store::Error) -> Error {
-        failed(action, &self.path, error)
     }
 
     fn misconfigured(&self, why: &str) -> Error {

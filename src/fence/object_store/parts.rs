@@ -7,7 +7,7 @@ use ::object_store::ObjectStoreExt;
 use ::object_store::path::Path;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::Fence;
+use super::{Fence, failed};
 use crate::error::Error;
 use crate::fence::Bearer;
 
@@ -53,12 +53,12 @@ impl Fence {
         };
         let named: HashSet<Path> = named(&object.content).into_iter().collect();
         let meta = self.store.head(&self.path).await;
-        let last_write = meta.map_err(|error| self.failed("sweep", error))?;
+        let last_write = meta.map_err(|error| failed("sweep", &self.path, error))?;
         let last_write = last_write.last_modified;
         let parts = self.parts();
         let listed = self.store.list(Some(&parts)).try_collect::<Vec<_>>().await;
         let removed = listed
-            .map_err(|error| self.failed("sweep", error))?
+            .map_err(|error| failed("sweep", &self.path, error))?
             .into_iter()
             .filter(|found| {
                 let age = (last_write - found.last_modified).to_std();
@@ -69,7 +69,7 @@ impl Fence {
             .filter(|path| !named.contains(path));
         let removed = stream::iter(removed.collect::<Vec<_>>()).map(Ok).boxed();
         let removed = self.store.delete_stream(removed).try_collect().await;
-        removed.map_err(|error| self.failed("sweep", error))
+        removed.map_err(|error| failed("sweep", &self.path, error))
     }
 
     /// Returns the folder of the objects that the fenced one may name. It is not below the fenced object, because a

@@ -256,12 +256,9 @@ impl Schedule {
             return false;
         }
         let keep_for = keep_for.filter(|_| matches!(slot.phase, Phase::Held(_)));
+        let ttl = slot.lease.timing.ttl();
         let leave = Leave {
-            doubt: Doubt::new(
-                slot.last_sent,
-                slot.lease.timing.ttl(),
-                slot.unanswered_until,
-            ),
+            doubt: Doubt::new(slot.last_sent, ttl, slot.unanswered_until),
             keep_for,
             release_at: Instant::FAR_FUTURE,
             attempt: None,
