@@ -187,9 +187,23 @@ impl Background {
     fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
         if Handle::try_current().is_ok() {
             return Err(Error::invalid(
-                "blocking call refused: it would block a runtime; use leasehold::Client in async code",
+                "blocking call refused: the thread is a runtime's, as in spawn_blocking; use leasehold::Client in async code",
             ));
         }
         Ok(self.handle.block_on(future))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::Memory;
+
+    #[tokio::test]
+    async fn a_call_that_is_refused_inside_spawn_blocking_says_so() {
+        let build = || Client::build(client::Client::builder().store(Memory::new()));
+        let built = tokio::task::spawn_blocking(build).await.expect("no panic");
+        let error = built.expect_err("it is a thread of a runtime");
+        assert!(error.to_string().contains("spawn_blocking"), "{error}");
     }
 }
