@@ -181,21 +181,26 @@ enum ProblemKind {
 
 impl Problem {
     fn of(error: &Error) -> Self {
-        let (status, kind) = match (Refusal::of(error), error.kind()) {
-            (Some(Refusal::Stale { stored }), _) => (412, ProblemKind::Stale { stored: *stored }),
-            (Some(Refusal::Conflict { stored }), _) => (
-                412,
-                ProblemKind::Conflict {
-                    stored: stored.clone(),
-                },
-            ),
-            (Some(Refusal::Missing), _) => (428, ProblemKind::Missing),
-            (None, ErrorKind::Invalid) => (400, ProblemKind::Malformed),
-            (None, _) if Blocked::of(error).is_some() => (503, ProblemKind::Blocked),
-            (None, _) if error.is_transient() => (503, ProblemKind::Failed),
-            (None, _) => (500, ProblemKind::Failed),
+        let kind = match Refusal::of(error) {
+            Some(Refusal::Stale { stored }) => ProblemKind::Stale { stored: *stored },
+            Some(Refusal::Conflict { stored }) => {
+                let stored = stored.clone();
+                ProblemKind::Conflict { stored }
+            }
+            Some(Refusal::Missing) => ProblemKind::Missing,
+            None if error.kind() == ErrorKind::Invalid => ProblemKind::Malformed,
+            None if Blocked::of(error).is_some() => ProblemKind::Blocked,
+            None => ProblemKind::Failed,
         };
-        let title = title(&kind);
+        let failed = if error.is_transient() { 503 } else { 500 };
+        let (status, title) = match &kind {
+            ProblemKind::Stale { .. } => (412, "a newer fencing token has been seen"),
+            ProblemKind::Conflict { .. } => (412, "the resource belongs to another fencing token"),
+            ProblemKind::Missing => (428, "this request needs the header Fencing-Token"),
+            ProblemKind::Malformed => (400, "the header Fencing-Token is malformed"),
+            ProblemKind::Blocked => (503, "an older write is still in progress"),
+            ProblemKind::Failed => (failed, "the fence could not be checked"),
+        };
         Self {
             title: title.into(),
             status,
@@ -206,17 +211,6 @@ impl Problem {
             },
             kind,
         }
-    }
-}
-
-const fn title(kind: &ProblemKind) -> &'static str {
-    match kind {
-        ProblemKind::Stale { .. } => "a newer fencing token has been seen",
-        ProblemKind::Conflict { .. } => "the resource belongs to another fencing token",
-        ProblemKind::Missing => "this request needs the header Fencing-Token",
-        ProblemKind::Malformed => "the header Fencing-Token is malformed",
-        ProblemKind::Blocked => "an older write is still in progress",
-        ProblemKind::Failed => "the fence could not be checked",
     }
 }
 

@@ -114,29 +114,25 @@ fn meaning(code: Option<&str>) -> (ErrorKind, &'static str) {
     let Some(code) = code else {
         return (ErrorKind::Unavailable, "the server did not answer");
     };
-    let kind = postgres_codes::kind(code, "");
-    match (code, kind) {
-        ("25001" | "25P01", _) => (
-            ErrorKind::Invalid,
-            "a raise must be the first statement of its transaction",
-        ),
-        ("42P01", _) => (
-            kind,
-            "the table leasehold_fence is missing; create_table makes it",
-        ),
-        (NO_SETTING, _) => (
-            kind,
-            "tables leasehold_fence of several roles are in the search_path; leave one of them in it",
-        ),
-        ("25006", _) => (kind, "the transaction or the server is read-only"),
-        (_, ErrorKind::Denied) => (kind, "authentication failed or a permission is missing"),
-        (_, ErrorKind::TimedOut) => (kind, "the statement was cancelled"),
-        (_, ErrorKind::Unavailable) => (
-            kind,
-            "the server cannot carry it out now; retry the whole transaction, from its raise",
-        ),
-        _ => (kind, "the server refused the statement"),
-    }
+    let kind = match code {
+        "25001" | "25P01" => ErrorKind::Invalid,
+        _ => postgres_codes::kind(code, ""),
+    };
+    let why = match (code, kind) {
+        (_, ErrorKind::Invalid) => "a raise must be the first statement of its transaction",
+        ("42P01", _) => "the table leasehold_fence is missing; create_table makes it",
+        (NO_SETTING, _) => {
+            "tables leasehold_fence of several roles are in the search_path; leave one of them in it"
+        }
+        ("25006", _) => "the transaction or the server is read-only",
+        (_, ErrorKind::Denied) => "authentication failed or a permission is missing",
+        (_, ErrorKind::TimedOut) => "the statement was cancelled",
+        (_, ErrorKind::Unavailable) => {
+            "the server cannot carry it out now; retry the whole transaction, from its raise"
+        }
+        _ => "the server refused the statement",
+    };
+    (kind, why)
 }
 
 #[cfg(test)]
