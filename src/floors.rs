@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::home::Home;
 use crate::name::Name;
@@ -58,7 +58,7 @@ impl Floors {
 
     /// Returns the floor of this name, which is remembered at least until the returned value is dropped.
     pub(crate) fn keep(self: &Arc<Self>, name: Name) -> Arc<Floor> {
-        self.known().change(&name, |kept| kept.keepers += 1);
+        self.known.lock().change(&name, |kept| kept.keepers += 1);
         let floors = self.clone();
         Arc::new(Floor { floors, name })
     }
@@ -66,18 +66,14 @@ impl Floors {
     /// Raises the floor of this name to a token; a lower token has no effect.
     pub(crate) fn raise(&self, name: &Name, token: Token) {
         let raise = |kept: &mut Kept| kept.highest = kept.highest.max(Some(token));
-        self.known().change(name, raise);
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+        self.known.lock().change(name, raise);
     }
 }
 
 impl Floor {
     /// Returns the highest token seen of this name.
     pub(crate) fn get(&self) -> Option<Token> {
-        self.floors.known().names.get(&self.name)?.highest
+        self.floors.known.lock().names.get(&self.name)?.highest
     }
 
     /// Does the same as [`Floors::raise`].
@@ -91,7 +87,7 @@ impl Drop for Floor {
         // In a forked child the lock may be held by a thread that is not there.
         if !self.floors.home.is_forked() {
             let leave = |kept: &mut Kept| kept.keepers = kept.keepers.saturating_sub(1);
-            self.floors.known().change(&self.name, leave);
+            self.floors.known.lock().change(&self.name, leave);
         }
     }
 }
@@ -145,7 +141,7 @@ mod tests {
     }
 
     fn knows(floors: &Floors, index: usize) -> bool {
-        floors.known().names.contains_key(&name(index))
+        floors.known.lock().names.contains_key(&name(index))
     }
 
     #[test]
@@ -167,8 +163,8 @@ mod tests {
         floors.raise(&name(IDLE_NAMES + 1), token(1));
         assert!(knows(&floors, 0) && knows(&floors, 1));
         assert!(!knows(&floors, 2) && !knows(&floors, 3));
-        assert_eq!(floors.known().names.len(), IDLE_NAMES);
-        assert_eq!(floors.known().idle.len(), IDLE_NAMES);
+        assert_eq!(floors.known.lock().names.len(), IDLE_NAMES);
+        assert_eq!(floors.known.lock().idle.len(), IDLE_NAMES);
     }
 
     #[test]
@@ -193,15 +189,15 @@ mod tests {
         held.iter().for_each(|floor| floor.raise(token(9)));
         assert!(held.iter().all(|floor| floor.get() == Some(token(9))));
         drop(held);
-        assert_eq!(floors.known().idle.len(), IDLE_NAMES);
-        assert_eq!(floors.known().names.len(), IDLE_NAMES);
+        assert_eq!(floors.known.lock().idle.len(), IDLE_NAMES);
+        assert_eq!(floors.known.lock().names.len(), IDLE_NAMES);
     }
 
     #[test]
     fn a_name_without_a_token_leaves_nothing_behind() {
         let floors = floors();
         drop(floors.keep(name(1)));
-        let known = floors.known();
+        let known = floors.known.lock();
         assert!(known.names.is_empty() && known.idle.is_empty());
     }
 }

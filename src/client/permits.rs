@@ -266,7 +266,7 @@ impl Pool for Taker<'_> {
         for (waiting, mut lease) in gifts {
             lease.handle.shown = shown.clone().map(Box::new);
             match was_held && lease.check().is_ok() {
-                true => waiting.give(lease),
+                true => drop(waiting.gift.send(lease)),
                 false => self.request.client.pools.put_back(waiting),
             }
         }

@@ -25,7 +25,8 @@ pub(super) struct WaitingTaker {
     access: Access,
     /// Its own request, with its own options.
     pub(super) request: Acquiring,
-    gift: oneshot::Sender<Lease>,
+    /// Takes a permit for it. What comes after the task has given up is dropped, and so released.
+    pub(super) gift: oneshot::Sender<Lease>,
 }
 
 /// A task's place among those that wait. Dropping it gives the place up.
@@ -88,13 +89,6 @@ impl Pools {
         let key = (waiting.request.name.clone(), waiting.access);
         let mut all = self.waiting.lock();
         all.entry(key).or_default().push_front(waiting);
-    }
-}
-
-impl WaitingTaker {
-    /// Hands a permit over. If the task has given up, the permit is released.
-    pub(super) fn give(self, permit: Lease) {
-        drop(self.gift.send(permit));
     }
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 pub(crate) use self::enrollment::Pending;
@@ -104,7 +104,7 @@ impl Watchdog {
         let ends_at = self.shared.clock.now().after(limit);
         loop {
             let emptied = self.shared.emptied.notified();
-            if self.shared.schedule().is_empty() {
+            if self.shared.schedule.lock().is_empty() {
                 return true;
             }
             tokio::select! {
@@ -132,7 +132,7 @@ impl Surveyed for Shared {
         let mut from = Some(LeaseId::FIRST);
         while let Some(first) = from {
             let now = self.clock.now();
-            from = self.schedule().survey(first, now, survey);
+            from = self.schedule.lock().survey(first, now, survey);
         }
     }
 }
@@ -153,10 +153,6 @@ fn died() -> Error {
 }
 
 impl Shared {
-    fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock()
-    }
-
     fn why_closed(&self) -> Error {
         if self.is_dead.load(Ordering::Acquire) {
             died()
@@ -168,7 +164,7 @@ impl Shared {
     /// Changes the schedule. Then, without its lock, does what the change asks for, and wakes the callers that wait for
     /// the end of a shutdown if this was the last lease.
     fn change<T>(&self, change: impl FnOnce(&mut Schedule) -> T) -> T {
-        let mut schedule = self.schedule();
+        let mut schedule = self.schedule.lock();
         let answer = change(&mut schedule);
         let effects = schedule.take_effects();
         let is_done = schedule.is_done();

@@ -112,11 +112,11 @@ impl Keeper {
             self.releases
                 .spawn(async move { shared.release_by(&*store, leaving).await });
         }
-        self.shared.schedule().next_wake()
+        self.shared.schedule.lock().next_wake()
     }
 
     fn is_done(&self) -> bool {
-        self.shared.schedule().is_done() && self.batches.is_empty()
+        self.shared.schedule.lock().is_done() && self.batches.is_empty()
     }
 }
 
