@@ -12,7 +12,6 @@ use leasehold::OutagePolicy;
 use crate::exit::Exit;
 use crate::help::{self, DOCTOR_HELP, RUN_HELP, RUN_SHORT_HELP, STORES_HELP};
 use crate::pool::PoolOptions;
-use crate::say;
 use crate::span::Span;
 use crate::store::StoreOptions;
 
@@ -144,8 +143,13 @@ pub struct RunOptions {
     #[arg(long, value_name = "WORD", env = "LEASEHOLD_GROUP")]
     pub group: Option<String>,
 
-    #[command(flatten)]
-    pub conflict: ConflictOptions,
+    /// The exit code if it is held
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NotAcquired.code())]
+    pub conflict_exit_code: u8,
+
+    /// Exit 0 if the name is held
+    #[arg(long, conflicts_with = "conflict_exit_code", hide_short_help = true)]
+    pub skip_ok: bool,
 
     #[command(flatten)]
     pub store: StoreOptions,
@@ -179,17 +183,6 @@ pub struct RunOptions {
     /// If another holder has the name, only the exit code says so.
     #[arg(short, long)]
     pub quiet: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct ConflictOptions {
-    /// The exit code if it is held
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NotAcquired.code())]
-    pub conflict_exit_code: u8,
-
-    /// Exit 0 if the name is held
-    #[arg(long, conflicts_with = "conflict_exit_code", hide_short_help = true)]
-    pub skip_ok: bool,
 }
 
 /// Show who holds a name, or all names
@@ -359,23 +352,9 @@ impl Arguments {
         Self::command().mut_subcommands(|command| command.mut_args(named).mut_args(placed))
     }
 
-    /// Reads the command line. Help, the version and errors are printed here; `Err` is the exit that follows.
-    pub fn read() -> Result<Self, Exit> {
-        Self::read_from(Self::definition()).map_err(|error| {
-            let error = help::advised(error);
-            if error.use_stderr() {
-                let _ = error.print();
-                return Exit::Usage;
-            }
-            match say::output(error.render().to_string()) {
-                Ok(()) => Exit::Success,
-                Err(mut failure) => {
-                    failure.say();
-                    say::flush();
-                    failure.exit
-                }
-            }
-        })
+    /// Reads the command line. Help and the version are errors, too.
+    pub fn read() -> Result<Self, clap::Error> {
+        Self::read_from(Self::definition()).map_err(help::advised)
     }
 
     fn read_from(mut definition: clap::Command) -> Result<Self, clap::Error> {

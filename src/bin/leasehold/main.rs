@@ -75,11 +75,14 @@ fn main() -> ExitCode {
 }
 
 fn tool() -> Exit {
-    let arguments = match Arguments::read() {
-        Ok(arguments) => arguments,
-        Err(exit) => return exit,
+    let result = match Arguments::read() {
+        Ok(arguments) => log::start().and_then(|()| act(arguments)),
+        Err(error) if error.use_stderr() => {
+            let _ = error.print();
+            Ok(Exit::Usage)
+        }
+        Err(help) => say::output(help.render().to_string()).map(|()| Exit::Success),
     };
-    let result = log::start().and_then(|()| act(arguments));
     let exit = result.unwrap_or_else(|mut failure| {
         failure.say();
         failure.exit

@@ -63,19 +63,13 @@ impl Plan {
         let within = limit.map(|limit| format!(" within {}", limit.typed));
         let within = within.collect::<String>();
         let message = format!("{} not acquired{within}: {why}", self.name);
+        let exit = match self.options.skip_ok {
+            true => Exit::Success,
+            false => Exit::Command(self.options.conflict_exit_code),
+        };
         Failure {
             is_conflict: true,
-            ..Failure::new(self.options.conflict.exit(), message)
-        }
-    }
-}
-
-impl args::ConflictOptions {
-    /// Returns the exit of a run if another holder has the name.
-    pub fn exit(&self) -> Exit {
-        match self.skip_ok {
-            true => Exit::Success,
-            false => Exit::Command(self.conflict_exit_code),
+            ..Failure::new(exit, message)
         }
     }
 }
