@@ -1,7 +1,7 @@
 //! Tries a real store with a scratch name: acquire, renew, release, the notice of a freed name, and turns in the queue.
 //!
 //! The name begins with `leasehold-doctor/` and is released, so nothing stays but what every released name leaves. If
-//! the doctor is killed, its lease expires by itself.
+//! a step fails or the doctor is killed, its lease expires by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::finding::{Finding, Verdict};
 use crate::exit::{Exit, Failure};
 use crate::row::in_words;
 
-/// The time for which a scratch lease lasts if the doctor is killed.
+/// The time for which a scratch lease lasts if it is not released.
 const TTL: Duration = Duration::from_secs(10);
 
 /// The number of round trips: enough for a p99 that is not the worst of them.
@@ -115,23 +115,11 @@ impl<'a> Trial<'a> {
         let mut round_trips = Vec::new();
         let began = Monotonic.now();
         while round_trips.len() < 3 * ROUNDS && Monotonic.now().since(began) < ENOUGH {
-            match self.cycle(&claim).await {
-                Ok(cycle) => round_trips.extend(cycle),
-                Err(failure) => {
-                    // The lease may have been granted although its reply was lost.
-                    let _ = self.release(&claim).await;
-                    return Err(failure);
-                }
-            }
+            let token = timed(&mut round_trips, self.acquire(&claim)).await?;
+            timed(&mut round_trips, self.renew(&claim, token)).await?;
+            timed(&mut round_trips, self.release(&claim)).await?;
         }
         Ok(round_trips)
-    }
-
-    async fn cycle(&self, claim: &Claim) -> Result<[Duration; 3], Failure> {
-        let (acquired, token) = timed(self.acquire(claim)).await?;
-        let (renewed, ()) = timed(self.renew(claim, token)).await?;
-        let (released, ()) = timed(self.release(claim)).await?;
-        Ok([acquired, renewed, released])
     }
 
     /// Judges the notice of a name that is freed.
@@ -181,39 +169,23 @@ impl<'a> Trial<'a> {
     }
 
     async fn have_turns(&self) -> Result<(), Failure> {
-        let claims = [self.claim()?, self.claim()?, self.claim()?];
-        let outcome = self.in_order(&claims).await;
-        for claim in &claims {
-            let (name, client) = (&claim.name, claim.holder.client());
-            let _ = self.store.leave(name, client, self.limit).await;
-            let _ = self.release(claim).await;
-        }
-        outcome
-    }
-
-    async fn in_order(&self, [holder, first, second]: &[Claim; 3]) -> Result<(), Failure> {
+        let [holder, first, second] = [self.claim()?, self.claim()?, self.claim()?];
         let queued = Ask::default().with_queued(Some(Queued::new(0)));
-        let is_granted = async |claim| -> Result<bool, Failure> {
-            Ok(matches!(self.ask(claim, queued).await?, Answer::Granted(_)))
+        let ask = async |claim: &Claim, has_turn| match self.ask(claim, queued).await? {
+            Answer::Granted(_) if has_turn => self.release(claim).await,
+            Answer::Held(_) if !has_turn => Ok(()),
+            answer => Err(wrong(format!(
+                "two waiting clients did not have their turns in order answer={answer:?}"
+            ))),
         };
-        self.acquire(holder).await?;
-        for waiting in [first, second] {
-            if is_granted(waiting).await? {
-                return Err(wrong("a held name was granted to a second holder"));
-            }
-        }
-        self.release(holder).await?;
+        self.acquire(&holder).await?;
+        ask(&first, false).await?;
+        ask(&second, false).await?;
+        self.release(&holder).await?;
         // The later client asks first, and has to be refused.
-        let is_first = !is_granted(second).await? && is_granted(first).await?;
-        if is_first {
-            self.release(first).await?;
-        }
-        match is_first && is_granted(second).await? {
-            true => Ok(()),
-            false => Err(wrong(
-                "of two waiting clients the first did not have its turn first",
-            )),
-        }
+        ask(&second, false).await?;
+        ask(&first, true).await?;
+        ask(&second, true).await
     }
 }
 
@@ -232,13 +204,15 @@ fn wrong(message: impl Into<String>) -> Failure {
     Failure::new(Exit::Internal, message)
 }
 
-/// Also returns how long the step took.
+/// Notes how long the step took.
 async fn timed<T>(
+    round_trips: &mut Vec<Duration>,
     step: impl Future<Output = Result<T, Failure>>,
-) -> Result<(Duration, T), Failure> {
+) -> Result<T, Failure> {
     let began = Monotonic.now();
     let outcome = step.await?;
-    Ok((Monotonic.now().since(began), outcome))
+    round_trips.push(Monotonic.now().since(began));
+    Ok(outcome)
 }
 
 /// Waits until a notice says that this name is free.
