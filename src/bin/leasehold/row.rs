@@ -41,9 +41,9 @@ pub enum Tone {
     Bad,
 }
 
-/// Returns the pool to which a name belongs if it is a permit, or else the name itself: it may be the door of a pool.
-pub fn pool_of(name: &str) -> &str {
-    permit(name).map_or(name, |(pool, _)| pool)
+/// Returns the pool and the number of a permit, or else the name itself, which may be the door of a pool, and zero.
+pub fn pool_of(name: &str) -> (&str, u16) {
+    permit(name).unwrap_or((name, 0))
 }
 
 /// Returns the pool and the number of a permit: 2 and `gpu` of `gpu#2`.
@@ -170,7 +170,7 @@ mod tests {
     use leasehold::clock::Instant;
 
     use super::*;
-    use crate::seen::{Seen, described};
+    use crate::seen::{described, listed};
 
     fn held(state: HeldState) -> Held {
         let mut held = Held::new(Name::new("x").expect("valid"));
@@ -210,8 +210,8 @@ mod tests {
         odd.info.host = "evil\x1b[2J".into();
         odd.info.label = Some("a\nb\x1b".into());
         assert!(!in_words(&odd).contains(char::is_control));
-        let seen = Seen::new(odd, Instant::ZERO);
-        let row = described(&[seen], &[0], Instant::ZERO, wall_clock());
+        let seen = listed(vec![odd], &[], Instant::ZERO);
+        let row = described(&seen, &[0], Instant::ZERO, wall_clock());
         assert!(!row.cells.concat().contains(char::is_control));
     }
 

@@ -1,7 +1,7 @@
 //! The leases of a store as the last look found them, which of them are late in their renewal, and the rows of a table
 //! of them. Pure: `now` is an argument.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use leasehold::Name;
@@ -27,9 +27,12 @@ pub struct Seen {
 }
 
 impl Seen {
-    pub fn new(held: Held, seen_at: Instant) -> Self {
+    /// A look at a lease, which knows the ttl of an earlier look at the same grant.
+    fn new(held: Held, earlier: Option<&Self>, seen_at: Instant) -> Self {
+        let left = held.remaining.unwrap_or_default();
+        let same = earlier.filter(|earlier| earlier.held.token == held.token);
         Self {
-            most: held.remaining.unwrap_or_default(),
+            most: same.map_or(left, |earlier| earlier.most.max(left)),
             held,
             seen_at,
             is_free: false,
@@ -39,17 +42,9 @@ impl Seen {
     /// Takes a look at this lease alone.
     pub fn look(&mut self, held: Option<Held>, now: Instant) {
         match held {
-            Some(held) => *self = Self::new(held, now).after(self),
+            Some(held) => *self = Self::new(held, Some(self), now),
             None => self.is_free = true,
         }
-    }
-
-    /// The same look, which knows the ttl of an earlier look at the same grant.
-    fn after(mut self, earlier: &Self) -> Self {
-        if self.held.token == earlier.held.token {
-            self.most = self.most.max(earlier.most);
-        }
-        self
     }
 
     /// The time left unless it is renewed. `None` if the store knows no end.
@@ -77,14 +72,11 @@ impl Seen {
     }
 }
 
-/// Takes a list in name order, with what an earlier one knows of the same leases.
+/// Takes a list, with what an earlier one in name order knows of the same leases.
 pub fn listed(leases: Vec<Held>, earlier: &[Seen], now: Instant) -> Vec<Seen> {
     let seen = leases.into_iter().map(|held| {
-        let seen = Seen::new(held, now);
-        match find(earlier, &seen.held.name) {
-            Some(place) => seen.after(&earlier[place]),
-            None => seen,
-        }
+        let earlier = find(earlier, &held.name).map(|place| &earlier[place]);
+        Seen::new(held, earlier, now)
     });
     seen.collect()
 }
@@ -92,6 +84,20 @@ pub fn listed(leases: Vec<Held>, earlier: &[Seen], now: Instant) -> Vec<Seen> {
 /// Finds a name in a list in name order.
 pub fn find(seen: &[Seen], name: &Name) -> Option<usize> {
     seen.binary_search_by(|seen| seen.held.name.cmp(name)).ok()
+}
+
+/// Says how many leases a list has, how many rows show those that pass the filter, how many clients wait, and the age
+/// of the list.
+pub fn summary(leases: &[Seen], shown: usize, listed_at: Option<Instant>, now: Instant) -> String {
+    let Some(listed_at) = listed_at else {
+        return "listing ...".into();
+    };
+    let waiting: usize = leases.iter().filter_map(|seen| seen.held.waiting).sum();
+    let age = span(now.since(listed_at));
+    format!(
+        "{} leases, {shown} shown, {waiting} waiting; listed {age} ago",
+        leases.len()
+    )
 }
 
 /// Which rows a table has, and in which order.
@@ -113,32 +119,26 @@ impl Order {
         }
     }
 
-    /// Returns the rows of a table of these leases, which are in name order, each as the places of its leases: one, or
-    /// all of a pool that is folded. A filter shows each lease by itself.
-    pub fn rows(&self, leases: &[Seen], is_folded: impl Fn(&str) -> bool) -> Vec<Vec<usize>> {
+    /// Returns the rows of a table of these leases, each as the places of its leases: one, or all of a pool if pools are
+    /// folded. A filter shows each lease by itself.
+    pub fn rows(&self, leases: &[Seen], is_folded: bool) -> Vec<Vec<usize>> {
         let needle = self.filter.to_lowercase();
-        let passes = |place: &usize| needle.is_empty() || has(&leases[*place].held, &needle);
-        let mut places: Vec<usize> = (0..leases.len()).filter(passes).collect();
-        // Stable, so that equal rows stay in name order.
-        places.sort_by_cached_key(|place| urgency(self.sort, &leases[*place]));
-        if self.is_reversed {
-            places.reverse();
-        }
-        let name = |place: usize| leases[place].held.name.as_str();
-        let permits = (0..leases.len()).filter_map(|place| permit(name(place)));
-        let pools: HashSet<_> = permits.map(|(pool, _)| pool).collect();
-        let mut rows: Vec<Vec<usize>> = Vec::new();
-        let mut row_of: HashMap<&str, usize> = HashMap::new();
-        for place in places {
-            let pool = pool_of(name(place));
-            let is_one = needle.is_empty() && pools.contains(pool) && is_folded(pool);
-            match row_of.get(pool).filter(|_| is_one) {
-                Some(row) => rows[*row].push(place),
-                None => {
-                    row_of.insert(pool, rows.len());
-                    rows.push(vec![place]);
-                }
+        // In name order, and the permits of a pool by their numbers.
+        let mut rows: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for (place, seen) in leases.iter().enumerate() {
+            let (pool, number) = pool_of(seen.held.name.as_str());
+            let is_one = is_folded && needle.is_empty();
+            if has(&seen.held, &needle) {
+                let row = (pool, if is_one { 0 } else { number });
+                rows.entry(row).or_default().push(place);
             }
+        }
+        let mut rows: Vec<_> = rows.into_values().collect();
+        let urgency = |place: &usize| urgency(self.sort, &leases[*place]);
+        // Stable, so that equal rows stay in name order.
+        rows.sort_by_cached_key(|row| row.iter().map(urgency).min());
+        if self.is_reversed {
+            rows.reverse();
         }
         rows
     }
@@ -161,7 +161,7 @@ pub fn described(leases: &[Seen], row: &[usize], now: Instant, wall_clock: Syste
     let (name, state, waiting) = match is_pool {
         // The holder of the door waits for a permit, or for all of them.
         true => (
-            pool_of(name),
+            pool_of(name).0,
             format!("{} held", permits.len()),
             doors.iter().map(|door| queue(door) + 1).sum(),
         ),
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_short_lease_that_is_renewed_in_time_is_not_late() {
-        let seen = Seen::new(held(1, 2), later(0));
+        let seen = Seen::new(held(1, 2), None, later(0));
         assert_eq!(seen.state(later(0)), ("held", Tone::Plain));
     }
 
@@ -338,7 +338,7 @@ mod tests {
     }
 
     fn sorted(by: Column, leases: &[Seen]) -> String {
-        let rows = Order::by(by).rows(leases, |_| true).into_iter();
+        let rows = Order::by(by).rows(leases, true).into_iter();
         rows.map(|places| leases[places[0]].held.name.as_str())
             .collect()
     }
@@ -372,7 +372,7 @@ mod tests {
             held.by = Some(holder);
             held.info.pid = std::process::id();
             held.info.host = rustix::system::uname().nodename().to_string_lossy().into();
-            leases.push(Seen::new(held, later(0)));
+            leases.push(Seen::new(held, None, later(0)));
             let file = StatusFile::create(Status {
                 version: 1,
                 name: name.into(),
@@ -412,7 +412,7 @@ mod tests {
         });
         let leases = listed(held.into(), &[], later(0));
         let rows = |order: &Order| {
-            let rows = order.rows(&leases, |_| true);
+            let rows = order.rows(&leases, true);
             let rows = rows.iter();
             rows.map(|row| described(&leases, row, later(0), SystemTime::UNIX_EPOCH))
                 .collect::<Vec<_>>()

@@ -13,7 +13,7 @@ use crate::members;
 use crate::progress;
 use crate::row::{NEW_STORE, permit, printable, word};
 use crate::say;
-use crate::seen::{Order, Seen, described};
+use crate::seen::{Order, described, listed};
 use crate::span::milliseconds;
 use crate::store::Contact;
 use crate::table::{Column, Table};
@@ -122,11 +122,8 @@ fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool, is_folded: bool) 
 /// Returns the leases as a table of this width.
 fn table(leases: &[Held], width: usize, has_tokens: bool, is_folded: bool) -> String {
     let (now, wall_clock) = (Monotonic.now(), wall_clock());
-    let leases: Vec<_> = leases
-        .iter()
-        .map(|held| Seen::new(held.clone(), now))
-        .collect();
-    let rows = Order::by(Column::Name).rows(&leases, |_| is_folded);
+    let leases = listed(leases.to_vec(), &[], now);
+    let rows = Order::by(Column::Name).rows(&leases, is_folded);
     let rows = rows.iter();
     let rows = rows.map(|row| described(&leases, row, now, wall_clock));
     let rows: Vec<_> = rows.collect();

@@ -177,7 +177,7 @@ mod tests {
     use leasehold::{Name, Token};
 
     use super::*;
-    use crate::seen::{Seen, described};
+    use crate::seen::{described, listed};
 
     fn row(name: &str, label: &str) -> Row {
         let mut held = Held::new(Name::new(name).expect("valid"));
@@ -189,7 +189,7 @@ mod tests {
         held.remaining = Some(Duration::from_secs(28));
         held.waiting = Some(2);
         let wall_clock = SystemTime::UNIX_EPOCH + Duration::from_secs(3_725);
-        let leases = [Seen::new(held, Instant::ZERO)];
+        let leases = listed(vec![held], &[], Instant::ZERO);
         described(&leases, &[0], Instant::ZERO, wall_clock)
     }
 

@@ -8,8 +8,8 @@ use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
 };
 
-use crate::row::{Row, span};
-use crate::seen::{Order, Seen, described};
+use crate::row::Row;
+use crate::seen::{Order, Seen, described, summary};
 use crate::table::Column;
 
 /// Interval at which the browser loads the page again. The store is not asked more often for it.
@@ -38,7 +38,7 @@ pub fn html(snapshot: &Snapshot, query: &str, now: Instant, wall_clock: SystemTi
     let mut body = format!(
         "<h1>leasehold</h1>\n<p class=store>{}</p>\n<p>{}</p>\n",
         escaped(&snapshot.store),
-        summary(snapshot, rows.len(), now),
+        summary(&snapshot.leases, rows.len(), snapshot.scanned_at, now),
     );
     for (class, lines) in [
         ("bad", snapshot.error.as_slice()),
@@ -63,24 +63,11 @@ pub fn html(snapshot: &Snapshot, query: &str, now: Instant, wall_clock: SystemTi
     )
 }
 
-fn summary(snapshot: &Snapshot, shown: usize, now: Instant) -> String {
-    let Some(scanned_at) = snapshot.scanned_at else {
-        return "listing ...".into();
-    };
-    let leases = &snapshot.leases;
-    let waiting: usize = leases.iter().filter_map(|seen| seen.held.waiting).sum();
-    let age = span(now.since(scanned_at));
-    format!(
-        "{} leases, {shown} shown, {waiting} waiting; listed {age} ago",
-        leases.len()
-    )
-}
-
 /// Returns the rows that pass the filter, in order, with the time that was left when they were listed: most were
 /// renewed since.
 fn rows(snapshot: &Snapshot, order: &Order, wall_clock: SystemTime) -> Vec<Row> {
     let scanned_at = snapshot.scanned_at.unwrap_or(Instant::ZERO);
-    let rows = order.rows(&snapshot.leases, |_| true);
+    let rows = order.rows(&snapshot.leases, true);
     let shown = rows.iter().take(MOST);
     shown
         .map(|row| described(&snapshot.leases, row, scanned_at, wall_clock))

@@ -56,7 +56,7 @@ fn in_table(model: &mut Model, key: KeyCode) -> Action {
         KeyCode::Char('r') => model.reverse(),
         KeyCode::Char('/') => model.mode = Mode::Filter,
         KeyCode::Enter => model.has_detail = !model.has_detail,
-        KeyCode::Char('p') => model.turn_pool(),
+        KeyCode::Char('p') => model.turn_pools(),
         KeyCode::Char('e') if model.selected_row().is_some_and(|row| row.len() > 1) => {
             let message = "p shows the permits of this pool, of which one can be evicted";
             model.message = Some(message.into());
@@ -145,9 +145,10 @@ mod tests {
             (model.order.filter.as_str(), &model.mode),
             ("c", &Mode::Table)
         );
-        assert_eq!(model.counts(), (3, 1));
+        let said = |model: &Model| model.summary(Instant::from_nanos(1));
+        assert!(said(&model).starts_with("3 leases, 1 shown"));
         type_in(&mut model, "<");
-        assert_eq!(model.counts(), (3, 3));
+        assert!(said(&model).starts_with("3 leases, 3 shown"));
         type_in(&mut model, "/b<");
         assert_eq!(
             (model.order.filter.as_str(), &model.mode),

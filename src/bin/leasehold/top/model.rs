@@ -1,13 +1,12 @@
 //! The live view as plain data: rows, order, selection. Pure: `now` is an argument.
 
-use std::collections::HashSet;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use leasehold::Name;
 use leasehold::clock::Instant;
 use leasehold::store::{Held, Member, MemberState};
 
-use crate::row::{Row, pool_of};
+use crate::row::Row;
 use crate::seen::{self, Order, Seen};
 use crate::table::Column;
 
@@ -18,8 +17,8 @@ pub struct Model {
     leases: Vec<Seen>,
     /// The rows of the table, each as places in `leases`.
     rows: Vec<Vec<usize>>,
-    /// The pools whose permits have a row each. A filter shows all rows.
-    unfolded: HashSet<String>,
+    /// Pools have one row each, and not their permits. A filter shows all rows.
+    is_folded: bool,
     /// The row that is selected, and the name there: the selection stays with its name.
     cursor: usize,
     selected: Option<Name>,
@@ -65,7 +64,7 @@ impl Model {
         Self {
             leases: Vec::new(),
             rows: Vec::new(),
-            unfolded: HashSet::new(),
+            is_folded: true,
             cursor: 0,
             selected: None,
             top: 0,
@@ -115,8 +114,7 @@ impl Model {
 
     /// Filters and sorts again, and finds the selected name.
     fn arrange(&mut self) {
-        let is_folded = |pool: &str| !self.unfolded.contains(pool);
-        self.rows = self.order.rows(&self.leases, is_folded);
+        self.rows = self.order.rows(&self.leases, self.is_folded);
         let found = self.selected.as_ref().and_then(|selected| {
             let is_it = |place: &usize| self.leases[*place].held.name == *selected;
             self.rows.iter().position(|row| row.iter().any(is_it))
@@ -124,15 +122,10 @@ impl Model {
         self.select(found.unwrap_or(self.cursor));
     }
 
-    /// Folds or unfolds the pool of the selected row.
-    pub fn turn_pool(&mut self) {
-        if let Some(seen) = self.selection() {
-            let pool = pool_of(seen.held.name.as_str()).to_owned();
-            if !self.unfolded.remove(&pool) {
-                self.unfolded.insert(pool);
-            }
-            self.arrange();
-        }
+    /// Folds or unfolds the pools.
+    pub fn turn_pools(&mut self) {
+        self.is_folded = !self.is_folded;
+        self.arrange();
     }
 
     /// Describes a row as it is now.
@@ -204,25 +197,16 @@ impl Model {
         self.arrange();
     }
 
-    /// Number of leases, and number of the rows that show those that pass the filter.
-    pub const fn counts(&self) -> (usize, usize) {
-        (self.leases.len(), self.rows.len())
-    }
-
-    /// The clients in all queues.
-    pub fn waiting(&self) -> usize {
-        let waiting = self.leases.iter().filter_map(|seen| seen.held.waiting);
-        waiting.sum()
-    }
-
-    /// Age of the list.
-    pub fn age(&self, now: Instant) -> Option<Duration> {
-        self.listed_at.map(|at| now.since(at))
+    /// Describes the list in a line.
+    pub fn summary(&self, now: Instant) -> String {
+        seen::summary(&self.leases, self.rows.len(), self.listed_at, now)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use leasehold::Token;
 
     use super::*;
@@ -319,10 +303,10 @@ mod tests {
             model.described(row, START, SystemTime::UNIX_EPOCH)
         };
         assert_eq!(shown(&model).cells[..2], ["gpu", "2 held"]);
-        model.turn_pool();
+        model.turn_pools();
         assert_eq!(names(&model), ["gpu#1", "gpu#2", "x"]);
         assert_eq!(shown(&model).cells[0], "gpu#1");
-        model.turn_pool();
+        model.turn_pools();
         assert_eq!(names(&model), ["gpu#1", "x"]);
         model.set_filter("#2".into());
         assert_eq!(names(&model), ["gpu#2"]);
@@ -370,7 +354,7 @@ mod tests {
         assert!(model.selection().expect("a row").is_free);
         // One that no list has shown.
         model.seen(&held("z", 1).name, Some(held("z", 1)), later(16));
-        assert_eq!(model.counts(), (1, 1));
+        assert_eq!(model.rows.len(), 1);
     }
 
     #[test]
@@ -383,7 +367,7 @@ mod tests {
         assert_eq!(selected(&model), "job-09999");
         assert_eq!(model.screen().count(), 40);
         model.set_filter("99".into());
-        assert_eq!(model.counts(), (10_000, 280));
+        assert!(model.summary(START).starts_with("10000 leases, 280 shown"));
         assert_eq!(selected(&model), "job-09999");
     }
 }

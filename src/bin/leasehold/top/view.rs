@@ -15,7 +15,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::model::{Mode, Model};
 use crate::members;
-use crate::row::{Tone, printable, span};
+use crate::row::{Tone, printable};
 use crate::table::{Column, Table, cut_end};
 
 /// In 80 columns.
@@ -65,23 +65,14 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, context: &Context) {
 }
 
 fn summary<'a>(model: &Model, context: &Context, width: u16) -> Line<'a> {
-    let (all, shown) = model.counts();
-    let mut text = format!("  {all} leases");
-    if shown != all {
-        text.push_str(&format!(", {shown} shown"));
-    }
     let order = &model.order;
     let direction = if order.is_reversed { " reversed" } else { "" };
-    text.push_str(&format!("  by {}{direction}", order.sort.key()));
-    text.push_str(&format!("  {} waiting", model.waiting()));
+    let list = model.summary(context.now);
+    let mut text = format!("  {list}  by {}{direction}", order.sort.key());
     let members = model.members(context.now);
     if members::are_notable(&members) {
         let (well, all) = (members.iter().filter(is_well).count(), members.len());
         text.push_str(&format!("  {well} of {all} servers well"));
-    }
-    match model.age(context.now) {
-        Some(age) => text.push_str(&format!("  listed {} ago", span(age))),
-        None => text.push_str("  listing ..."),
     }
     // A long address of the store pushes nothing off the screen.
     let room = usize::from(width).saturating_sub(text.len() + 1).max(12);
