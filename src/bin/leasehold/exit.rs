@@ -109,7 +109,7 @@ impl Failure {
     /// Prints why the tool failed, once.
     pub fn say(&mut self) {
         if !std::mem::replace(&mut self.is_said, true) {
-            say::failure(self.loudness, &self);
+            say::line(self.loudness, "failed", &self);
         }
     }
 

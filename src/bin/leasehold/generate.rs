@@ -29,10 +29,7 @@ fn page(text: &mut Vec<u8>) -> io::Result<()> {
     let mut command = Arguments::definition();
     command.build();
     clap_mangen::Man::new(command.clone()).render(text)?;
-    for subcommand in command
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set())
-    {
+    for subcommand in command.get_subcommands() {
         let page = clap_mangen::Man::new(subcommand.clone());
         writeln!(text, ".SH \"{}\"", subcommand.get_name().to_uppercase())?;
         page.render_description_section(text)?;

@@ -101,11 +101,6 @@ pub fn json(answer: &impl serde::Serialize) -> Result<String, Failure> {
         .map_err(|error| Failure::internal("cannot write JSON", &error))
 }
 
-/// Prints why the tool failed, at this loudness and above.
-pub fn failure(loudness: Loudness, message: impl Display) {
-    line(loudness, "failed", message);
-}
-
 /// Prints an error, at every loudness.
 pub fn fault(event: &'static str, message: impl Display) {
     line(Loudness::Quiet, event, message);
@@ -143,7 +138,8 @@ pub fn flush() {
     printer.flush(FLUSH);
 }
 
-fn line(loudness: Loudness, event: &'static str, message: impl Display) {
+/// Prints a message at this loudness and above.
+pub fn line(loudness: Loudness, event: &'static str, message: impl Display) {
     let json = JSON_NAME.get();
     // Programs get every event and select by name.
     if json.is_none() && loudness as u8 > LOUDNESS.load(Ordering::Relaxed) {

@@ -113,7 +113,7 @@ pub fn milliseconds(at: Instant) -> u64 {
 /// The writing side of the file.
 #[derive(Debug)]
 pub struct StatusFile {
-    path: PathBuf,
+    pub path: PathBuf,
     /// The newest status. The file is removed when this is dropped.
     newest: Sender<Status>,
     writer: JoinHandle<()>,
@@ -132,11 +132,6 @@ impl StatusFile {
             newest,
             writer,
         })
-    }
-
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Writes a new status soon, unless a newer one replaces it first.

@@ -227,13 +227,7 @@ impl Timeline {
             Cause::Deadline => kill_after + self.distances.ttl,
             Cause::Refused => kill_after.min(REFUSED_GRACE),
             Cause::NestedToolGone => Duration::ZERO,
-            Cause::Evicted
-            | Cause::LeaseEnded
-            | Cause::NoProgress
-            | Cause::ToolGone
-            | Cause::CommandEnded
-            | Cause::MaxRuntime
-            | Cause::GuardianGone => kill_after,
+            _ => kill_after,
         }
     }
 }

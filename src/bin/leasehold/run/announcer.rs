@@ -141,7 +141,7 @@ impl<'a> Announcer<'a> {
         if self.state() == State::Held {
             self.service.tell("WATCHDOG=1");
         }
-        self.service.feed_every()
+        self.service.feed_every
     }
 
     fn show(&mut self, state: State, deadline: Instant) {

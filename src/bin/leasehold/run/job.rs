@@ -31,7 +31,7 @@ const PERMIT: &str = "LEASEHOLD_PERMIT";
 pub struct Job {
     channel: AsyncFd<OwnedFd>,
     /// The job's process group, once it has started.
-    group: Option<Pid>,
+    pub group: Option<Pid>,
 }
 
 impl Job {
@@ -82,15 +82,6 @@ impl Job {
     /// job by itself, or the tool does.
     pub fn tell(&self, instruction: &Instruction) {
         let _ = channel::send(self.channel.get_ref(), instruction, None);
-    }
-
-    /// Records that the job runs, as this group.
-    pub fn started(&mut self, pid: i32) {
-        self.group = Pid::from_raw(pid);
-    }
-
-    pub fn has_started(&self) -> bool {
-        self.group.is_some()
     }
 
     /// Returns the living processes of the group.

@@ -194,9 +194,9 @@ impl Run<'_> {
         status: Status,
         file: &StatusFile,
     ) -> Result<Outcome, Failure> {
-        let reports = Reports::listen(file.path())
+        let reports = Reports::listen(&file.path)
             .map_err(|error| Failure::internal("cannot listen for progress", &error))?;
-        let job = Job::start(lease, &term, self.plan, file.path())
+        let job = Job::start(lease, &term, self.plan, &file.path)
             .map_err(|error| Failure::internal("cannot start the guardian", &error))?;
         let announcer = Announcer::new(status, file, &self.service);
         let supervisor = Supervisor::new(lease, term, self.plan, (job, reports), announcer);

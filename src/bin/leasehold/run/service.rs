@@ -33,7 +33,8 @@ const FLUSH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Service {
     notices: Option<(Sender<String>, JoinHandle<()>)>,
-    feed_every: Option<Duration>,
+    /// How often the watchdog must be fed, if there is one.
+    pub feed_every: Option<Duration>,
 }
 
 impl Service {
@@ -51,11 +52,6 @@ impl Service {
             notices,
             feed_every,
         }
-    }
-
-    /// Returns how often the watchdog must be fed, if there is one.
-    pub const fn feed_every(&self) -> Option<Duration> {
-        self.feed_every
     }
 
     /// Sends a notification soon; one for which there is no room is dropped.

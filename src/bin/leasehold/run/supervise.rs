@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Term};
 use leasehold::{Lease, LossReason};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use super::announcer::Announcer;
 use super::foreground;
@@ -98,8 +98,14 @@ impl<'a> Supervisor<'a> {
                     self.runtime_ends_at = None;
                     self.job.tell(&Instruction::Stop(Cause::MaxRuntime));
                 }
-                () = due(&*clock, self.stuck_at) => self.stuck(),
-                () = due(&*clock, self.feed_at) => self.feed(),
+                () = due(&*clock, self.stuck_at) => {
+                    self.stuck_at = None;
+                    self.announcer.stuck(&self.job.living());
+                }
+                () = due(&*clock, self.feed_at) => {
+                    let every = self.announcer.feed();
+                    self.feed_at = every.map(|every| clock.now().after(every));
+                }
                 () = clock.sleep_until(self.kill_at) => if let Some(outcome) = self.kill().await {
                     return outcome;
                 },
@@ -124,18 +130,6 @@ impl<'a> Supervisor<'a> {
         let term_at = self.plan.distances.term_at(deadline);
         let left = term_at.since(self.clock.now());
         self.announcer.at_risk(left, deadline);
-    }
-
-    /// Says that the job should be gone, and which processes of it are still there.
-    fn stuck(&mut self) {
-        self.stuck_at = None;
-        self.announcer.stuck(&self.job.living());
-    }
-
-    /// Feeds the watchdog of the service manager.
-    fn feed(&mut self) {
-        let now = self.clock.now();
-        self.feed_at = self.announcer.feed().map(|every| now.after(every));
     }
 
     fn renewed(&mut self, term: Term) {
@@ -166,7 +160,7 @@ impl<'a> Supervisor<'a> {
         };
         match event {
             Event::Started { pid } => {
-                self.job.started(pid);
+                self.job.group = Pid::from_raw(pid);
                 let now = self.clock.now();
                 let most = self.plan.options.max_runtime.as_ref();
                 self.runtime_ends_at = most.map(|most| now.after(most.time));
@@ -185,7 +179,13 @@ impl<'a> Supervisor<'a> {
                 self.outcome.end = Some((end, cause));
                 self.announcer.exited(end);
             }
-            Event::Suspended => self.suspend(),
+            // From the terminal, so the tool is stopped, too, with everything in a pipe with it. No process renews the
+            // lease then: a job that is stopped for longer than its lease lasts is ended.
+            Event::Suspended => {
+                if !foreground::suspend() {
+                    self.job.tell(&Instruction::Signal(Signal::CONT.as_raw()));
+                }
+            }
             Event::Gone { strays } => {
                 self.announcer.left_behind(&strays);
                 self.outcome.strays = strays;
@@ -193,14 +193,6 @@ impl<'a> Supervisor<'a> {
             }
         }
         None
-    }
-
-    /// Stops the tool because the job was stopped from the terminal, together with everything in a pipe with it. No
-    /// process renews the lease then: a job that is stopped for longer than its lease lasts is ended.
-    fn suspend(&self) {
-        if !foreground::suspend() {
-            self.job.tell(&Instruction::Signal(Signal::CONT.as_raw()));
-        }
     }
 
     /// Kills the job if it must be gone and the guardian has not reported that it is.
@@ -227,7 +219,7 @@ impl<'a> Supervisor<'a> {
 
     /// Ends the job because it lost its guardian, without which it is not safe.
     async fn unguarded(&mut self) -> Result<Outcome, Failure> {
-        if !self.job.has_started() {
+        if self.job.group.is_none() {
             let message = "the guardian ended before the command was started";
             return Err(Failure::new(Exit::Internal, message));
         }
