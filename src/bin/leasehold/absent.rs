@@ -21,6 +21,8 @@ pub mod top {
     expect(dead_code, reason = "the exporters are there")
 )]
 pub mod export {
+    use std::time::Duration;
+
     use super::absent;
     use crate::args;
     use crate::exit::{Exit, Failure};
@@ -43,8 +45,8 @@ pub mod export {
         }
 
         pub const fn waits(&self, _: bool) {}
-        pub const fn acquired(&mut self) {}
-        pub const fn ended(&self) {}
+        pub const fn acquired(&self) {}
+        pub const fn ended(&self, _: Duration) {}
         pub async fn finish(self, _: &Result<Exit, Failure>) {}
     }
 }

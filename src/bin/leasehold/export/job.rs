@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use leasehold::clock::{Boottime, Clock, Instant, wall_clock};
+use leasehold::clock::wall_clock;
 use leasehold::metrics::table;
 use metrics::{Label, counter, gauge, histogram};
 use metrics_exporter_prometheus::formatting::sanitize_label_value;
@@ -28,7 +28,6 @@ pub struct JobMetrics {
     labels: [Label; 2],
     file: Option<TextFile>,
     pages: Arc<Pages>,
-    acquired_at: Option<Instant>,
 }
 
 impl JobMetrics {
@@ -45,7 +44,6 @@ impl JobMetrics {
             labels: [Label::new("group", group), Label::new("name", name)],
             file: None,
             pages: Arc::new(Pages::new(recorder.clone())),
-            acquired_at: None,
         };
         metrics.begin(file.as_deref());
         if let Some(path) = file.clone() {
@@ -113,16 +111,16 @@ impl JobMetrics {
     }
 
     /// The lease was granted, and the job begins.
-    pub fn acquired(&mut self) {
-        self.acquired_at = Some(Boottime.now());
+    pub fn acquired(&self) {
         self.waits(false);
         self.set("leasehold_run_in_progress", true);
         self.show("held");
     }
 
-    /// The job has ended.
-    pub fn ended(&self) {
+    /// The job has ended, under a lease that was held for this long.
+    pub fn ended(&self, held_for: Duration) {
         self.set("leasehold_run_in_progress", false);
+        histogram!("leasehold_run_duration_seconds", self.labels.to_vec()).record(held_for);
         self.show("ended");
     }
 
@@ -130,11 +128,6 @@ impl JobMetrics {
     pub async fn finish(self, result: &Result<Exit, Failure>) {
         let reason = reason(result);
         self.exits(reason, 1);
-        self.set("leasehold_run_in_progress", false);
-        if let Some(at) = self.acquired_at {
-            let took = Boottime.now().since(at);
-            histogram!("leasehold_run_duration_seconds", self.labels.to_vec()).record(took);
-        }
         if reason == "success" {
             let now = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
             let now = now.unwrap_or(Duration::ZERO).as_secs_f64();

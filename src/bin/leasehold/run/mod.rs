@@ -15,7 +15,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold::clock::{Clock, Monotonic, Term, wall_clock};
+use leasehold::clock::{Boottime, Clock, Term, wall_clock};
 use leasehold::{Lease, ReleaseOutcome};
 
 use crate::args;
@@ -23,6 +23,7 @@ use crate::exit::{Exit, Failure};
 use crate::export::JobMetrics;
 use crate::progress::Reports;
 use crate::say::{self, Loudness};
+use crate::span::milliseconds;
 use crate::status_file::{Status, StatusFile};
 use crate::store::Contact;
 use crate::waiting::Places;
@@ -137,24 +138,26 @@ impl Run<'_> {
         self.closing = GIVE_BACK_LIMIT;
         let acquiring = acquire::acquire(contact, self.plan, &mut self.signals, places);
         let lease = acquiring.await?;
-        let acquired_at = Monotonic.now();
+        let acquired_at = Boottime.now();
         self.acquired(&lease);
         let result = self.work(&lease).await.map(|outcome| {
             self.report.ended(&outcome);
             outcome.exit()
         });
+        let ended_at = Boottime.now();
+        let held_for = ended_at.since(acquired_at);
+        self.report.held_ms = Some(milliseconds(held_for));
         if let Some(metrics) = &self.metrics {
-            metrics.ended();
+            metrics.ended(held_for);
         }
-        let ended_at = Monotonic.now();
-        release(lease, self.plan, ended_at.since(acquired_at)).await;
-        let left = RELEASE_LIMIT.saturating_sub(Monotonic.now().since(ended_at));
+        release(lease, self.plan, held_for).await;
+        let left = RELEASE_LIMIT.saturating_sub(Boottime.now().since(ended_at));
         self.closing = left.max(GIVE_BACK_LIMIT);
         result
     }
 
     fn acquired(&mut self, lease: &Lease) {
-        if let Some(metrics) = &mut self.metrics {
+        if let Some(metrics) = &self.metrics {
             metrics.acquired();
         }
         let number = self.plan.options.pool.number(lease);

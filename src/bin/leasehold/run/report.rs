@@ -22,8 +22,6 @@ pub struct Report {
     path: Option<PathBuf>,
     #[serde(skip)]
     began: Option<Instant>,
-    #[serde(skip)]
-    acquired: Option<Instant>,
     version: u32,
     name: String,
     group: Option<String>,
@@ -40,7 +38,8 @@ pub struct Report {
     /// The number of the permit, with `--permits` or `--shared`.
     permit: Option<u16>,
     waited_ms: Option<u64>,
-    held_ms: Option<u64>,
+    /// For how long the lease was held until its job had ended.
+    pub held_ms: Option<u64>,
     /// Processes that left the job's group and are still running.
     left_pids: Vec<i32>,
 }
@@ -70,7 +69,6 @@ impl Report {
     /// Adds the grant of the lease.
     pub fn acquired(&mut self, lease: &Lease, permit: Option<u16>) {
         let now = Boottime.now();
-        self.acquired = Some(now);
         self.token = Some(lease.token().get());
         self.holder = Some(lease.holder().to_string());
         self.permit = permit;
@@ -108,9 +106,6 @@ impl Report {
             _ => ("failed", Some("leasehold")),
         };
         self.exit_code = Some(exit.code());
-        self.held_ms = self
-            .acquired
-            .map(|acquired| milliseconds(Boottime.now().since(acquired)));
         self.write()
     }
 
