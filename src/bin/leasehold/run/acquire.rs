@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::signals::Signals;
 use crate::exit::{Exit, Failure};
 use crate::process;
-use crate::say::{self, Loudness};
+use crate::say;
 use crate::status_file;
 use crate::store::{Choice, Contact};
 use crate::waiting::{self, Places};
@@ -70,10 +70,10 @@ pub async fn acquire(
         Attempt::Acquired(lease) => return Ok(lease),
         Attempt::Held(held) => held,
     };
-    refuse_own(&held, plan)?;
     if plan.options.nonblock {
         return Err(plan.held(&held));
     }
+    refuse_own(&held, plan)?;
     let (looks, looked) = watch::channel(None);
     let waiting = async {
         let announcing = waiting::announce(plan.name.as_str(), *held, looked, &places);
@@ -97,17 +97,9 @@ fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
     let is_alone = plan.options.pool.permits.is_none_or(|count| count == 1);
     if is_alone && is_in_job && process::is_this_host(&held.info.host) && process::is_ancestor(pid)
     {
-        let failure = plan.not_acquired(format!(
+        return Err(plan.not_acquired(format!(
             "this run is part of the job that has it (pid {pid}), and could only wait for its own end"
-        ));
-        return Err(match plan.options.nonblock {
-            // The exit code says it, as with every other holder.
-            true => Failure {
-                loudness: Loudness::Normal,
-                ..failure
-            },
-            false => failure,
-        });
+        )));
     }
     Ok(())
 }
