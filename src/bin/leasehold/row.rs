@@ -88,11 +88,6 @@ pub const fn state(state: HeldState) -> (&'static str, &'static str, Tone) {
     }
 }
 
-/// Returns the one word for how a name is taken, for programs.
-pub const fn word(state: HeldState) -> &'static str {
-    self::state(state).0
-}
-
 /// Returns in a clause how the name is taken: what a waiting run prints after the name.
 pub fn in_words(held: &Held) -> String {
     let left = |before: &str| match held.remaining {
@@ -150,6 +145,13 @@ pub fn printable(text: &str) -> String {
         false => character.to_string(),
     });
     shown.collect()
+}
+
+/// Formats a time as in RFC 3339. Returns `None` before 1970 and after 9999.
+pub fn rfc3339(time: SystemTime) -> Option<String> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let sane = since < Duration::from_secs(253_402_300_800);
+    sane.then(|| humantime::format_rfc3339_millis(time).to_string())
 }
 
 /// A time in at most six characters.

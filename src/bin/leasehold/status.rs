@@ -1,6 +1,6 @@
 //! `leasehold status`: shows the holder of one name, or of all names, and the servers of the store.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use leasehold::Name;
 use leasehold::clock::{Clock, Monotonic, Timing, wall_clock};
@@ -11,7 +11,7 @@ use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::members;
 use crate::progress;
-use crate::row::{NEW_STORE, permit, printable, word};
+use crate::row::{self, NEW_STORE, permit, printable, rfc3339};
 use crate::say;
 use crate::seen::{Order, described, listed};
 use crate::span::milliseconds;
@@ -154,7 +154,7 @@ fn facts(held: &Held) -> [(&'static str, Value); 11] {
     let number = permit(held.name.as_str()).map(|(_, number)| number);
     [
         // `held`, `evicted`, `kept`, `offered` or `keep-out`.
-        ("state", json!(word(held.state))),
+        ("state", json!(row::state(held.state).0)),
         ("host", json!(held.info.host)),
         ("pid", json!(held.info.pid)),
         ("label", json!(held.info.label)),
@@ -199,11 +199,4 @@ fn line(held: &Held) -> String {
     });
     // Another client wrote some of it: no escape sequence may reach the terminal.
     printable(&format!("{}{}", held.name, facts.collect::<String>())) + "\n"
-}
-
-/// Formats a time as in RFC 3339. Returns `None` before 1970 and after 9999.
-fn rfc3339(time: SystemTime) -> Option<String> {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    let sane = since < Duration::from_secs(253_402_300_800);
-    sane.then(|| humantime::format_rfc3339_millis(time).to_string())
 }

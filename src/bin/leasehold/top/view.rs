@@ -15,7 +15,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::model::{Mode, Model};
 use crate::members;
-use crate::row::{Tone, printable};
+use crate::row::{Tone, printable, rfc3339};
 use crate::table::{Column, Table, cut_end};
 
 /// In 80 columns.
@@ -101,22 +101,16 @@ fn missing<'a>(model: &Model, context: &Context) -> Option<Line<'a>> {
 
 /// The line for the filter, a fault or a message; the first of them that there is.
 fn notice<'a>(model: &Model, context: &Context) -> Line<'a> {
-    if model.mode == Mode::Filter {
-        return Line::raw(format!(" filter: {}_", printable(&model.order.filter)));
-    }
-    if let Some(fault) = &model.fault {
-        let text = format!(" ! {}", printable(fault));
-        return Line::styled(text, context.colour(Color::Red));
-    }
-    if let Some(message) = &model.message {
-        return Line::raw(format!(" {}", printable(message)));
-    }
-    match model.order.filter.is_empty() {
-        true => Line::default(),
-        false => Line::raw(format!(
-            " filter: {}  (Esc clears it)",
-            printable(&model.order.filter)
-        )),
+    let filter = printable(&model.order.filter);
+    match (&model.mode, &model.fault, &model.message) {
+        (Mode::Filter, ..) => Line::raw(format!(" filter: {filter}_")),
+        (_, Some(fault), _) => {
+            let text = format!(" ! {}", printable(fault));
+            Line::styled(text, context.colour(Color::Red))
+        }
+        (_, _, Some(message)) => Line::raw(format!(" {}", printable(message))),
+        _ if filter.is_empty() => Line::default(),
+        _ => Line::raw(format!(" filter: {filter}  (Esc clears it)")),
     }
 }
 
@@ -147,24 +141,16 @@ fn detail(model: &Model, context: &Context) -> Vec<String> {
         return vec!["no lease is selected".into()];
     };
     let row = model.described(row, context.now, context.wall_clock);
-    let columns = Column::ALL.map(|column| (column.key(), row.cell(column).to_owned()));
     let held = Some(&first.held).filter(|_| !row.is_pool);
-    let since = held
-        .and_then(|held| held.since)
-        .map(humantime::format_rfc3339_seconds);
-    let claim = held.and_then(|held| held.by);
-    let more = [
-        ("since".into(), since.map(|since| since.to_string())),
-        ("identity".into(), claim.map(|by| by.to_string())),
-    ];
-    let more = more
-        .into_iter()
-        .map(|(key, text)| (key, text.unwrap_or_default()));
-    let told = columns
-        .into_iter()
-        .chain(more)
-        .filter(|(_, text)| !text.is_empty());
-    told.map(|(key, text)| format!("{key:<9}{text}")).collect()
+    let since = held.and_then(|held| rfc3339(held.since?));
+    let claim = held.and_then(|held| Some(held.by?.to_string()));
+    let columns = Column::ALL.map(|column| (column.key(), row.cell(column).to_owned()));
+    let more = [("since", since), ("identity", claim)];
+    let more = more.map(|(key, text)| (key.to_owned(), text.unwrap_or_default()));
+    let told = columns.into_iter().chain(more);
+    told.filter(|(_, text)| !text.is_empty())
+        .map(|(key, text)| format!("{key:<9}{text}"))
+        .collect()
 }
 
 fn question(name: &str) -> Vec<String> {

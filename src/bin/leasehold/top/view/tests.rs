@@ -90,6 +90,20 @@ fn the_detail_is_that_of_the_selection() {
 }
 
 #[test]
+fn a_time_that_no_calendar_has_is_left_out_of_the_detail() {
+    let mut odd = held("odd", 1, 0, 9);
+    odd.since = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(300_000_000_000));
+    let mut model = Model::new();
+    model.listed(vec![odd], NOW);
+    model.has_detail = true;
+    let screen = text(&mut model, &context(), 110, 17);
+    assert!(
+        screen.contains("detail") && !screen.contains("since"),
+        "{screen}"
+    );
+}
+
+#[test]
 fn an_eviction_is_asked_about_over_everything_else() {
     let mut model = model();
     model.mode = Mode::Confirm(Name::new("nightly").expect("valid"));
