@@ -110,21 +110,19 @@ impl Choice {
 
     /// Returns what to try when this store fails in this way.
     fn hint(&self, exit: Exit) -> &'static str {
-        let url = match self {
-            Self::Url(url) => url.as_str(),
-            Self::Default => "",
-        };
-        match exit {
-            Exit::Denied | Exit::Misconfigured if *self == Self::Default => {
+        match (self, exit) {
+            (Self::Default, Exit::Denied | Exit::Misconfigured) => {
                 "; another place can be named by --store sqlite:PATH"
             }
-            Exit::Misconfigured
+            (Self::Url(url), Exit::Misconfigured)
                 if url.starts_with("sqlite://") && !url.starts_with("sqlite:///") =>
             {
                 "; an absolute path has three slashes: sqlite:///PATH"
             }
-            Exit::Unreachable if url.starts_with("rediss") => "; a server without TLS has redis://",
-            Exit::Unreachable if url.starts_with("postgres") => {
+            (Self::Url(url), Exit::Unreachable) if url.starts_with("rediss") => {
+                "; a server without TLS has redis://"
+            }
+            (Self::Url(url), Exit::Unreachable) if url.starts_with("postgres") => {
                 "; a server of another kind has another scheme, such as redis://"
             }
             _ => "",

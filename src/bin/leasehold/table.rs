@@ -42,12 +42,6 @@ impl Column {
         Self::Token,
     ];
 
-    /// Returns which column is left out first: the last one. Name and time left always stay.
-    fn dropped() -> impl Iterator<Item = Self> {
-        let may_go = |column: &Self| !matches!(column, Self::Name | Self::Left);
-        Self::ALL.into_iter().rev().filter(may_go)
-    }
-
     pub fn title(self) -> String {
         format!("{self:?}").to_uppercase()
     }
@@ -89,25 +83,25 @@ impl Table {
         let needed = |columns: &[(Column, usize)]| {
             columns.iter().map(least).sum::<usize>() + GAP * columns.len().saturating_sub(1)
         };
-        for dropped in Column::dropped() {
+        // The last column is left out first. Name and time left always stay.
+        let may_go = |column: &Column| !matches!(column, Column::Name | Column::Left);
+        for dropped in Column::ALL.into_iter().rev().filter(may_go) {
             if needed(&wanted) <= width {
                 break;
             }
             wanted.retain(|(column, _)| *column != dropped);
         }
-        let mut room = width.saturating_sub(needed(&wanted));
-        let fitted = wanted.iter().map(|column| {
-            let least = least(column);
-            let more = (column.1 - least).min(room);
-            room -= more;
-            (column.0, least + more)
-        });
-        let mut fitted: Vec<_> = fitted.collect();
-        let total = needed(&fitted);
-        if let Some((_, name)) = fitted.first_mut() {
-            *name = (*name).saturating_sub(total.saturating_sub(width)).max(1);
+        let all: usize = wanted.iter().map(|(_, natural)| natural + GAP).sum();
+        let mut excess = all.saturating_sub(width + GAP);
+        for (column, natural) in wanted.iter_mut().rev() {
+            let cut = natural.saturating_sub(column.least()).min(excess);
+            *natural -= cut;
+            excess -= cut;
         }
-        Self(fitted)
+        if let Some((_, name)) = wanted.first_mut() {
+            *name = name.saturating_sub(excess).max(1);
+        }
+        Self(wanted)
     }
 
     /// Returns the line of titles.

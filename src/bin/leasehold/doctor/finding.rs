@@ -167,15 +167,12 @@ impl Diagnosis {
     pub fn text(&self, has_colours: bool) -> String {
         let mut text = format!("store: {}\n", self.store);
         for finding in &self.findings {
-            let (line, word) = (finding.to_string(), finding.verdict.to_string());
-            let _ = match has_colours {
-                true => writeln!(
-                    text,
-                    "{}",
-                    line.replacen(&word, &finding.verdict.paint(&word), 1)
-                ),
-                false => writeln!(text, "{line}"),
-            };
+            let mut line = finding.to_string();
+            if has_colours {
+                let word = finding.verdict.to_string();
+                line = line.replacen(&word, &finding.verdict.paint(&word), 1);
+            }
+            let _ = writeln!(text, "{line}");
         }
         let of = |count: usize, what: &str| match count {
             1 => format!("1 {what}"),

@@ -103,19 +103,14 @@ fn table(rows: &[Row], order: &Order) -> String {
     for row in rows {
         text.push_str(&format!("<tr class={:?}>", row.tone).to_lowercase());
         for column in Column::ALL {
-            let cell = escaped(row.cell(column));
-            let cell = match column {
-                Column::Name if row.is_pool => {
-                    let filter = encoded(row.cell(column));
-                    format!(
-                        "{} <a href=\"?filter={filter}\">{cell}</a>",
-                        row.tone.sign()
-                    )
-                }
-                Column::Name => format!("{} {cell}", row.tone.sign()),
-                _ => format!(" {cell}"),
-            };
-            text.push_str(&format!("<td class={}>{cell}", column.key()));
+            let mut cell = escaped(row.cell(column));
+            if column == Column::Name && row.is_pool {
+                let filter = encoded(row.cell(column));
+                cell = format!("<a href=\"?filter={filter}\">{cell}</a>");
+            }
+            let is_name = column == Column::Name;
+            let sign = if is_name { row.tone.sign() } else { "" };
+            text.push_str(&format!("<td class={}>{sign} {cell}", column.key()));
         }
         text.push('\n');
     }

@@ -58,8 +58,7 @@ async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration)
             say::note("scan", format_args!("the store was not scanned: {error:#}"));
         }
         let kind = store.facts().kind;
-        set_keep_out(kind, members.as_deref().ok());
-        set_gauges(kind, scan.as_ref().ok());
+        set_gauges(kind, scan.as_ref().ok(), members.as_deref().ok());
         let pause = pauses.after(now.since(began), Duration::ZERO, scan.is_ok());
         let content = content(store.location(), now, scan, &members, &mut seen);
         pages.content.send_replace(content);
@@ -140,18 +139,11 @@ async fn scan(store: &dyn Store, limit: Duration) -> Result<Scan, Error> {
     })
 }
 
-/// Sets the gauge of the servers that keep out. The library has counted the servers when they were looked at.
-fn set_keep_out(kind: &'static str, members: Option<&[Member]>) {
-    let left = |member: &Member| match member.state {
-        MemberState::Away { remaining } => remaining.as_secs_f64(),
-        _ => 0.0,
+/// Sets the gauges of a store. After a scan that failed they tell nothing, so that no old value looks like a new one.
+fn set_gauges(kind: &'static str, scan: Option<&Scan>, members: Option<&[Member]>) {
+    let set = |name, value: Option<f64>| {
+        gauge!(name, "store" => kind).set(value.unwrap_or(f64::NAN));
     };
-    let longest = members.map(|members| members.iter().map(left).fold(0.0, f64::max));
-    set(kind, "leasehold_store_keep_out_seconds", longest);
-}
-
-fn set_gauges(kind: &'static str, scan: Option<&Scan>) {
-    let set = |name, value| set(kind, name, value);
     let number = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     let count = |of: fn(&Scan) -> usize| scan.map(of).map(number);
     set("leasehold_store_leases", count(|scan| scan.held().count()));
@@ -164,11 +156,13 @@ fn set_gauges(kind: &'static str, scan: Option<&Scan>) {
         let offset = scan.and_then(|scan| scan.clock_offset);
         set("leasehold_store_clock_offset_seconds", offset);
     }
-}
-
-/// Sets a gauge. After a scan that failed it tells nothing, so that no old value looks like a new one.
-fn set(kind: &'static str, gauge: &'static str, value: Option<f64>) {
-    gauge!(gauge, "store" => kind).set(value.unwrap_or(f64::NAN));
+    let left = |member: &Member| match member.state {
+        MemberState::Away { remaining } => remaining.as_secs_f64(),
+        _ => 0.0,
+    };
+    // The library has counted the servers when they were looked at.
+    let longest = members.map(|members| members.iter().map(left).fold(0.0, f64::max));
+    set("leasehold_store_keep_out_seconds", longest);
 }
 
 #[cfg(test)]
@@ -208,7 +202,7 @@ mod tests {
     fn after_a_scan_that_failed_the_gauges_tell_nothing_and_the_pages_are_not_ready() {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let text = |scan: Option<&Scan>| {
-            metrics::with_local_recorder(&recorder, || set_gauges("redis", scan));
+            metrics::with_local_recorder(&recorder, || set_gauges("redis", scan, None));
             recorder.handle().render()
         };
         let leases = "leasehold_store_leases{store=\"redis\"}";

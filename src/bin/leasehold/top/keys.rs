@@ -73,22 +73,16 @@ fn in_table(model: &mut Model, key: KeyCode) -> Action {
 
 fn in_filter(model: &mut Model, key: KeyCode) {
     let mut filter = model.order.filter.clone();
+    if matches!(key, KeyCode::Enter | KeyCode::Esc) {
+        model.mode = Mode::Table;
+    }
     match key {
-        KeyCode::Enter => model.mode = Mode::Table,
-        KeyCode::Esc => {
-            model.mode = Mode::Table;
-            model.set_filter(String::new());
-        }
-        KeyCode::Backspace => {
-            filter.pop();
-            model.set_filter(filter);
-        }
-        KeyCode::Char(character) => {
-            filter.push(character);
-            model.set_filter(filter);
-        }
+        KeyCode::Esc => filter.clear(),
+        KeyCode::Backspace => drop(filter.pop()),
+        KeyCode::Char(character) => filter.push(character),
         _ => {}
     }
+    model.set_filter(filter);
 }
 
 #[cfg(test)]
