@@ -92,7 +92,6 @@ fn items(value: &Value) -> Vec<Value> {
 fn said(reply: Value) -> MemberAnswer {
     let items = items(&reply);
     MemberAnswer::Away(match &*text(&items[0]) {
-        "done" => return said_of(&items[2], number(&items[1])),
         "out" => Absence::Out(number(&items[3]) - number(&items[2])),
         "other" => Absence::Other(MemberId {
             quorum: number(&items[1]),
@@ -100,20 +99,16 @@ fn said(reply: Value) -> MemberAnswer {
             of: u8::try_from(number(&items[3])).expect("small"),
         }),
         "closed" => Absence::Closed(number(&items[1])),
+        "too_long" => Absence::TooLong(number(&items[1]) * 1_000),
+        "yes" | "freed" => return MemberAnswer::Yes,
+        "not_held" => return MemberAnswer::NotHeld,
+        "low" => return MemberAnswer::Low(number(&items[1])),
+        "taken" => {
+            let (left_ms, now_us) = (number(&items[1]), number(&items[3]));
+            return MemberAnswer::Taken(lease(&text(&items[2]), left_ms, now_us));
+        }
         _ => panic!("no reply of names.lua: {reply:?}"),
     })
-}
-
-fn said_of(answer: &Value, clock_us: u64) -> MemberAnswer {
-    let items = items(answer);
-    match &*text(&items[0]) {
-        "yes" | "freed" => MemberAnswer::Yes,
-        "not_held" => MemberAnswer::NotHeld,
-        "low" => MemberAnswer::Low(number(&items[1])),
-        "taken" => MemberAnswer::Taken(lease(&text(&items[2]), number(&items[1]), clock_us)),
-        "too_long" => MemberAnswer::Away(Absence::TooLong(number(&items[1]) * 1_000)),
-        _ => panic!("no answer of names.lua: {answer:?}"),
-    }
 }
 
 /// Reads a lease's value as the page of the protocol has it.

@@ -21,49 +21,44 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
+-- The server's clock in microseconds, as text: to join it costs less than to format a number.
+local function clock_us()
+  local time = redis.call('TIME')
+  return time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+end
+
+-- Notes when this incarnation was first seen, and for which quorum a blank server was asked, if any. Returns when that
+-- was. A clock that was ahead then does not make the keep-out longer.
+local function see(present, clock, asked)
+  local node, call = KEYS[1], redis.call
+  local row = call('HMGET', node, 'seen', 'seen_at', 'asked_for')
+  local at = clock
+  if row[1] == present then at = math.min(clock, tonumber(row[2])) end
+  local seen_at, is_lost = string.format('%.0f', at), asked and not row[3]
+  if row[1] ~= present or row[2] ~= seen_at or is_lost then
+    -- A full server accepts the first command, and then also the second.
+    call('HDEL', node, '-')
+    call('HSET', node, 'seen', present, 'seen_at', seen_at)
+    if is_lost then call('HSET', node, 'asked_for', asked) end
+  end
+  return at
+end
+
 local info, refusal = replication()
 if refusal then return refusal end
-local row = call('HMGET', node, 'quorum', 'index', 'of', 'keep_out', 'incarnation', 'replid', 'max', 'floor', 'members',
-  'closed_for', 'seen', 'seen_at', 'reserved_by', 'asked_for')
+local row = call('HMGET', node, 'quorum', 'index', 'of', 'keep_out', 'incarnation', 'replid', 'max', 'floor', 'closed_for')
 local quorum, index, of, keep_out, incarnation, replid = row[1], row[2], row[3], row[4], row[5], row[6]
-local max, floor, members, closed_for, seen, seen_at, reserved_by = row[7], row[8], row[9], row[10], row[11], row[12], row[13]
-local asked_for = row[14]
+local max, floor, closed_for = row[7], row[8], row[9]
 if not quorum and (keep_out or floor) then return {'foreign', floor and 'old' or 'alone'} end
 
-local time = call('TIME')
-local clock = time[1] * 1000000 + time[2]
 -- The incarnation at this moment. Also without a promotion the replication id changes with the first replica that joins, and
 -- some time after the last one left; then the second id is cleared, too.
 local present = incarnation
-if not (replid and find(info, 'master_replid:' .. replid, 1, true)) then
+local is_noted = replid and find(info, 'master_replid:' .. replid, 1, true)
+if not is_noted then
   local run, orders, second = origin(info)
   local begin = run .. ':' .. orders .. ':'
   local is_same = incarnation and (second and incarnation == begin .. second or not second and sub(incarnation, 1, #begin) == begin)
   if not is_same then present = begin .. (second or '') end
 end
 local is_in = quorum and present == incarnation
-
--- Notes when the incarnation was first seen, and for which quorum a blank server was asked. A clock that was ahead then does not
--- make the keep-out longer.
-local function see(asked)
-  local at = clock
-  if seen == present then at = math.min(clock, tonumber(seen_at)) end
-  local is_lost = asked and not quorum and not asked_for
-  if seen ~= present or seen_at ~= digits(at) or is_lost then
-    -- A full server accepts the first command, and then also the second.
-    call('HDEL', node, '-')
-    call('HSET', node, 'seen', present, 'seen_at', digits(at))
-    if is_lost then call('HSET', node, 'asked_for', asked) end
-    seen, seen_at = present, digits(at)
-  end
-  return at
-end
-
--- Returns the reply of a member that takes no part in what this one is asked.
-local function absence(asked, place, count)
-  local is_it = quorum == asked and index == place and of == count
-  if is_it and closed_for then return {'closed', closed_for} end
-  -- One that was closed for the quorum that is asked is a member of it that is out.
-  if quorum and not is_it and closed_for ~= asked then return {'other', quorum, index, of, members} end
-  if not (is_it and is_in) then return {'out', present, see(asked), clock} end
-end

@@ -13,7 +13,7 @@
 
 local fields = {'quorum', 'index', 'of', 'keep_out', 'max', 'floor', 'closed_for', 'reserved_by', 'members', 'asked_for'}
 local what = ARGV[1]
-local since = 0
+local since, clock = 0, tonumber(clock_us())
 
 -- All numbers are checked before the first write.
 for i = 2, #ARGV do
@@ -34,23 +34,24 @@ end
 
 if what == 'look' or what == 'reserve' then
   if what == 'reserve' then call('HSET', node, 'reserved_by', ARGV[2]) end
-  if not is_in or closed_for then since = see() end
+  if not is_in or closed_for then since = see(present, clock) end
 elseif what == 'adopt' then
   -- One that is out, or blank, or was closed to become this member.
   if is_it and not closed_for and not is_in or not is_it and (not quorum or closed_for == ARGV[2]) then
-    since = see()
+    since = see(present, clock)
     -- A hundredth more, because the holders' clocks may be slower.
     local span = (is_it and keep_out or ARGV[5]) * 1010 + 2000
     if clock - since >= span and present == ARGV[6] then write() end
   end
 elseif what == 'open' then
   if is_it then
-    if not is_in and not closed_for then since = see() end
+    if not is_in and not closed_for then since = see(present, clock) end
   elseif not quorum or closed_for == ARGV[2] then
-    if reserved_by == ARGV[6] then write() else since = see() end
+    local reserved_by = call('HMGET', node, 'reserved_by')[1]
+    if reserved_by == ARGV[6] then write() else since = see(present, clock) end
   end
 elseif what == 'close' then
-  if not quorum then since = see()
+  if not quorum then since = see(present, clock)
   elseif is_it and not closed_for and quorum ~= ARGV[5] then
     call('HSET', node, 'closed_for', ARGV[5])
   end

@@ -1,5 +1,6 @@
 //! The replies of a member's scripts.
 
+use std::slice;
 use std::time::Duration;
 
 use deadpool_redis::redis::Value;
@@ -64,36 +65,41 @@ pub(super) fn foreign(reply: &Value) -> Option<&'static str> {
 
 /// Reads a reply of `names.lua`.
 pub(super) fn told(reply: &Value, asked: &[NameRequest]) -> Option<Vec<NameAnswer>> {
-    let absence = match tagged(reply).ok()? {
-        ("done", [clock, answers @ ..]) if answers.len() == asked.len() => {
-            let clock_us = number(clock).ok()?;
-            // One that cannot be read says nothing of the other names.
-            let read = |(answer, asked): (&Value, &NameRequest)| {
-                told_of(answer, &asked.name, clock_us)
-                    .unwrap_or_else(|| Err(odd_key("it cannot be read", &asked.name)))
-            };
-            return Some(answers.iter().zip(asked).map(read).collect());
-        }
+    let away = |absence| Some(vec![Ok(MemberAnswer::Away(absence)); asked.len()]);
+    let answers = match tagged(reply).ok()? {
         ("out", [_, at, clock]) => {
-            Absence::Out(number(clock).ok()?.saturating_sub(number(at).ok()?))
+            let out_us = number(clock).ok()?.saturating_sub(number(at).ok()?);
+            return away(Absence::Out(out_us));
         }
-        ("other", [quorum, index, of, _]) => Absence::Other(id_of(quorum, index, of)?),
-        ("closed", [quorum]) => Absence::Closed(number(quorum).ok()?),
-        _ => return None,
+        ("other", [quorum, index, of, _]) => {
+            return away(Absence::Other(id_of(quorum, index, of)?));
+        }
+        ("closed", [quorum]) => return away(Absence::Closed(number(quorum).ok()?)),
+        ("invalid", _) => return None,
+        ("done", answers) => answers,
+        // The answer for one name comes alone.
+        _ => slice::from_ref(reply),
     };
-    let away = |_| Ok(MemberAnswer::Away(absence));
-    Some(asked.iter().map(away).collect())
+    if answers.len() != asked.len() {
+        return None;
+    }
+    // One that cannot be read says nothing of the other names.
+    let read = |(answer, asked): (&Value, &NameRequest)| {
+        told_of(answer, &asked.name)
+            .unwrap_or_else(|| Err(odd_key("it cannot be read", &asked.name)))
+    };
+    Some(answers.iter().zip(asked).map(read).collect())
 }
 
-fn told_of(answer: &Value, name: &Name, clock_us: u64) -> Option<NameAnswer> {
+fn told_of(answer: &Value, name: &Name) -> Option<NameAnswer> {
     Some(Ok(match tagged(answer).ok()? {
         ("yes" | "freed", []) => MemberAnswer::Yes,
         ("not_held" | "free", []) => MemberAnswer::NotHeld,
         ("low", [mark]) => MemberAnswer::Low(number(mark).ok()?),
-        ("taken", [Value::Int(left), value]) => {
+        ("taken", [Value::Int(left), value, clock]) => {
             // A number below 0 means that the key has no expiry.
             let left = u64::try_from(*left).ok().map(Duration::from_millis);
-            let seen = lease_in(text(value).ok()?, name, left, clock_us)?;
+            let seen = lease_in(text(value).ok()?, name, left, number(clock).ok()?)?;
             MemberAnswer::Taken(Box::new(seen))
         }
         ("too_long", [max]) => MemberAnswer::Away(Absence::TooLong(number(max).ok()? * 1_000)),
