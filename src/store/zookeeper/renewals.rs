@@ -61,7 +61,7 @@ impl SessionCall<'_> {
                     let (renewal, outcome) = open.swap_remove(step);
                     *outcome = Some(Err(self.not_renewed(renewal, failure).await));
                     let looks = open.into_iter().map(async |(renewal, outcome)| {
-                        *outcome = self.look_at_lease(renewal).await.map(Err);
+                        *outcome = self.find_gone(renewal).await.map(Err);
                     });
                     join_all(looks).await;
                     continue;
@@ -91,7 +91,7 @@ impl SessionCall<'_> {
         }
     }
 
-    /// Looks at a lease of which it is not known that it is there. Returns `None` if it can be renewed.
+    /// Looks at a lease that this client does not remember. Returns `None` if it can be renewed.
     async fn look_at_lease(&self, renewal: &Renewal) -> Option<Outcome> {
         let token = self.shared.tree.token(&renewal.name, renewal.token);
         let path = self.path(renewal);
@@ -101,6 +101,14 @@ impl SessionCall<'_> {
                 let left = self.left(stat.stamp, ttl);
                 (left == Some(Duration::ZERO)).then_some(Outcome::Refused)
             }
+            Err(failure) => Some(self.not_renewed(renewal, failure).await),
+        }
+    }
+
+    /// Returns the outcome for a lease whose node does not exist any more, or cannot be read.
+    async fn find_gone(&self, renewal: &Renewal) -> Option<Outcome> {
+        match self.data(&self.path(renewal)).await {
+            Ok(_) => None,
             Err(failure) => Some(self.not_renewed(renewal, failure).await),
         }
     }
