@@ -187,7 +187,7 @@ impl Background {
     fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
         if Handle::try_current().is_ok() {
             return Err(Error::invalid(
-                "blocking call refused: the thread is a runtime's, as in spawn_blocking; use leasehold::Client in async code",
+                "blocking call refused: it would block a thread of a runtime (also in spawn_blocking); use leasehold::Client in async code",
             ));
         }
         Ok(self.handle.block_on(future))

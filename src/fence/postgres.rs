@@ -119,7 +119,7 @@ fn meaning(code: Option<&str>) -> (ErrorKind, &'static str) {
         _ => postgres_codes::kind(code, ""),
     };
     let why = match (code, kind) {
-        (_, ErrorKind::Invalid) => "a raise must be the first statement of its transaction",
+        ("25001" | "25P01", _) => "a raise must be the first statement of its transaction",
         ("42P01", _) => "the table leasehold_fence is missing; create_table makes it",
         (NO_SETTING, _) => {
             "tables leasehold_fence of several roles are in the search_path; leave one of them in it"

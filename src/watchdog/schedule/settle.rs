@@ -36,8 +36,7 @@ impl Schedule {
         let sent_to = self.index_of(batch.shard);
         let in_flight = &mut self.shards[sent_to].batches_in_flight;
         *in_flight = in_flight.saturating_sub(1);
-        let outcomes = &mut reply.outcomes;
-        outcomes.resize_with(batch.tickets.len(), unanswered);
+        reply.outcomes.resize_with(batch.tickets.len(), unanswered);
         let sent_at = self.take_server_time(batch, &reply, now, &mut stats);
         let is_unknown = |outcome: &Outcome| matches!(outcome, Outcome::Unknown(_));
         self.shards[sent_to].has_failed |= reply.outcomes.iter().any(is_unknown);
