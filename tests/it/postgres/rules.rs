@@ -430,6 +430,18 @@ async fn nothing_is_granted_where_the_tables_came_from_elsewhere() {
 }
 
 #[tokio::test]
+async fn the_first_claim_after_a_start_delays_no_other() {
+    let pair = Pair::fresh().await;
+    pair.two.run("BEGIN").await.expect("begun");
+    pair.two.acquire("a", "h", LONG_MS).await;
+    let other = pair.one.acquire("b", "h", LONG_MS);
+    let other = timeout(Duration::from_millis(KEPT), other).await;
+    let other = other.expect("it waits for the commit of the first");
+    assert!(other.outcome == "granted", "{other:?}");
+    pair.two.run("COMMIT").await.expect("done");
+}
+
+#[tokio::test]
 async fn a_client_told_that_it_is_next_keeps_its_place_in_quiet_time() {
     let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;

@@ -86,19 +86,14 @@ CREATE TABLE IF NOT EXISTS {schema}.lineage (
 -- Identifies this server and its timeline, to tell it from the one that a standby, a backup or a dump was taken from: a
 -- promotion and a recovery to a point in time begin a new timeline, and another server has another identifier.
 CREATE OR REPLACE FUNCTION {schema}.origin_1() RETURNS text
--- It keeps its plan, while a function in plain SQL is planned again by each claim.
-LANGUAGE plpgsql
+LANGUAGE sql
 AS $$
-BEGIN
-  RETURN (
-    SELECT CASE
-      -- A standby has no timeline of its own, but writes nothing anyway.
-      WHEN pg_is_in_recovery() THEN 'standby'
-      ELSE c.system_identifier::text || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
-    END
-    FROM pg_control_system() c
-  );
-END
+  SELECT CASE
+    -- A standby has no timeline of its own, but writes nothing anyway.
+    WHEN pg_is_in_recovery() THEN 'standby'
+    ELSE c.system_identifier::text || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+  END
+  FROM pg_control_system() c
 $$;
 
 -- Microseconds since 1970.
@@ -435,13 +430,15 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
   IF v_lineage.is_restarted THEN
-    -- Of several claims at once only the first one writes it.
+    -- Of several claims at once only the first one to write it finds the other origin.
     UPDATE {schema}.lineage g
-    SET started = pg_postmaster_start_time(),
-      origin = {schema}.origin_1(),
-      quiet_until = CASE WHEN g.origin = {schema}.origin_1() THEN g.quiet_until
-        ELSE clock_timestamp() + g.max_ttl_ms * interval '1 millisecond' END
-    WHERE g.started IS DISTINCT FROM pg_postmaster_start_time();
+    SET origin = {schema}.origin_1(),
+      quiet_until = clock_timestamp() + g.max_ttl_ms * interval '1 millisecond'
+    WHERE g.origin <> {schema}.origin_1();
+    -- With the same origin no claim waits for another one, whose commit may take long.
+    UPDATE {schema}.lineage g
+    SET started = pg_postmaster_start_time()
+    WHERE g.one IN (SELECT o.one FROM {schema}.lineage o FOR NO KEY UPDATE SKIP LOCKED);
     SELECT g.quiet_until
     INTO v_lineage.quiet_until
     FROM {schema}.lineage g;
@@ -952,6 +949,19 @@ BEGIN
   IF FOUND THEN
     RAISE insufficient_privilege USING MESSAGE =
       format('the schema, or what leasehold has in it, belongs to another role: run init as role %I', v_stranger);
+  END IF;
+END
+$init$;
+
+DO $init$
+BEGIN
+  -- ADD COLUMN IF NOT EXISTS locks the table even if the column exists.
+  IF NOT EXISTS (
+    SELECT
+    FROM pg_attribute a
+    WHERE a.attrelid = to_regclass(format('%I.lineage', {schema_text})) AND a.attname = 'started'
+  ) THEN
+    ALTER TABLE {schema}.lineage ADD COLUMN started timestamptz;
   END IF;
 END
 $init$;
