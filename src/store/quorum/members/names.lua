@@ -30,7 +30,7 @@ elseif #ARGV ~= 5 + 5 * count then
 else
   for i = 1, count do
     local holder, token, ttl, about, told = ARGV[5 * i + 1], ARGV[5 * i + 2], ARGV[5 * i + 3], ARGV[5 * i + 4], ARGV[5 * i + 5]
-    if #holder ~= 49 or sub(holder, 33, 33) ~= '-' or find(holder, ' ', 1, true) then return {'invalid', 'holder', holder} end
+    if #holder ~= 49 or sub(holder, 33, 33) ~= '-' or find(holder, '[^%x-]') then return {'invalid', 'holder', holder} end
     if #token > 16 or not find(token, '^[1-9]%d*$') or tonumber(token) > 9007199254740991 then return {'invalid', 'token', token} end
     if #ttl > 12 or not find(ttl, '^%d+$') or ttl == '0' and what ~= 'release' then return {'invalid', 'ttl', ttl} end
     if about ~= '' and not find(about, '^{".*}$') then return {'invalid', 'info', about} end

@@ -75,7 +75,7 @@ pub(super) fn told(reply: &Value, asked: &[NameRequest]) -> Option<Vec<NameAnswe
             return away(Absence::Other(id_of(quorum, index, of)?));
         }
         ("closed", [quorum]) => return away(Absence::Closed(number(quorum).ok()?)),
-        ("invalid", _) => return None,
+        ("invalid" | "broken", _) => return None,
         ("done", answers) => answers,
         // The answer for one name comes alone.
         _ => slice::from_ref(reply),
