@@ -195,9 +195,10 @@ impl NameReading {
     /// Returns whether other clients are in the queue after a grant that deleted these places and raised the version to
     /// this one. Others have joined since the name was read, if it was raised by more than this grant.
     pub(in super::super) fn others_wait_after(&self, places: &[String], version: i32) -> bool {
-        let has_others = || self.children.has_others(places);
+        let mut nodes = self.children.queue.iter().flat_map(|place| &place.nodes);
+        let has_others = nodes.any(|node| !places.contains(node));
         let raised_once = self.version().map(|read| read.wrapping_add(1));
-        !self.is_to_be_made() && (has_others() || raised_once != Some(version))
+        !self.is_to_be_made() && (has_others || raised_once != Some(version))
     }
 
     fn child(&self, node: &str) -> String {

@@ -161,12 +161,6 @@ impl Children {
         Some(())
     }
 
-    /// Returns whether there are other places in the queue than these.
-    pub(in super::super) fn has_others(&self, places: &[String]) -> bool {
-        let mut nodes = self.queue.iter().flat_map(|place| &place.nodes);
-        nodes.any(|node| !places.contains(node))
-    }
-
     /// Returns how many clients are before this one.
     pub(in super::super) fn place(&self, client: ClientId) -> Option<usize> {
         let mut queue = self.queue.iter();
