@@ -166,14 +166,6 @@ impl Sqlite {
         })
     }
 
-    /// Opens the same file once more.
-    async fn another(&self) -> Result<Self, Failure> {
-        if self.thread.is_closed() {
-            return Err(Failure::Closed);
-        }
-        Self::start(self.path.clone(), self.boot.clone(), |_| Ok(())).await
-    }
-
     async fn read<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -267,8 +259,8 @@ impl Backend for Sqlite {
     }
 
     async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
-        let subscription = notices::subscribe(self.another().await?).await;
-        Ok(Some(Box::new(subscription)))
+        let waiting = self.connected(Purpose::Waiting).await?;
+        Ok(Some(Box::new(notices::subscribe(waiting).await)))
     }
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
@@ -326,8 +318,12 @@ impl Backend for Sqlite {
         Ok(vec![member.with_version(Some(version))])
     }
 
+    /// Opens the same file once more.
     async fn connected(&self, _: Purpose) -> Result<Self, Failure> {
-        self.another().await
+        if self.thread.is_closed() {
+            return Err(Failure::Closed);
+        }
+        Self::start(self.path.clone(), self.boot.clone(), |_| Ok(())).await
     }
 
     async fn end(&self) {
