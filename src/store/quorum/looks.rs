@@ -23,9 +23,10 @@ use crate::store::{
 };
 
 /// Hazards of a server alone that are none of a member, because a member that may have lost data keeps out.
-const OF_A_SERVER_ALONE: [&str; 4] = [
+const OF_A_SERVER_ALONE: [&str; 5] = [
     "redis-forgets",
     "redis-asynchronous-replicas",
+    "redis-replica-lag",
     "redis-no-keep-out",
     "redis-slow-failover",
 ];

@@ -98,6 +98,19 @@ async fn a_member_with_a_replica_is_asked_for_no_keep_out_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_member_that_waits_for_its_replica_is_reported_for_no_lag_of_it() {
+    let quorum = RedisQuorum::with(3, Setup::default, MAX_TTL).await;
+    let replica = Setup::default().with_port().start().await;
+    replica.follow(&quorum.servers[0]).await;
+    // A master alone is reported then: the replica may be 10 s behind it.
+    let waiting = "CONFIG SET min-replicas-to-write 1";
+    let () = quorum.servers[0].told(waiting).await;
+    let hazards = quorum.open().hazards(LIMIT).await.expect("answered");
+    let is_one = |hazard: &Hazard| hazard.id == "redis-replica-lag";
+    assert!(!hazards.iter().any(is_one), "{hazards:?}");
+}
+
+#[tokio::test]
 async fn the_hazards_name_a_member_behind_a_balancer() {
     let quorum = RedisQuorum::start(3).await;
     let ways = ways(&quorum).await;
