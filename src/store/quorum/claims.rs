@@ -13,10 +13,9 @@ use std::time::Duration;
 
 use super::failure::Failure;
 use super::known::KnownQuorum;
-use super::looks::{merged, takes_part};
+use super::looks::merged;
 use super::members::{Act, NameRequest, SeenLease};
-use super::micros;
-use super::protocol::{Absence, ClaimOutcome, MemberAnswer, MemberLease, NotedGrant, Rivalry};
+use super::protocol::{Absence, ClaimOutcome, MemberLease, NotedGrant, Rivalry};
 use super::round::Votes;
 use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _};
@@ -61,9 +60,16 @@ impl<'a> Rounds<'a> {
         ask: Ask,
         budget: Budget,
     ) -> Result<Answer, Failure> {
-        let asked = NameRequest::new(&claim.name, claim.holder, Token::MAX, claim.ttl);
+        let known = quorum.known(budget.left()).await?;
+        let (ttl, max_ttl) = (claim.ttl, known.max_ttl);
+        if ttl > max_ttl {
+            let why = "the ttl is longer than the longest of the quorum";
+            let why = format!("{why} ttl={ttl:?} max_ttl={max_ttl:?}");
+            return Err(Failure::new(ErrorKind::Invalid, why));
+        }
+        let asked = NameRequest::new(&claim.name, claim.holder, Token::MAX, ttl);
         let mut rounds = Self {
-            known: quorum.known(budget.left()).await?,
+            known,
             quorum,
             claim,
             budget,
@@ -73,7 +79,6 @@ impl<'a> Rounds<'a> {
             leader: None,
             may_have: BTreeSet::new(),
         };
-        rounds.refuse()?;
         if let Some(answer) = rounds.ask_for_the_granted().await? {
             return Ok(answer);
         }
@@ -86,17 +91,6 @@ impl<'a> Rounds<'a> {
         };
         quorum.shared.counts.claimed_in(count);
         answer
-    }
-
-    /// Refuses a claim that no member could grant, before it is sent.
-    fn refuse(&self) -> Result<(), Failure> {
-        let (ttl, max_ttl) = (self.claim.ttl, self.known.max_ttl);
-        if ttl <= max_ttl {
-            return Ok(());
-        }
-        let why = "the ttl is longer than the longest of the quorum";
-        let why = format!("{why} ttl={ttl:?} max_ttl={max_ttl:?}");
-        Err(Failure::new(ErrorKind::Invalid, why).with_sent(Sent::Answered))
     }
 
     /// Returns the answer, unless another round is needed.
@@ -135,15 +129,12 @@ impl<'a> Rounds<'a> {
         while round.next().await.is_some() {
             let answers = round.votes.answers();
             // A refusal is told once all have answered that answer soon: what they took has to be taken back.
-            if let Some(ClaimOutcome::Granted | ClaimOutcome::Low { .. }) = answers.verdict() {
+            if let Some(ClaimOutcome::Granted | ClaimOutcome::Low) = answers.verdict() {
                 break;
             }
             // Where another lease is in the way, or a higher token is wanted, a missing vote seldom brings a grant.
             // Otherwise it may be the one that is needed, of a member that is only slow.
-            let is_against = |answer: &MemberAnswer<_>| {
-                matches!(answer, MemberAnswer::Low(_) | MemberAnswer::Taken(_))
-            };
-            if answers.count_of(is_against) > 0 {
+            if answers.marks().next().is_some() {
                 round.poll.hurry(None);
             }
         }
@@ -158,6 +149,7 @@ impl<'a> Rounds<'a> {
     async fn judge(&mut self, votes: &Votes) -> Result<Option<Answer>, Failure> {
         let outcome = votes.answers().close();
         let shared = &self.quorum.shared;
+        shared.note_seen(votes.answers().marks().max().unwrap_or(0));
         match outcome {
             ClaimOutcome::Granted => {
                 let (now, token) = (Boottime.now(), self.asked.token);
@@ -169,21 +161,12 @@ impl<'a> Rounds<'a> {
                 shared.granted.lock().note(self.claim.holder, granted, now);
                 return Ok(Some(Answer::Granted(Grant::new(token))));
             }
-            ClaimOutcome::Low { above } => {
-                shared.note_seen(above);
-                if !self.budget.left().is_zero() {
-                    return Ok(None);
-                }
-            }
-            ClaimOutcome::Split { above, .. } => shared.note_seen(above),
-            _ => {}
+            ClaimOutcome::Low if !self.budget.left().is_zero() => return Ok(None),
+            _ => self.take_back(votes).await,
         }
-        self.take_back(votes).await;
         match outcome {
             ClaimOutcome::Held(seen) => Ok(Some(self.held_by(&seen, votes))),
-            ClaimOutcome::Split {
-                leading, rivals, ..
-            } => {
+            ClaimOutcome::Split { rivals, leading } => {
                 if self.leads_again(leading.lease) || self.budget.left().is_zero() {
                     return Ok(Some(self.held_by(&leading, votes)));
                 }
@@ -204,10 +187,10 @@ impl<'a> Rounds<'a> {
         };
         let mut out_us: Vec<u64> = votes.answers().away().filter_map(out_us).collect();
         out_us.sort_unstable();
-        if out_us[0] > micros(self.known.left(0) + ADOPTION) {
+        if Duration::from_micros(out_us[0]) > self.known.left(0) + ADOPTION {
             return Err(self.too_few(votes));
         }
-        let missing = self.quorum.members.majority() - takes_part(votes.answers());
+        let missing = votes.answers().majority() - votes.answers().taking_part();
         let left = self
             .known
             .left(out_us[out_us.len().saturating_sub(missing)]);
@@ -268,8 +251,8 @@ impl<'a> Rounds<'a> {
 
     /// Returns what is known of the lease that keeps the claim out.
     fn held_by(&self, seen: &SeenLease, votes: &Votes) -> Answer {
-        let held = merged(votes.answers(), seen, self.quorum.members.len());
-        Answer::Held(Box::new(held))
+        let seen = merged(votes.answers(), seen);
+        Answer::Held(Box::new(seen.held))
     }
 
     /// Says whether anything of the claim can be carried out: not if everything that was proposed is known to be
@@ -283,7 +266,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn too_few(&self, votes: &Votes) -> Failure {
-        let answered = takes_part(votes.answers());
+        let answered = votes.answers().taking_part();
         self.doubtful(self.quorum.too_few(answered, &votes.failures))
     }
 }

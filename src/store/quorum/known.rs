@@ -225,6 +225,6 @@ impl KnownQuorum {
     }
 }
 
-async fn nap(time: Duration) {
+pub(super) async fn nap(time: Duration) {
     Boottime.nap_until(Boottime.now().after(time)).await;
 }

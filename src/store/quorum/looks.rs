@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::members::{Act, MemberPlace, NameRequest, Poll, QuorumMember, SeenLease};
-use super::protocol::{Absence, MemberAnswer, majority};
+use super::protocol::{Absence, majority};
 use super::round::ToldLeases;
 use super::store::Quorum;
 use crate::clock::wall_clock_us;
@@ -31,6 +31,9 @@ const OF_A_SERVER_ALONE: [&str; 5] = [
     "redis-slow-failover",
 ];
 
+/// Says how many names one call reads; reading a whole lease costs a member more than a renewal.
+const BATCH: usize = 128;
+
 impl Quorum {
     /// Returns the lease of this name that a majority has, or may have.
     pub(super) async fn seen(
@@ -43,8 +46,8 @@ impl Quorum {
         self.agreed(&told)
     }
 
-    /// Returns the names with this prefix that have a key at any member, in order.
-    pub(super) async fn names(&self, prefix: &str, budget: Budget) -> Result<Vec<Name>, Failure> {
+    /// Returns the leases of the names with this prefix that have a key at any member, in order.
+    pub(super) async fn leases(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
         let prefix: Arc<str> = prefix.into();
         let all = self.members.all();
         let asked = self.members.ask(all, budget.left(), |_, member| {
@@ -56,22 +59,28 @@ impl Quorum {
         });
         let told = self.all_answers(asked).await?.into_iter();
         let names: BTreeSet<Name> = told.flat_map(|(_, names)| names).collect();
-        Ok(names.into_iter().collect())
+        let asked: Vec<_> = names.iter().map(NameRequest::inspecting).collect();
+        let mut list = Vec::new();
+        for batch in asked.chunks(BATCH) {
+            let votes = self.by_majority(Act::Inspect, batch.to_vec(), budget);
+            // A key that is another program's is not a lease.
+            for told in &votes.await?.each {
+                list.extend(self.agreed(told)?.map(|seen| seen.held));
+            }
+        }
+        Ok(list)
     }
 
-    /// Returns the lease of a name that a majority has, or may have together with the members that did not answer. What
-    /// only fewer have is no lease: a claim that is under way, or that its client left behind.
+    /// Returns the lease that a majority has of a name, or may have.
     ///
     /// # Errors
     /// A majority belongs to no quorum of ours by now.
-    pub(super) fn agreed(&self, told: &ToldLeases) -> Result<Option<SeenLease>, Failure> {
-        let members = self.members.len();
+    fn agreed(&self, told: &ToldLeases) -> Result<Option<SeenLease>, Failure> {
         let is_misfit = |absence: &Absence| !matches!(absence, Absence::Out(_));
-        let mut misfits = told.away().filter(is_misfit);
-        if let Some(absence) = misfits.nth(majority(members) - 1) {
-            return Err(self.misfit(absence));
+        match told.away().filter(is_misfit).nth(told.majority() - 1) {
+            Some(absence) => Err(self.misfit(absence)),
+            None => Ok(told.agreed().map(|leading| merged(told, leading))),
         }
-        Ok(agreed(told, members))
     }
 
     /// Returns the state of each member. One that does not answer is down.
@@ -136,14 +145,13 @@ impl Quorum {
             }
             Ok((found, place))
         });
-        let mut hazards = Vec::new();
-        let (members, mut missing) = (self.members.len(), self.members.len());
+        let (mut hazards, mut missing) = (Vec::new(), self.members.len());
         for (member, (found, place)) in self.all_answers(asked).await? {
             hazards.extend(found);
             let is_out = |known: &Arc<KnownQuorum>| place.absence(known.id(member)).is_some();
             missing -= usize::from(!known.as_ref().is_some_and(is_out));
         }
-        hazards.extend((missing > 0).then(|| away(missing, members)));
+        hazards.extend((missing > 0).then(|| away(missing, self.members.len())));
         let ours = self.members.places();
         let other = known.filter(|known| known.members != ours);
         hazards.extend(other.map(|known| other_list(&known.members, &ours)));
@@ -230,22 +238,8 @@ async fn balancer(
     }))
 }
 
-fn agreed(told: &ToldLeases, members: usize) -> Option<SeenLease> {
-    let silent = members - takes_part(told);
-    let (leading, votes) = told.leading()?;
-    (votes + silent >= majority(members)).then(|| SeenLease {
-        lease: leading.lease,
-        held: merged(told, leading, members),
-    })
-}
-
-/// Returns how many members take part and answered.
-pub(super) fn takes_part(told: &ToldLeases) -> usize {
-    told.count_of(|answer| !matches!(answer, MemberAnswer::Away(_)))
-}
-
 /// Returns what several members report of the lease that one of them reports so.
-pub(super) fn merged(told: &ToldLeases, one: &SeenLease, members: usize) -> Held {
+pub(super) fn merged(told: &ToldLeases, one: &SeenLease) -> SeenLease {
     let alike = told.taken().filter(|it| it.lease.is_same(&one.lease));
     let alike: Vec<&Held> = alike.map(|seen| &seen.held).collect();
     // One that took the lease by a renewal alone knows less of its holder.
@@ -258,8 +252,9 @@ pub(super) fn merged(told: &ToldLeases, one: &SeenLease, members: usize) -> Held
     // From then on fewer than a majority have it.
     let mut left: Vec<Duration> = alike.iter().filter_map(|held| held.remaining).collect();
     left.sort_unstable_by(|one, other| other.cmp(one));
-    held.remaining = left.get(majority(members) - 1).or(left.last()).copied();
-    held
+    held.remaining = left.get(told.majority() - 1).or(left.last()).copied();
+    let lease = one.lease;
+    SeenLease { lease, held }
 }
 
 #[cfg(test)]
@@ -267,7 +262,7 @@ mod tests {
     use super::*;
     use crate::clock::Instant;
     use crate::holder::{ClientId, Holder};
-    use crate::store::quorum::protocol::MemberLease;
+    use crate::store::quorum::protocol::{MemberAnswer, MemberLease};
     use crate::token::Token;
 
     fn seen(by: u64, seconds: u64) -> SeenLease {
@@ -297,7 +292,7 @@ mod tests {
                 Instant::ZERO,
             );
         }
-        super::agreed(&told, members)
+        told.agreed().map(|leading| merged(&told, leading))
     }
 
     fn left(seen: Option<SeenLease>) -> Option<u64> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 
 use super::failure::Failure;
-use super::known::KnownQuorum;
+use super::known::{KnownQuorum, nap};
 use super::members::{Act, Failures, NameAnswer, NameRequest, PAUSE, Poll, SeenLease};
 use super::protocol::{Answers, MemberAnswer};
 use super::store::Quorum;
@@ -91,10 +91,10 @@ impl Quorum {
             round.poll.hurry(None);
         }
         let is_open = |answers: &ToldLeases| {
+            let settled = answers.taking_part() - answers.taken().count();
             let freed = answers.yes().count();
-            let had_none = answers.count_of(|answer| matches!(answer, MemberAnswer::NotHeld));
             // A member that had nothing to free may be one that never had the lease: the others are awaited, too.
-            freed + had_none < enough || 0 < freed && freed < enough
+            settled < enough || 0 < freed && freed < enough
         };
         while round.votes.each.iter().any(is_open) && round.next().await.is_some() {}
         let answered = round.poll.answered;
@@ -132,7 +132,7 @@ impl Quorum {
         tokio::spawn(async move {
             let _permit = permit;
             while Boottime.now() < until {
-                Boottime.nap_until(Boottime.now().after(PAUSE)).await;
+                nap(PAUSE).await;
                 if member.ask(id, Act::Release, &asked, limit).await.is_ok() {
                     break;
                 }

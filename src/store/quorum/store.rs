@@ -27,9 +27,6 @@ use crate::store::{
 use crate::telemetry::Sink;
 use crate::token::Token;
 
-/// Says how many names one call reads; reading a whole lease costs a member more than a renewal.
-const BATCH: usize = 128;
-
 /// A store on a quorum of independent Redis or Valkey servers. Its clones are the same store on the same connections.
 ///
 /// It is made without I/O: the first request connects.
@@ -77,22 +74,19 @@ impl Quorum {
     /// # Errors
     /// `Invalid`, with the setting that is refused.
     pub fn of(servers: impl IntoIterator<Item = redis::Builder>) -> Result<Self, Error> {
-        let mut members: Vec<QuorumMember> = Vec::new();
-        for server in servers {
-            let member = QuorumMember::new(server)?;
-            let server = &member.server;
-            let others = || members.iter().map(|other| &other.server);
-            let why = if others().any(|other| other.place == server.place) {
+        let members: Result<Vec<_>, _> = servers.into_iter().map(QuorumMember::new).collect();
+        let members = members?;
+        for (index, QuorumMember { server, .. }) in members.iter().enumerate() {
+            let place = &server.place;
+            let why = if members[..index].iter().any(|it| it.server.place == *place) {
                 "expected different members"
-            } else if others().any(|other| other.max_ttl != server.max_ttl) {
+            } else if server.max_ttl != members[0].server.max_ttl {
                 "expected the same max_ttl for all members"
             } else if server.acknowledged_by() > 0 {
                 "acknowledged_by is of no use in a quorum"
             } else {
-                members.push(member);
                 continue;
             };
-            let place = &server.place;
             return Err(Error::invalid(format!(
                 "quorum refused: {why} member={place}"
             )));
@@ -238,17 +232,7 @@ impl Backend for Quorum {
     }
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
-        let names = self.names(prefix, budget).await?;
-        let mut list = Vec::new();
-        for batch in names.chunks(BATCH) {
-            let asked = batch.iter().map(NameRequest::inspecting).collect();
-            let votes = self.by_majority(Act::Inspect, asked, budget).await?;
-            // A key that is another program's is not a lease.
-            for told in &votes.each {
-                list.extend(self.agreed(told)?.map(|seen| seen.held));
-            }
-        }
-        Ok(list)
+        self.leases(prefix, budget).await
     }
 
     async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {

@@ -125,14 +125,15 @@ pub(super) fn until_granted(contenders: usize, seed: u64) -> f64 {
                 let Some(verdict) = round.verdict() else {
                     continue;
                 };
+                let above = round.marks().max().unwrap_or(0);
                 match verdict {
                     ClaimOutcome::Granted => return now as f64 / ROUND_TRIP as f64,
-                    ClaimOutcome::Low { above } => {
+                    ClaimOutcome::Low => {
                         of.seen = of.seen.max(above);
                         of.round = None;
                         push(&mut events, now, client, Event::Propose);
                     }
-                    ClaimOutcome::Split { above, rivals, .. } => {
+                    ClaimOutcome::Split { rivals, .. } => {
                         of.seen = of.seen.max(above);
                         let took = Duration::from_micros(now - of.sent_at);
                         let pause = of.rivalry.pause(rivals, took, random.part());

@@ -24,15 +24,10 @@ pub enum ClaimOutcome<L = MemberLease> {
     Granted,
     /// A majority has the name by another lease. Take back.
     Held(L),
-    /// The token was too low, and no other lease is in the way: propose one above `above` at once.
-    Low {
-        /// The highest mark.
-        above: u64,
-    },
-    /// Claims were in each other's way. Take back, pause, and propose one above `above`.
+    /// The token was too low, and no other lease is in the way: propose one above all marks at once.
+    Low,
+    /// Claims were in each other's way. Take back, pause, and propose one above all marks.
     Split {
-        /// The highest mark.
-        above: u64,
         /// Says how many other claims were seen.
         rivals: usize,
         /// The lease that most members have; the one that was taken last, of several.
@@ -66,9 +61,14 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
         answers.filter_map(|(member, answer)| Some((member, answer.as_ref()?)))
     }
 
-    /// Returns how many members answered so.
-    pub fn count_of(&self, is_so: impl Fn(&MemberAnswer<L>) -> bool) -> usize {
-        self.told().filter(|(_, answer)| is_so(answer)).count()
+    /// Returns how many members answered and take part.
+    pub fn taking_part(&self) -> usize {
+        self.told().count() - self.away().count()
+    }
+
+    /// Returns how many members are a majority.
+    pub const fn majority(&self) -> usize {
+        majority(self.answers.len())
     }
 
     /// Returns the members that said yes.
@@ -79,39 +79,35 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
 
     /// Returns whether a majority said yes.
     pub fn has_majority(&self) -> bool {
-        self.yes().count() >= majority(self.answers.len())
+        self.yes().count() >= self.majority()
     }
 
     /// Returns the verdict, once the missing answers can no longer bring a grant.
     pub fn verdict(&self) -> Option<ClaimOutcome<L>> {
         let missing = self.answers.len() - self.told().count();
-        let may_be_granted = self.yes().count() + missing >= majority(self.answers.len());
+        let may_be_granted = self.yes().count() + missing >= self.majority();
         (self.has_majority() || !may_be_granted).then(|| self.close())
     }
 
     /// Returns the verdict without the answers that are missing.
     pub fn close(&self) -> ClaimOutcome<L> {
-        let enough = majority(self.answers.len());
         if self.has_majority() {
             return ClaimOutcome::Granted;
         }
-        let above = self.marks().max().unwrap_or(0);
-        if let Some((leading, members)) = self.leading() {
-            let holders: BTreeSet<_> = self.taken().map(|lease| lease.as_ref().holder).collect();
-            return match members >= enough {
-                true => ClaimOutcome::Held(leading.clone()),
-                false => ClaimOutcome::Split {
-                    above,
-                    rivals: holders.len(),
-                    leading: leading.clone(),
-                },
+        let Some((leading, members)) = self.leading() else {
+            let away = self.away().last();
+            return match self.taking_part() >= self.majority() {
+                true => ClaimOutcome::Low,
+                false => away.map_or(ClaimOutcome::Failed, ClaimOutcome::Away),
             };
+        };
+        let leading = leading.clone();
+        if members >= self.majority() {
+            return ClaimOutcome::Held(leading);
         }
-        let away = self.away().last();
-        match self.yes().count() + self.marks().count() >= enough {
-            true => ClaimOutcome::Low { above },
-            false => away.map_or(ClaimOutcome::Failed, ClaimOutcome::Away),
-        }
+        let holders: BTreeSet<_> = self.taken().map(|lease| lease.as_ref().holder).collect();
+        let rivals = holders.len();
+        ClaimOutcome::Split { rivals, leading }
     }
 
     /// Returns the members that may take the token, now or later. From each of them it has to be taken back.
@@ -127,13 +123,10 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
             return Some(Outcome::Renewed);
         }
         // One that is out may have it again within the ttl, if a majority vouches for it.
-        let is_lacking = |answer: &_| {
-            !matches!(
-                answer,
-                MemberAnswer::Yes | MemberAnswer::Away(Absence::Out(_))
-            )
-        };
-        if self.count_of(is_lacking) + majority(self.answers.len()) <= self.answers.len() {
+        let is_out = |absence: &Absence| matches!(absence, Absence::Out(_));
+        let may_have_it = self.yes().count() + self.away().filter(is_out).count();
+        let lacking = self.told().count() - may_have_it;
+        if lacking + self.majority() <= self.answers.len() {
             return None;
         }
         let mut taken = self.taken().map(AsRef::as_ref);
@@ -146,15 +139,13 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
 
     /// Returns the members where the name is free, with the mark that each is sent back: once a majority has said yes
     /// in this very round, and before the deadline.
-    pub fn to_vouch(&self, now: Instant) -> Vec<(usize, u64)> {
-        if !self.has_majority() || now >= self.deadline {
-            return Vec::new();
-        }
-        let low = self.told().filter_map(|(member, answer)| match answer {
-            MemberAnswer::Low(mark) => Some((member, *mark)),
-            _ => None,
-        });
-        low.collect()
+    pub fn to_vouch(&self, now: Instant) -> impl Iterator<Item = (usize, u64)> {
+        let may = self.has_majority() && self.deadline > now;
+        self.told()
+            .filter_map(move |(member, answer)| match answer {
+                MemberAnswer::Low(mark) if may => Some((member, *mark)),
+                _ => None,
+            })
     }
 
     /// Returns why members take no part.
@@ -182,7 +173,16 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
         counted.max_by_key(|(lease, members)| (*members, lease.as_ref().token))
     }
 
-    fn marks(&self) -> impl Iterator<Item = u64> {
+    /// Returns the lease that a majority has, or may have together with the members that say nothing of it. What only
+    /// fewer have is no lease: a claim that is under way, or that its client left behind.
+    pub fn agreed(&self) -> Option<&L> {
+        let silent = self.answers.len() - self.taking_part();
+        let (leading, members) = self.leading()?;
+        (members + silent >= self.majority()).then_some(leading)
+    }
+
+    /// Returns the marks and tokens that are in the way of this one.
+    pub fn marks(&self) -> impl Iterator<Item = u64> {
         self.told().filter_map(|(_, answer)| match answer {
             MemberAnswer::Low(mark) => Some(*mark),
             MemberAnswer::Taken(lease) => Some(lease.as_ref().token.get()),
@@ -240,7 +240,6 @@ mod tests {
     #[test]
     fn several_leases_are_a_split_vote() {
         let split = ClaimOutcome::Split {
-            above: 7,
             rivals: 2,
             leading: lease(3, 7),
         };
@@ -249,11 +248,9 @@ mod tests {
 
     #[test]
     fn a_token_that_is_too_low_is_proposed_higher() {
-        let low = ClaimOutcome::Low { above: 8 };
-        assert_eq!(
-            verdict(&[MemberAnswer::Low(8), MemberAnswer::Low(6)]),
-            Some(low)
-        );
+        let round = round(&[MemberAnswer::Low(8), MemberAnswer::Low(6)]);
+        assert_eq!(round.verdict(), Some(ClaimOutcome::Low));
+        assert_eq!(round.marks().max(), Some(8));
     }
 
     #[test]
@@ -314,11 +311,10 @@ mod tests {
     #[test]
     fn a_majority_of_this_round_is_vouched_with_before_the_deadline() {
         let renewed = round(&[MemberAnswer::Yes, MemberAnswer::Low(9), MemberAnswer::Yes]);
-        assert_eq!(renewed.to_vouch(Instant::ZERO), [(1, 9)]);
-        assert_eq!(renewed.to_vouch(DEADLINE), []);
-        assert_eq!(
-            round(&[MemberAnswer::Yes, MemberAnswer::Low(9)]).to_vouch(Instant::ZERO),
-            []
-        );
+        let vouched: Vec<_> = renewed.to_vouch(Instant::ZERO).collect();
+        assert_eq!(vouched, [(1, 9)]);
+        assert_eq!(renewed.to_vouch(DEADLINE).next(), None);
+        let alone = round(&[MemberAnswer::Yes, MemberAnswer::Low(9)]);
+        assert_eq!(alone.to_vouch(Instant::ZERO).next(), None);
     }
 }
