@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::failure::Failure;
 use super::members::{MemberPlace, Members, PAUSE, words};
-use super::micros;
 use super::protocol::{Absence, MemberId, Membership, adoption, keep_out_us};
 use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
@@ -65,9 +64,8 @@ impl Quorum {
             return Err(Failure::misconfigured(why));
         }
         for (member, place) in &places {
-            let of_ours = |it: &Membership| it.id.quorum == known.quorum;
-            let highest = place.membership.filter(of_ours).map_or(0, |it| it.max);
-            self.shared.note_seen(highest);
+            let highest = place.highest(known.id(*member));
+            self.shared.note_seen(highest.unwrap_or(0));
             if let Some(absence) = place.absence(known.id(*member)) {
                 self.care_for(*member, absence, &known);
             }
@@ -92,14 +90,12 @@ impl Quorum {
             let adopted = quorum.adopt(member, &known).await;
             let member = quorum.members.place(member);
             match adopted {
-                Ok(true) => tracing::info!(member, "a member of the quorum is in again"),
-                // The others may answer in a moment.
-                Ok(false) => nap(PAUSE).await,
-                Err(Failed { error, .. }) => {
-                    tracing::debug!(member, %error, "a member stays out");
-                    nap(PAUSE).await;
-                }
+                Ok(true) => return tracing::info!(member, "a member of the quorum is in again"),
+                Ok(false) => {}
+                Err(Failed { error, .. }) => tracing::debug!(member, %error, "a member stays out"),
             }
+            // The others may answer in a moment.
+            nap(PAUSE).await;
         });
     }
 
@@ -118,18 +114,13 @@ impl Quorum {
             return Ok(false);
         }
         // The highest token that any grant can have, now that the member was found to have kept out.
-        let answer = |(member, place): &(usize, MemberPlace)| {
-            Membership::highest(place.membership, known.id(*member))
-        };
-        let knows = |told: &[_]| told.iter().filter(|told| answer(told).is_ok()).count();
+        let answer = |(member, place): &(usize, MemberPlace)| place.highest(known.id(*member));
+        let knows = |told: &[_]| told.iter().flat_map(answer).count();
         let enough = self.members.majority();
         let asked = self.members.look(limit);
         let (told, _) = asked.gather(|told| knows(told) >= enough).await;
-        let mut answers = vec![None; self.members.len()];
-        for told in &told {
-            answers[told.0] = Some(answer(told));
-        }
-        let Some(highest) = adoption(&answers, wall_clock_us()) else {
+        let told: Vec<_> = told.iter().map(answer).collect();
+        let Some(highest) = adoption(&told, self.members.len(), wall_clock_us()) else {
             return Ok(false);
         };
         let write = ["adopt", &found.incarnation];
@@ -140,13 +131,11 @@ impl Quorum {
 
     /// Returns why these members are no quorum of ours.
     fn unknown(&self, places: &[(usize, MemberPlace)]) -> String {
-        let of_others = places.iter().find_map(|(member, place)| {
-            let membership = place.membership?;
-            Some((member, place, membership.closed_for))
-        });
-        match of_others {
-            Some((_, _, Some(_))) => CLOSED.into(),
-            Some((member, place, None)) => format!(
+        let mut members = places.iter();
+        let member = members.find_map(|(index, place)| Some((index, place, place.membership?)));
+        match member {
+            Some((.., it)) if it.closed_for.is_some() => CLOSED.into(),
+            Some((member, place, _)) => format!(
                 "{} is a member of another quorum: use the URL with which that was set up, or `leasehold init --replace` \
                  members={}",
                 self.members.place(*member),
@@ -177,13 +166,13 @@ impl KnownQuorum {
     ) -> Option<(Self, usize)> {
         let told = places.iter().filter_map(|(index, place)| {
             let member = place.membership.filter(|it| counts(it))?;
-            let (place_of, of) = (usize::from(member.id.index), usize::from(member.id.of));
-            (place_of == *index && of == members).then(|| Self {
+            let told = Self {
                 quorum: member.id.quorum,
-                of: member.id.of,
+                of: u8::try_from(members).ok()?,
                 max_ttl: Duration::from_micros(member.max_ttl_us),
                 members: place.members.clone(),
-            })
+            };
+            (told.id(*index) == member.id).then_some(told)
         });
         let told: Vec<Self> = told.collect();
         let votes = |of: &Self| told.iter().filter(|it| it.quorum == of.quorum).count();
@@ -202,7 +191,8 @@ impl KnownQuorum {
 
     /// Returns for how long a member still keeps out that has been out for `out_us`.
     pub(super) fn left(&self, out_us: u64) -> Duration {
-        Duration::from_micros(keep_out_us(micros(self.max_ttl)).saturating_sub(out_us))
+        let keep_out_us = keep_out_us(millis(self.max_ttl) * 1_000);
+        Duration::from_micros(keep_out_us.saturating_sub(out_us))
     }
 
     /// Makes a server a member that is in: by `adopt`, one whose incarnation is `by` and that was out for the keep-out;

@@ -113,8 +113,3 @@ const KIND: &str = "quorum";
 
 /// The longest ttl of a quorum that is set up without one.
 pub const MAX_TTL: std::time::Duration = std::time::Duration::from_secs(60);
-
-/// Returns a duration in microseconds, the unit of tokens and of the members' clocks.
-fn micros(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}

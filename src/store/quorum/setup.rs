@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
+use super::MAX_TTL;
 use super::failure::Failure;
-use super::known::{CLOSED, KnownQuorum};
+use super::known::{CLOSED, KnownQuorum, nap};
 use super::members::{Failures, MemberPlace, words};
-use super::protocol::{Membership, closing, keep_out_us, majority};
+use super::protocol::{Membership, closing, majority};
 use super::store::Quorum;
-use super::{MAX_TTL, micros};
-use crate::clock::{Boottime, Clock as _, wall_clock_us};
+use crate::clock::wall_clock_us;
 use crate::error::Error;
 use crate::store::backend::{Backend as _, Failing as _};
 use crate::store::budget::Budget;
@@ -75,18 +73,17 @@ impl Quorum {
         let Some((run, _)) = reserved else {
             return Ok(());
         };
-        let told = || closed.iter().flatten();
-        let highest = match closing(&closed, id) {
+        let told = closed.iter();
+        let highest = match closing(&closed, old.members.len(), id) {
             Some(highest) => highest,
-            None if from_clock => told().map(|it| it.max).fold(wall_clock_us(), u64::max),
+            None if from_clock => told.map(|it| it.max).fold(wall_clock_us(), u64::max),
             None => {
-                let for_other = told().find_map(|it| it.closed_for.filter(|of| *of != id));
+                let mut others = told.filter_map(|it| it.closed_for);
+                let for_other = others.find(|other| *other != id);
                 return Err(self.not_closed(old, for_other, &failures));
             }
         };
-        let keep_out = keep_out_us(micros(before.max_ttl.max(self.max_ttl_to_write())));
-        let until = Boottime.now().after(Duration::from_micros(keep_out));
-        Boottime.nap_until(until).await;
+        nap(before.left(0).max(self.made(id).left(0))).await;
         self.open_all(id, run, highest, limit).await
     }
 
@@ -102,56 +99,49 @@ impl Quorum {
         failure.during("init", format_args!("{why} store={}", old.place()))
     }
 
-    /// Closes these members, which are to be replaced, for the quorum `new`: all that answer. Returns what each is
-    /// then, if it is one of these quorums: an address may lead to a member of one that is none of this change.
+    /// Closes these members, which are to be replaced, for the quorum `new`: all that answer. Returns what those are
+    /// then that are of these quorums: an address may lead to a member of one that is none of this change.
     async fn close_all(
         &self,
         old: &KnownQuorum,
         new: u64,
         limit: Duration,
-    ) -> (Vec<Option<Membership>>, Failures) {
-        let asked = self.members.iter().enumerate();
-        let asked = asked.map(async |(index, member)| {
+    ) -> (Vec<Membership>, Failures) {
+        let (mut closed, mut failures) = (Vec::new(), Failures::new());
+        for (index, member) in self.members.iter().enumerate() {
             let arguments = [&words(old.id(index))[..], &[new.to_string()]].concat();
-            let closed = member.place("close", &arguments, limit).await?.membership;
-            Ok(closed.filter(|it| [old.quorum, new].contains(&it.id.quorum)))
-        });
-        let mut failures = Failures::new();
-        let answers = join_all(asked).await.into_iter().enumerate();
-        let closed = answers.map(|(index, answer)| {
-            let noted = |failed: Failed| {
-                let (member, error) = (self.members.place(index), &failed.error);
-                tracing::warn!(member, %error, "an old member was not closed: shut it down");
-                failures.push((index, failed));
-            };
-            answer.map_err(noted).ok().flatten()
-        });
-        (closed.collect(), failures)
+            match member.place("close", &arguments, limit).await {
+                Ok(place) => closed.extend(place.membership),
+                Err(failed) => {
+                    let (member, error) = (self.members.place(index), &failed.error);
+                    tracing::warn!(member, %error, "an old member was not closed: shut it down");
+                    failures.push((index, failed));
+                }
+            }
+        }
+        closed.retain(|it| [old.quorum, new].contains(&it.id.quorum));
+        (closed, failures)
     }
 
     /// Returns what [`init`](Self::init) would do, or [`replace`](Self::replace) with these old members.
     pub(in crate::store) fn plan(&self, old: Option<&Self>) -> String {
-        let (new, max_ttl) = (self.members.places(), self.max_ttl_to_write());
-        let (whose, begin) = match old {
-            None => ("has no key with this prefix", String::new()),
-            Some(old) => (
-                "is one of the old members or has no key with this prefix",
-                format!(
-                    "-- Closes each of {}: from then on nothing is granted, and all leases end.\n\
-                     -- Waits {:?}, or for the longest ttl of the old members and a hundredth more if that is longer.\n",
-                    old.members.places(),
-                    Duration::from_micros(keep_out_us(micros(max_ttl)))
-                ),
-            ),
-        };
+        let made = self.made(0);
+        let (new, max_ttl) = (&made.members, made.max_ttl);
+        let replacing = old.map(|old| {
+            format!(
+                ", or is one of the old members.\n\
+                 -- Closes each of {}: from then on nothing is granted, and all leases end.\n\
+                 -- Waits {:?}, or for the longest ttl of the old members and a hundredth more if that is longer",
+                old.members.places(),
+                made.left(0)
+            )
+        });
+        let replacing = replacing.unwrap_or_default();
         format!(
-            "-- Checks that each of {new} answers, is a master, is another server than the others and {whose}.\n\
-             {begin}-- Writes its place and the longest ttl, {max_ttl:?}, on each of {new}, in one hash: leasehold:node.\n"
+            "-- Checks that each of {new} answers, is a master, is another server than the others, and has no key with \
+             this prefix{replacing}.\n\
+             -- Writes its place and the longest ttl, {max_ttl:?}, on each of {new}, in one hash: leasehold:node.\n"
         )
-    }
-
-    fn max_ttl_to_write(&self) -> Duration {
-        self.members.max_ttl().unwrap_or(MAX_TTL)
     }
 
     /// Returns the quorum of these members; `None` if those that are left were replaced by `new` already.
@@ -165,10 +155,9 @@ impl Quorum {
         from_clock: bool,
         limit: Duration,
     ) -> Result<Option<KnownQuorum>, Error> {
-        let asked = self.members.iter().map(|member| member.look(limit));
         let (mut places, mut is_replaced) = (Vec::new(), false);
-        for (index, place) in join_all(asked).await.into_iter().enumerate() {
-            match place {
+        for (index, member) in self.members.iter().enumerate() {
+            match member.look(limit).await {
                 Ok(place) if place.members == new.members.places() => is_replaced = true,
                 Ok(place) => places.push((index, place)),
                 // It may be down for good. Without a majority of the others the change is refused.
@@ -177,27 +166,27 @@ impl Quorum {
             }
         }
         let known = KnownQuorum::told_by(&places, self.members.len(), |_| true);
-        let other = places.iter().find(|(_, place)| place.membership.is_some());
         // The others of an old quorum would not be closed by the places of another order.
         let is_displaced = |known: &KnownQuorum| {
-            places.iter().any(|(index, place)| {
-                let named = known.id(*index);
-                let is_other = |it: Membership| it.id.quorum == named.quorum && it.id != named;
-                place.membership.is_some_and(is_other)
-            })
+            let ids = |(index, place): &(usize, MemberPlace)| {
+                Some((known.id(*index), place.membership?.id))
+            };
+            let mut ids = places.iter().filter_map(ids);
+            ids.any(|(named, id)| id.quorum == named.quorum && id != named)
         };
-        let known = known.filter(|(known, _)| !is_displaced(known));
+        if let Some((known, _)) = known.filter(|(known, _)| !is_displaced(known)) {
+            return Ok(Some(known));
+        }
         let lost =
             "none of the old members has its data: start those that have it, or use --from-clock";
-        let why = match (known, other) {
-            (Some((known, _)), _) => return Ok(Some(known)),
-            (None, Some((_, place))) => format!(
+        let why = match places.iter().find(|(_, place)| place.membership.is_some()) {
+            Some((_, place)) => format!(
                 "--replace has to name all old members, in the order in which they were set up members={}",
                 place.members
             ),
-            _ if is_replaced => return Ok(None),
-            _ if from_clock => return Ok(Some(self.made(0))),
-            _ => lost.into(),
+            None if is_replaced => return Ok(None),
+            None if from_clock => return Ok(Some(self.made(0))),
+            None => lost.into(),
         };
         Err(self.refused(&why))
     }
@@ -228,10 +217,8 @@ impl Quorum {
             }
         }
         for (index, place) in places.iter().enumerate() {
-            let unfit = self.unfit(index, place, run, old.is_none(), limit).await?;
-            if let Some(why) = unfit {
-                return Err(self.refused_at(index, &why));
-            }
+            self.check_fit(index, place, run, old.is_none(), limit)
+                .await?;
         }
         Ok(Some((run, places)))
     }
@@ -241,19 +228,13 @@ impl Quorum {
     /// # Errors
     /// It is one of another quorum, or of one that was closed.
     fn check(&self, index: usize, place: &MemberPlace, old: Option<u64>) -> Result<bool, Error> {
-        let Some(member) = place.membership else {
+        let is_other = |it: &Membership| Some(it.id.quorum) != old;
+        let Some(member) = place.membership.filter(is_other) else {
             return Ok(false);
         };
-        let is_ours = match old {
-            None => {
-                place.members == self.members.places()
-                    && member.id == self.made(member.id.quorum).id(index)
-            }
-            Some(old) => member.id.quorum == self.successor(old),
-        };
-        if !is_ours && Some(member.id.quorum) == old {
-            return Ok(false);
-        }
+        let quorum = old.map_or(member.id.quorum, |old| self.successor(old));
+        let made = self.made(quorum);
+        let is_ours = member.id == made.id(index) && place.members == made.members;
         let theirs = Duration::from_micros(member.max_ttl_us);
         let ours = self.members.max_ttl().filter(|ours| *ours != theirs);
         let why = match ours {
@@ -271,41 +252,44 @@ impl Quorum {
         Err(self.refused_at(index, &why))
     }
 
-    /// Returns why a server cannot be written by this run: another one reserves it, it is one of the others, it has
-    /// leases, or it may have forgotten some. A replacement waits for the end of all leases itself.
-    async fn unfit(
+    /// Checks that a server can be written by this run.
+    ///
+    /// # Errors
+    /// Another run reserves it, it is one of the others, it has leases, or it may have forgotten some. A replacement
+    /// waits for the end of all leases itself.
+    async fn check_fit(
         &self,
         index: usize,
         place: &MemberPlace,
         run: u64,
         is_first: bool,
         limit: Duration,
-    ) -> Result<Option<String>, Error> {
+    ) -> Result<(), Error> {
         let left = self.made(0).left(place.out_us);
         let by_this_run = place.reserved_by.filter(|by| by & !0xff == run);
-        Ok(match by_this_run {
-            None => Some(
-                "another `leasehold init` is under way: wait for it, and run this again".into(),
-            ),
+        let why = match by_this_run {
+            None => "another `leasehold init` is under way: wait for it, and run this again".into(),
             Some(by) if by != run + index as u64 => {
                 let other = self.members.place(usize::from(by as u8));
-                Some(format!(
-                    "it is the same server as {other}: name different servers"
-                ))
+                format!("it is the same server as {other}: name different servers")
             }
-            _ if place.membership.is_some() => None,
-            _ if is_first && place.asked_for.is_some() && !left.is_zero() => Some(format!(
+            _ if place.membership.is_some() => return Ok(()),
+            _ if is_first && place.asked_for.is_some() && !left.is_zero() => format!(
                 "clients ask it for a quorum whose data it lost: wait for {left:.0?} until its leases have ended, and run this again"
-            )),
+            ),
             _ => {
                 let server = &self.members[index].server;
                 let found = server.any_key(Budget::new(limit)).await;
                 let found = found.map_err(|failure| server.failed(failure, "init"))?;
-                found.map(|key| format!(
+                let Some(key) = found else {
+                    return Ok(());
+                };
+                format!(
                     "the server is not new, it has leases or marks: remove them, or use another prefix key={key:?}"
-                ))
+                )
             }
-        })
+        };
+        Err(self.refused_at(index, &why))
     }
 
     async fn open_all(
@@ -341,7 +325,7 @@ impl Quorum {
         KnownQuorum {
             quorum,
             of: u8::try_from(self.members.len()).unwrap_or(u8::MAX),
-            max_ttl: self.max_ttl_to_write(),
+            max_ttl: self.members.max_ttl().unwrap_or(MAX_TTL),
             members: self.members.places(),
         }
     }

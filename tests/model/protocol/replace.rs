@@ -556,8 +556,8 @@ impl Replacing {
                 closed_for: Some(closed_for.into()),
             })
         };
-        let closed: Vec<_> = self.lists[0].iter().map(said).collect();
-        let Some(highest) = closing(&closed, quorum.into()) else {
+        let closed: Vec<_> = self.lists[0].iter().filter_map(said).collect();
+        let Some(highest) = closing(&closed, self.lists[0].len(), quorum.into()) else {
             return;
         };
         let reserved = match self.without {
@@ -662,8 +662,8 @@ impl Replacing {
                 None
             }
         };
-        let told: Vec<_> = list.iter().map(told).collect();
-        let highest = adoption(&told, adopting.clock.into());
+        let told: Vec<_> = list.iter().filter_map(told).collect();
+        let highest = adoption(&told, list.len(), adopting.clock.into());
         let Some(highest) = highest.filter(|_| !adopting.refused) else {
             return;
         };

@@ -252,7 +252,8 @@ impl Rules {
             let told = looks.iter().flatten();
             return told.filter_map(|look| look.as_ref().ok().copied()).max();
         }
-        adoption(looks, clock_us)
+        let told: Vec<_> = looks.iter().flatten().copied().collect();
+        adoption(&told, looks.len(), clock_us)
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use deadpool_redis::redis::Value;
 
-use super::super::micros;
 use super::super::protocol::{Absence, MemberAnswer, MemberId, MemberLease, Membership};
 use super::member::{NameAnswer, NameRequest};
 use crate::error::{Error, ErrorKind};
@@ -46,6 +45,11 @@ impl MemberPlace {
     /// Returns why it takes no part as this member of a quorum.
     pub(crate) fn absence(&self, id: MemberId) -> Option<Absence> {
         Membership::absence(self.membership, id, self.out_us)
+    }
+
+    /// Returns the highest token that it has, for the adoption of another one.
+    pub(crate) fn highest(&self, id: MemberId) -> Result<u64, Absence> {
+        Membership::highest(self.membership, id)
     }
 }
 
@@ -98,8 +102,8 @@ fn told_of(answer: &Value, name: &Name) -> Option<NameAnswer> {
         ("low", [mark]) => MemberAnswer::Low(number(mark).ok()?),
         ("taken", [Value::Int(left), value, clock]) => {
             // A number below 0 means that the key has no expiry.
-            let left = u64::try_from(*left).ok().map(Duration::from_millis);
-            let seen = lease_in(text(value).ok()?, name, left, number(clock).ok()?)?;
+            let left_ms = u64::try_from(*left).ok();
+            let seen = lease_in(text(value).ok()?, name, left_ms, number(clock).ok()?)?;
             MemberAnswer::Taken(Box::new(seen))
         }
         ("too_long", [max]) => MemberAnswer::Away(Absence::TooLong(number(max).ok()? * 1_000)),
@@ -114,7 +118,7 @@ fn odd_key(why: &str, name: &Name) -> Error {
 }
 
 /// Parses the value of a lease: `<state> <holder> <token> <floor> <info>`.
-fn lease_in(value: &str, name: &Name, left: Option<Duration>, clock_us: u64) -> Option<SeenLease> {
+fn lease_in(value: &str, name: &Name, left_ms: Option<u64>, clock_us: u64) -> Option<SeenLease> {
     let mut words = value.splitn(5, ' ');
     let mut next = || words.next();
     let mut held = Held::new(name.clone());
@@ -128,12 +132,14 @@ fn lease_in(value: &str, name: &Name, left: Option<Duration>, clock_us: u64) -> 
         holder: next()?.parse().ok()?,
         token: next()?.parse().ok()?,
         floor: next()?.parse().ok()?,
-        ends_at_us: left.map_or(u64::MAX, |left| clock_us.saturating_add(micros(left))),
+        ends_at_us: left_ms.map_or(u64::MAX, |left_ms| {
+            clock_us.saturating_add(left_ms.saturating_mul(1_000))
+        }),
         state: held.state,
     };
     held.by = (lease.state != HeldState::Kept).then_some(lease.holder);
     held.token = Some(lease.token);
-    held.remaining = left;
+    held.remaining = left_ms.map(Duration::from_millis);
     read_info(next()?, &mut held);
     Some(SeenLease { lease, held })
 }
