@@ -121,11 +121,9 @@ impl<'a> Rounds<'a> {
 
     /// Proposes the token to all members, and returns their votes.
     async fn ask(&mut self) -> Votes {
-        let (asked, members) = (vec![self.asked.clone()], self.quorum.members.all());
-        let limit = self.budget.left();
-        let mut round = self
-            .quorum
-            .begin(&self.known, Act::Claim, asked, members, limit);
+        let (quorum, asked) = (self.quorum, vec![self.asked.clone()]);
+        let (members, limit) = (quorum.members.all(), self.budget.left());
+        let mut round = quorum.begin(&self.known, Act::Claim, asked, members, limit);
         while round.next().await.is_some() {
             let answers = round.votes.answers();
             // A refusal is told once all have answered that answer soon: what they took has to be taken back.
@@ -214,14 +212,13 @@ impl<'a> Rounds<'a> {
         if self.may_have.is_empty() {
             return;
         }
-        self.quorum.shared.counts.taken_back();
+        let quorum = self.quorum;
+        quorum.shared.counts.taken_back();
         let (claim, token) = (self.claim, self.asked.token);
         let asked = NameRequest::new(&claim.name, claim.holder, token, Duration::ZERO);
         let limit = self.budget.left().max(TAKE_BACK_AT_LEAST);
         let (asked, members) = (vec![asked], self.may_have.clone());
-        let mut round = self
-            .quorum
-            .begin(&self.known, Act::TakeBack, asked, members, limit);
+        let mut round = quorum.begin(&self.known, Act::TakeBack, asked, members, limit);
         round.poll.hurry(Some(votes.took.unwrap_or_default()));
         // Those that did not vote may be as silent here: only the others are awaited.
         let mut awaited: BTreeSet<usize> = votes.answers().yes().collect();

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::members::Failures;
-use super::protocol::majority;
 use super::store::Quorum;
 use crate::error::{Error, ErrorKind};
 use crate::store::backend::Failing;
@@ -53,7 +52,7 @@ impl Quorum {
         let is_outage = |error: &&Error| error.kind() == ErrorKind::Unavailable;
         let kind = match lasting.first().map(|error| error.kind()) {
             Some(ErrorKind::Closed) => ErrorKind::Closed,
-            Some(kind) if of - down.len() >= majority(of) => kind,
+            Some(kind) if of - down.len() >= self.members.majority() => kind,
             _ if down.iter().any(is_outage) => ErrorKind::Unavailable,
             _ => ErrorKind::TimedOut,
         };

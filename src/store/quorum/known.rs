@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::failure::Failure;
-use super::members::{MemberPlace, Members, PAUSE, words};
+use super::members::{MemberPlace, PAUSE, words};
 use super::protocol::{Absence, MemberId, Membership, adoption, keep_out_us};
 use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
@@ -124,9 +124,26 @@ impl Quorum {
             return Ok(false);
         };
         let write = ["adopt", &found.incarnation];
-        known
-            .write(&self.members, member, write, highest, limit)
-            .await
+        self.write(known, member, write, highest, limit).await
+    }
+
+    /// Makes a server a member that is in: by `adopt`, one whose incarnation is `by` and that was out for the keep-out;
+    /// by `open`, a server that the run `by` has reserved. No grant has a token above `highest`. Returns whether it is
+    /// in then.
+    pub(super) async fn write(
+        &self,
+        known: &KnownQuorum,
+        member: usize,
+        [word, by]: [&str; 2],
+        highest: u64,
+        limit: Duration,
+    ) -> Result<bool, Failed> {
+        let id = known.id(member);
+        let (max_ttl, highest) = (millis(known.max_ttl).to_string(), highest.to_string());
+        let rest = [&max_ttl, by, &highest, &known.members].map(str::to_owned);
+        let arguments = [&words(id)[..], &rest].concat();
+        let place = self.members[member].place(word, &arguments, limit).await?;
+        Ok(place.absence(id).is_none())
     }
 
     /// Returns why these members are no quorum of ours.
@@ -193,25 +210,6 @@ impl KnownQuorum {
     pub(super) fn left(&self, out_us: u64) -> Duration {
         let keep_out_us = keep_out_us(millis(self.max_ttl) * 1_000);
         Duration::from_micros(keep_out_us.saturating_sub(out_us))
-    }
-
-    /// Makes a server a member that is in: by `adopt`, one whose incarnation is `by` and that was out for the keep-out;
-    /// by `open`, a server that the run `by` has reserved. No grant has a token above `highest`. Returns whether it is
-    /// in then.
-    pub(super) async fn write(
-        &self,
-        members: &Members,
-        index: usize,
-        [word, by]: [&str; 2],
-        highest: u64,
-        limit: Duration,
-    ) -> Result<bool, Failed> {
-        let id = self.id(index);
-        let (max_ttl, highest) = (millis(self.max_ttl).to_string(), highest.to_string());
-        let rest = [&max_ttl, by, &highest, &self.members].map(str::to_owned);
-        let arguments = [&words(id)[..], &rest].concat();
-        let place = members[index].place(word, &arguments, limit).await?;
-        Ok(place.absence(id).is_none())
     }
 }
 

@@ -303,7 +303,7 @@ impl Quorum {
         let made = self.made(quorum);
         for index in self.members.all() {
             let by = (run + index as u64).to_string();
-            let opening = made.write(&self.members, index, ["open", &by], highest, limit);
+            let opening = self.write(&made, index, ["open", &by], highest, limit);
             match opening.await {
                 Ok(is_in) => written += usize::from(is_in),
                 // The others are written all the same: a majority is a quorum, and the rest come in by adoption.

@@ -16,7 +16,6 @@ use crate::clock::{Boottime, Clock as _, Instant};
 use crate::error::Error;
 use crate::future::BoxFuture;
 use crate::name::Name;
-use crate::store::quorum::protocol::majority;
 use crate::store::{Notice, Notices, Topic};
 
 /// The time within which the members' hints count as those of one release.
@@ -32,7 +31,8 @@ pub(crate) struct MergedNotices {
 /// The members that hinted at each name, and when the first of them did.
 #[derive(Debug)]
 struct Counted {
-    members: usize,
+    /// How many of them are a majority.
+    enough: usize,
     of: HashMap<Name, (Instant, BTreeSet<usize>)>,
 }
 
@@ -46,7 +46,7 @@ impl MergedNotices {
         Ok(Self {
             each: try_join_all(each).await?,
             counted: Mutex::new(Counted {
-                members: members.len(),
+                enough: members.majority(),
                 of: HashMap::new(),
             }),
         })
@@ -95,12 +95,11 @@ impl Counted {
     /// Ends the releases that have had their time. Returns a name that a majority has not freed in it: the others may
     /// have had no lease, or be slower or dead. And whether more releases have their time.
     fn late(&mut self, now: Instant) -> (Option<Name>, bool) {
-        let enough = majority(self.members);
         let is_over = |_: &Name, (first, _): &mut (Instant, _)| now >= first.after(ONE_RELEASE);
         let late = self
             .of
             .extract_if(is_over)
-            .find(|(_, (_, by))| by.len() < enough);
+            .find(|(_, (_, by))| by.len() < self.enough);
         (late.map(|(name, _)| name), !self.of.is_empty())
     }
 
@@ -114,7 +113,7 @@ impl Counted {
         if !by.insert(member) {
             (*first, *by) = (now, BTreeSet::from([member]));
         }
-        by.len() == majority(self.members)
+        by.len() == self.enough
     }
 }
 
@@ -133,7 +132,7 @@ mod tests {
 
     fn counted() -> Counted {
         Counted {
-            members: 3,
+            enough: 2,
             of: HashMap::new(),
         }
     }
