@@ -214,7 +214,6 @@ const SHARED_NAMES: &[&str] = &[
     "Purpose",
     "Queue",
     "Row",
-    "Subscription",
     // Each fence, and the words for what lies behind a handle.
     "Error",
     "Fence",
