@@ -227,7 +227,13 @@ impl Timeline {
             Cause::Deadline => kill_after + self.distances.ttl,
             Cause::Refused => kill_after.min(REFUSED_GRACE),
             Cause::NestedToolGone => Duration::ZERO,
-            _ => kill_after,
+            Cause::Evicted
+            | Cause::LeaseEnded
+            | Cause::NoProgress
+            | Cause::ToolGone
+            | Cause::CommandEnded
+            | Cause::MaxRuntime
+            | Cause::GuardianGone => kill_after,
         }
     }
 }
