@@ -23,7 +23,7 @@ pub const RUN_SHORT_HELP: &str = "`leasehold run --help` has all options, variab
 
 pub const DOCTOR_HELP: &str = "\
 Each finding is one line: ok, warning or failure, what was found, what it endangers, and how to fix it.
-The scratch name begins with leasehold-doctor/ and is released.
+The scratch name begins with leasehold-doctor/ and is released, or expires within 10 s.
 
 Exit codes:
   0    no failure

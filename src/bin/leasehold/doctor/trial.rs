@@ -179,8 +179,11 @@ impl<'a> Trial<'a> {
             ))),
         };
         self.acquire(&holder).await?;
-        ask(&first, false).await?;
-        ask(&second, false).await?;
+        for waiting in [&first, &second] {
+            if let Answer::Granted(_) = self.ask(waiting, queued).await? {
+                return Err(wrong("a held name was granted to a second holder"));
+            }
+        }
         self.release(&holder).await?;
         // The later client asks first, and has to be refused.
         ask(&second, false).await?;
