@@ -107,6 +107,8 @@ pub struct Order {
     pub filter: String,
     pub sort: Column,
     pub is_reversed: bool,
+    /// Pools have one row each, and not their permits. A filter shows all rows.
+    pub is_folded: bool,
 }
 
 impl Order {
@@ -116,20 +118,24 @@ impl Order {
             filter: String::new(),
             sort,
             is_reversed: false,
+            is_folded: true,
         }
     }
 
-    /// Returns the rows of a table of these leases, each as the places of its leases: one, or all of a pool if pools are
-    /// folded. A filter shows each lease by itself.
-    pub fn rows(&self, leases: &[Seen], is_folded: bool) -> Vec<Vec<usize>> {
+    /// Returns which row a name is in: rows are in name order, and the permits of a pool by their numbers.
+    pub fn row_of<'a>(&self, name: &'a Name) -> (&'a str, u16) {
+        let (pool, number) = pool_of(name.as_str());
+        let is_one = self.is_folded && self.filter.is_empty();
+        (pool, if is_one { 0 } else { number })
+    }
+
+    /// Returns the rows of a table of these leases, each as the places of its leases: one, or all of a folded pool.
+    pub fn rows(&self, leases: &[Seen]) -> Vec<Vec<usize>> {
         let needle = self.filter.to_lowercase();
-        // In name order, and the permits of a pool by their numbers.
         let mut rows: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (place, seen) in leases.iter().enumerate() {
-            let (pool, number) = pool_of(seen.held.name.as_str());
-            let is_one = is_folded && needle.is_empty();
-            if has(&seen.held, &needle) {
-                let row = (pool, if is_one { 0 } else { number });
+            if needle.is_empty() || has(&seen.held, &needle) {
+                let row = self.row_of(&seen.held.name);
                 rows.entry(row).or_default().push(place);
             }
         }
@@ -338,7 +344,7 @@ mod tests {
     }
 
     fn sorted(by: Column, leases: &[Seen]) -> String {
-        let rows = Order::by(by).rows(leases, true).into_iter();
+        let rows = Order::by(by).rows(leases).into_iter();
         rows.map(|places| leases[places[0]].held.name.as_str())
             .collect()
     }
@@ -412,7 +418,7 @@ mod tests {
         });
         let leases = listed(held.into(), &[], later(0));
         let rows = |order: &Order| {
-            let rows = order.rows(&leases, true);
+            let rows = order.rows(&leases);
             let rows = rows.iter();
             rows.map(|row| described(&leases, row, later(0), SystemTime::UNIX_EPOCH))
                 .collect::<Vec<_>>()
@@ -430,5 +436,11 @@ mod tests {
         let mut order = Order::by(Column::Name);
         order.filter = "GPU#".into();
         assert_eq!(rows(&order).len(), 2);
+        // Also in reverse by what the row shows, which is the least time left.
+        let mut order = Order::by(Column::Left);
+        order.is_reversed = true;
+        let left = rows(&order);
+        let left: Vec<_> = left.iter().map(|row| row.cell(Column::Left)).collect();
+        assert_eq!(left, ["9s", "9s", "5s"]);
     }
 }

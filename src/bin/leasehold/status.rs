@@ -123,7 +123,9 @@ fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool, is_folded: bool) 
 fn table(leases: &[Held], width: usize, has_tokens: bool, is_folded: bool) -> String {
     let (now, wall_clock) = (Monotonic.now(), wall_clock());
     let leases = listed(leases.to_vec(), &[], now);
-    let rows = Order::by(Column::Name).rows(&leases, is_folded);
+    let mut order = Order::by(Column::Name);
+    order.is_folded = is_folded;
+    let rows = order.rows(&leases);
     let rows = rows.iter();
     let rows = rows.map(|row| described(&leases, row, now, wall_clock));
     let rows: Vec<_> = rows.collect();

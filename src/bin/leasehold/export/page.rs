@@ -67,7 +67,7 @@ pub fn html(snapshot: &Snapshot, query: &str, now: Instant, wall_clock: SystemTi
 /// renewed since.
 fn rows(snapshot: &Snapshot, order: &Order, wall_clock: SystemTime) -> Vec<Row> {
     let scanned_at = snapshot.scanned_at.unwrap_or(Instant::ZERO);
-    let rows = order.rows(&snapshot.leases, true);
+    let rows = order.rows(&snapshot.leases);
     let shown = rows.iter().take(MOST);
     shown
         .map(|row| described(&snapshot.leases, row, scanned_at, wall_clock))

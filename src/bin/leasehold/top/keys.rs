@@ -80,7 +80,7 @@ fn in_filter(model: &mut Model, key: KeyCode) {
         KeyCode::Esc => filter.clear(),
         KeyCode::Backspace => drop(filter.pop()),
         KeyCode::Char(character) => filter.push(character),
-        _ => {}
+        _ => return,
     }
     model.set_filter(filter);
 }

@@ -17,9 +17,7 @@ pub struct Model {
     leases: Vec<Seen>,
     /// The rows of the table, each as places in `leases`.
     rows: Vec<Vec<usize>>,
-    /// Pools have one row each, and not their permits. A filter shows all rows.
-    is_folded: bool,
-    /// The row that is selected, and the name there: the selection stays with its name.
+    /// The row that is selected, and the first name there: the selection stays with its name, or its folded pool.
     cursor: usize,
     selected: Option<Name>,
     /// The first row on the screen, and how many rows the screen has.
@@ -64,7 +62,6 @@ impl Model {
         Self {
             leases: Vec::new(),
             rows: Vec::new(),
-            is_folded: true,
             cursor: 0,
             selected: None,
             top: 0,
@@ -114,17 +111,18 @@ impl Model {
 
     /// Filters and sorts again, and finds the selected name.
     fn arrange(&mut self) {
-        self.rows = self.order.rows(&self.leases, self.is_folded);
+        self.rows = self.order.rows(&self.leases);
+        let row_of = |name| self.order.row_of(name);
         let found = self.selected.as_ref().and_then(|selected| {
-            let is_it = |place: &usize| self.leases[*place].held.name == *selected;
-            self.rows.iter().position(|row| row.iter().any(is_it))
+            let mut names = self.rows.iter().map(|row| &self.leases[row[0]].held.name);
+            names.position(|name| row_of(name) == row_of(selected))
         });
         self.select(found.unwrap_or(self.cursor));
     }
 
     /// Folds or unfolds the pools.
     pub fn turn_pools(&mut self) {
-        self.is_folded = !self.is_folded;
+        self.order.is_folded = !self.order.is_folded;
         self.arrange();
     }
 
@@ -313,6 +311,17 @@ mod tests {
     }
 
     #[test]
+    fn the_selection_stays_with_a_pool_whose_first_lease_goes() {
+        let mut model = model(&["gpu", "gpu#1", "x"]);
+        assert_eq!(selected(&model), "gpu");
+        model.listed(vec![held("gpu#1", 9), held("x", 3)], later(1));
+        assert_eq!(
+            (names(&model)[0].as_str(), selected(&model)),
+            ("x", "gpu#1")
+        );
+    }
+
+    #[test]
     fn a_pool_that_looks_found_empty_is_free() {
         let mut model = model(&["gpu#1", "gpu#2"]);
         for name in ["gpu#1", "gpu#2"] {
@@ -354,7 +363,7 @@ mod tests {
         assert!(model.selection().expect("a row").is_free);
         // One that no list has shown.
         model.seen(&held("z", 1).name, Some(held("z", 1)), later(16));
-        assert_eq!(model.rows.len(), 1);
+        assert_eq!(model.leases.len(), 1);
     }
 
     #[test]
