@@ -86,18 +86,17 @@ pub fn find(seen: &[Seen], name: &Name) -> Option<usize> {
     seen.binary_search_by(|seen| seen.held.name.cmp(name)).ok()
 }
 
-/// Says how many leases a list has, how many rows show those that pass the filter, how many clients wait, and the age
-/// of the list.
+/// Says how many leases a list has, how many rows show those that pass the filter if that is another number, how many
+/// clients wait, and the age of the list.
 pub fn summary(leases: &[Seen], shown: usize, listed_at: Option<Instant>, now: Instant) -> String {
     let Some(listed_at) = listed_at else {
         return "listing ...".into();
     };
     let waiting: usize = leases.iter().filter_map(|seen| seen.held.waiting).sum();
-    let age = span(now.since(listed_at));
-    format!(
-        "{} leases, {shown} shown, {waiting} waiting; listed {age} ago",
-        leases.len()
-    )
+    let (all, age) = (leases.len(), span(now.since(listed_at)));
+    let shown = (shown != all).then(|| format!(", {shown} shown"));
+    let shown = shown.unwrap_or_default();
+    format!("{all} leases{shown}, {waiting} waiting; listed {age} ago")
 }
 
 /// Which rows a table has, and in which order.

@@ -142,7 +142,7 @@ mod tests {
         let said = |model: &Model| model.summary(Instant::from_nanos(1));
         assert!(said(&model).starts_with("3 leases, 1 shown"));
         type_in(&mut model, "<");
-        assert!(said(&model).starts_with("3 leases, 3 shown"));
+        assert!(said(&model).starts_with("3 leases, 0 waiting"));
         type_in(&mut model, "/b<");
         assert_eq!(
             (model.order.filter.as_str(), &model.mode),

@@ -67,13 +67,15 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, context: &Context) {
 fn summary<'a>(model: &Model, context: &Context, width: u16) -> Line<'a> {
     let order = &model.order;
     let direction = if order.is_reversed { " reversed" } else { "" };
-    let list = model.summary(context.now);
-    let mut text = format!("  {list}  by {}{direction}", order.sort.key());
     let members = model.members(context.now);
+    let mut text = String::new();
+    // First, so that it is on every screen.
     if members::are_notable(&members) {
         let (well, all) = (members.iter().filter(is_well).count(), members.len());
-        text.push_str(&format!("  {well} of {all} servers well"));
+        text = format!("  {well} of {all} servers well");
     }
+    let list = model.summary(context.now);
+    text.push_str(&format!("  {list}  by {}{direction}", order.sort.key()));
     // A long address of the store pushes nothing off the screen.
     let room = usize::from(width).saturating_sub(text.len() + 1).max(12);
     let text = format!(" {}{text}", cut_end(&printable(&context.store), room));

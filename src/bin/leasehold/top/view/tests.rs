@@ -160,6 +160,12 @@ fn servers_that_keep_out_or_are_down_have_a_line_with_the_time_left() {
     context.now = NOW.after(Duration::from_secs(11));
     let screen = text(&mut model, &context, 110, 10);
     is_like(&screen, include_str!("screens/servers.txt"));
+    let head = screen.lines().next().expect("a line");
+    assert!(text(&mut model, &context, 80, 10).starts_with(head));
+    model.set_filter("nightly".into());
+    model.reverse();
+    let screen = text(&mut model, &context, 80, 10);
+    assert!(screen.contains("1 of 3 servers well"), "{screen}");
     // All are well: no line, and the table has the room. A single one is not even counted.
     model.looked(vec![up.clone(), up.clone(), up.clone()], NOW);
     let screen = text(&mut model, &context, 110, 10);
