@@ -11,7 +11,7 @@ use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::members;
 use crate::progress;
-use crate::row::{self, NEW_STORE, permit, printable, rfc3339};
+use crate::row::{NEW_STORE, permit, pool_of, printable, rfc3339, state};
 use crate::say;
 use crate::seen::{Order, described, listed};
 use crate::span::milliseconds;
@@ -32,7 +32,9 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
         if !arguments.json && !arguments.quiet {
             show_store(&**contact.client.store(), contact.left()).await?;
         }
-        let leases = leases(&contact, name.as_ref()).await?;
+        let mut leases = leases(&contact, name.as_ref()).await?;
+        // As in the table.
+        leases.sort_by(|one, two| pool_of(one.name.as_str()).cmp(&pool_of(two.name.as_str())));
         if arguments.quiet {
             return Ok(match leases.is_empty() {
                 true => Exit::Free,
@@ -84,9 +86,7 @@ async fn leases(contact: &Contact, name: Option<&Name>) -> Result<Vec<Held>, Fai
     // Who may not list a store sees the name alone.
     let listed = store.list(&format!("{name}#"), LIMIT).await;
     let mut permits = listed.unwrap_or_default();
-    let number = |held: &Held| permit(held.name.as_str()).map(|(_, number)| number);
-    permits.retain(|held| number(held).is_some());
-    permits.sort_by_key(number);
+    permits.retain(|held| permit(held.name.as_str()).is_some());
     Ok(held.into_iter().chain(permits).collect())
 }
 
@@ -154,9 +154,10 @@ fn table(leases: &[Held], width: usize, has_tokens: bool, is_folded: bool) -> St
 /// Returns a lease as programs read it, in JSON and in lines of key=value. Facts are added, never renamed.
 fn facts(held: &Held) -> [(&'static str, Value); 11] {
     let number = permit(held.name.as_str()).map(|(_, number)| number);
+    let (word, ..) = state(held.state);
     [
         // `held`, `evicted`, `kept`, `offered` or `keep-out`.
-        ("state", json!(row::state(held.state).0)),
+        ("state", json!(word)),
         ("host", json!(held.info.host)),
         ("pid", json!(held.info.pid)),
         ("label", json!(held.info.label)),
