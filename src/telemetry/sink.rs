@@ -227,14 +227,9 @@ mod tests {
 
     /// The view of tests in this crate.
     impl Sink {
-        pub(in super::super) fn value(&self, metric: &Metric, words: &[&str]) -> u64 {
+        pub(in crate::telemetry) fn value(&self, metric: &Metric, words: &[&str]) -> u64 {
             let series = self.series(metric, words).expect("the table has it");
             series.value.load(Ordering::Relaxed)
-        }
-
-        /// Returns how many renewals had this outcome.
-        pub(crate) fn renewals(&self, outcome: &str) -> u64 {
-            self.value(&table::RENEWALS, &[outcome])
         }
     }
 

@@ -178,7 +178,7 @@ tool {
     RUN_EXITS: Counter "leasehold_run_exits_total" [group, name, reason = RUN_ENDS]
         "Jobs of `leasehold run` that ended, by why";
     RUN_DURATION: Histogram "leasehold_run_duration_seconds" [group, name] in HOLDS
-        "How long jobs of `leasehold run` took";
+        "How long jobs of `leasehold run` took, each repetition of `--again` by itself";
     RUN_LAST_SUCCESS: Gauge "leasehold_run_last_success_timestamp_seconds" [group, name]
         "When the job last ended well, as unix time";
     STORE_LEASES: Gauge "leasehold_store_leases" [store]
