@@ -158,7 +158,7 @@ library {
     QUORUM_REPAIRS: Counter "leasehold_quorum_repairs_total" [store]
         "Leases put back at a member of a quorum that lacked them while a majority renewed them";
     NOTICES: Counter "leasehold_notices_total" [store, outcome = ["delivered", "unwanted", "missed"]]
-        "Notices of freed names and of turns, by what became of them; missed: the subscription was down";
+        "Notices of freed names and of turns, by what became of them; missed: the subscription was down, or its queue was full (ZooKeeper: the latter alone)";
     LEASE_HELD: Gauge "leasehold_lease_held" [group, name]
         "Whether this process holds the lease of this name; only with `ClientBuilder::names_in_metrics`";
     LEASE_DEADLINE: Gauge "leasehold_lease_deadline_timestamp_seconds" [group, name]
