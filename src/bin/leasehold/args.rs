@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use leasehold::OutagePolicy;
+use leasehold::{OutagePolicy, Token};
 
 use crate::exit::Exit;
 use crate::help::{self, DOCTOR_HELP, RUN_HELP, RUN_SHORT_HELP, STORES_HELP};
@@ -133,7 +133,7 @@ pub struct RunOptions {
 
     /// Get a token greater than this one, such as one that storage has already seen
     #[arg(long, value_name = "TOKEN", hide_short_help = true)]
-    pub min_token: Option<String>,
+    pub min_token: Option<Token>,
 
     /// Set a text that others see about this holder
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_LABEL")]

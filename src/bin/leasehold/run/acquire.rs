@@ -132,8 +132,8 @@ fn request(client: &Client, plan: &Plan) -> LeaseRequest {
     if let Some(least) = &options.hold_at_least {
         request = request.hold_at_least(least.time);
     }
-    if let Some(floor) = plan.floor {
-        request = request.min_token(floor);
+    if let Some(least) = options.min_token {
+        request = request.min_token(least);
     }
     if let Some(most) = &options.max_hold {
         request = request.max_hold(most.time);

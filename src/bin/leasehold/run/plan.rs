@@ -5,9 +5,9 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use leasehold::Name;
 use leasehold::clock::Timing;
 use leasehold::store::{Held, Info, MAX_KEEP};
-use leasehold::{Name, Token};
 use rustix::fs::{Access, access};
 
 use crate::args;
@@ -25,7 +25,6 @@ pub struct Plan {
     pub timing: Timing,
     pub distances: Distances,
     pub store: Choice,
-    pub floor: Option<Token>,
     pub options: args::RunOptions,
 }
 
@@ -36,14 +35,12 @@ impl Plan {
         let (timing, distances) = times(&options)?;
         Info::here(options.label.as_deref())?;
         check_limits(&options)?;
-        let floor = options.min_token.as_deref().map(str::parse).transpose()?;
         check_command(&options.name, &options.command)?;
         Ok(Self {
             name,
             timing,
             distances,
             store: Choice::of(&options.store)?,
-            floor,
             options,
         })
     }
