@@ -78,8 +78,8 @@ impl Leaving {
         }
     }
 
-    /// Leaves the release to the loop, because it may never have been sent. The loop itself gives none up: those that it
-    /// sends end with its thread.
+    /// Leaves the release to the loop, because it may never have been sent. The loop itself gives none up: those that
+    /// it sends end with its thread.
     pub fn given_up(self, schedule: &mut Schedule, now: Instant) {
         if !self.is_of_the_loop {
             schedule.take_over(self.ticket, now);

@@ -139,7 +139,7 @@ async fn scan(store: &dyn Store, limit: Duration) -> Result<Scan, Error> {
     })
 }
 
-/// Sets the gauges of a store. After a scan that failed they tell nothing, so that no old value looks like a new one.
+/// Sets the gauges of a store. After a scan that failed they have no value, so that no old value looks like a new one.
 fn set_gauges(kind: &'static str, scan: Option<&Scan>, members: Option<&[Member]>) {
     let set = |name, value: Option<f64>| {
         gauge!(name, "store" => kind).set(value.unwrap_or(f64::NAN));
