@@ -78,8 +78,9 @@ if not is_plain and not is_offered then
   waiting = queue_of(lease, queue, alive, math.floor(now / 1000), offer_ms, publish)
   local first = false
   if not value then
-    first = waiting.first()
-    if first and first ~= client then waiting.offer(first) end
+    local behind
+    first, behind = waiting.head()
+    if first and first ~= client then waiting.offer(first, behind) end
   end
   if first ~= nil and (not first or first ~= client) then
     -- No key at all: more dead clients are to be dropped, and the next claim goes on at once.
@@ -121,13 +122,13 @@ if last then
     call('SET', mark, token)
   end
 end
-if client and (is_offered or waiting or tonumber(more) > 0) then
-  waiting = waiting or queue_of(lease, queue, alive, math.floor(now / 1000), offer_ms, publish)
-  waiting.leave(client)
-  waiting.close_offer(client)
-end
+-- A client with an offer has left the queue already.
+if client and waiting then waiting.leave(client) end
 if token ~= since then info = '{"since":' .. since .. ',' .. sub(info, 2) end
 -- One write sets the lease and its expiry, and replaces an offer that is accepted.
 call('SET', lease, holder .. ' ' .. token .. ' ' .. info, 'PX', ttl)
-if client and tonumber(more) > 0 then waiting.join(client, patience) end
+if client and tonumber(more) > 0 then
+  waiting = waiting or queue_of(lease, queue, alive, math.floor(now / 1000), offer_ms, publish)
+  waiting.join(client, patience)
+end
 return 'granted ' .. token

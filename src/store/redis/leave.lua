@@ -13,7 +13,6 @@ if #offer_ms > 9 or not find(offer_ms, '^[1-9]%d*$') then return {'invalid', 'of
 local waiting = queue_of(lease, queue, alive, now_ms(), offer_ms, publish)
 waiting.leave(client)
 if call('GET', lease) == 'offer ' .. client then
-  waiting.close_offer(client)
   call('DEL', lease)
   waiting.pass_on()
 end

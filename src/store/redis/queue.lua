@@ -2,10 +2,10 @@
 -- lease.lua.
 --
 --   queue   sorted set: client -> place, one more than that of the last client; no clock
---   alive   hash: client -> the server's ms until which it counts as alive; '!offered' -> the client with an open offer
+--   alive   hash: client -> the server's ms until which it counts as alive
 --
--- Each key gets an expiry with every write that could create it. An offer that expires unanswered makes its client
--- count as dead at once, so a dead client costs one offer, whatever the clock says.
+-- Each key gets an expiry with every write that could create it. A client with an offer is in neither of them, so a
+-- dead client costs one offer, whatever the clock says.
 
 -- The server's clock in ms. Redis 6.2 may be set to refuse writes after TIME without the first line; later servers
 -- ignore it.
@@ -42,54 +42,40 @@ local function queue_of(lease, queue, alive, now, offer_ms, publish)
     redis.call('HDEL', alive, client)
   end
 
-  -- Ends the offer that this client has, answered or not.
-  function waiting.close_offer(client)
-    if redis.call('HGET', alive, '!offered') == client then redis.call('HDEL', alive, '!offered') end
-  end
-
-  -- Returns the first client that counts as alive; nil: the queue is empty. Drops the dead before it, but no more than
-  -- 64: false says that more may follow.
+  -- Returns the first client that counts as alive, and the one behind it; nil: the queue is empty. Drops the dead
+  -- before it, but no more than 64: false says that more may follow.
   function waiting.head()
     for _ = 1, 64 do
-      local head = redis.call('ZRANGE', queue, 0, 0)[1]
-      if not head then return nil end
-      if tonumber(redis.call('HGET', alive, head) or '0') > now then return head end
+      local front = redis.call('ZRANGE', queue, 0, 1)
+      local head = front[1]
+      if not head then
+        redis.call('DEL', alive)
+        return nil
+      end
+      if tonumber(redis.call('HGET', alive, head) or '0') > now then return head, front[2] end
       waiting.leave(head)
     end
     return false
   end
 
-  -- Returns the client that gets a name with no lease and no offer; nil and false as above.
-  function waiting.first()
-    local lapsed = redis.call('HGET', alive, '!offered')
-    if lapsed then
-      waiting.leave(lapsed)
-      redis.call('HDEL', alive, '!offered')
-    end
-    local head = waiting.head()
-    if head == nil then redis.call('DEL', alive) end
-    return head
-  end
-
-  -- Tells the first client in the queue for how long the name is kept for another.
-  function waiting.warn(ms)
-    local head = redis.call('ZRANGE', queue, 0, 0)[1]
+  -- Tells the client that is first in the queue, if there is one, for how long the name is kept for another.
+  function waiting.warn(head, ms)
     if head then redis.pcall(publish, lease .. ':turn:' .. head, 'next ' .. ms) end
   end
 
-  -- Keeps the name free for this client's claim, and tells it, and tells the client behind it when to check.
-  function waiting.offer(client)
-    redis.call('ZREM', queue, client)
+  -- Keeps the name free for the claim of this client, which leaves the queue. Tells it, and tells the client behind it
+  -- when to check.
+  function waiting.offer(client, behind)
+    waiting.leave(client)
     redis.call('SET', lease, 'offer ' .. client, 'PX', offer_ms)
-    write(alive, 2 * offer_ms, 'HSET', '!offered', client)
     redis.pcall(publish, lease .. ':turn:' .. client, 'turn')
-    waiting.warn(offer_ms)
+    waiting.warn(behind, offer_ms)
   end
 
   -- Offers a name that was just freed to the first client in the queue; if there is none, tells all subscribers.
   function waiting.pass_on()
-    local head = waiting.first()
-    if head then waiting.offer(head) else redis.pcall(publish, lease .. ':freed', '0') end
+    local head, behind = waiting.head()
+    if head then waiting.offer(head, behind) else redis.pcall(publish, lease .. ':freed', '0') end
   end
 
   return waiting

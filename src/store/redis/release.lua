@@ -29,7 +29,7 @@ if tonumber(keep) > 0 and not is_evicted then
   call('PEXPIRE', lease, keep)
   call('SET', lease, 'kept ' .. sub(value, 51), 'PX', keep)
   -- The client that checks now learns when the name will be free.
-  queue_of(lease, queue, alive, 0, offer_ms, publish).warn(keep)
+  queue_of(lease, queue, alive, 0, offer_ms, publish).warn(call('ZRANGE', queue, 0, 0)[1], keep)
   redis.pcall(publish, lease .. ':freed', '0')
   return 'released'
 end
