@@ -147,21 +147,22 @@ impl<'a> Rounds<'a> {
     async fn judge(&mut self, votes: &Votes) -> Result<Option<Answer>, Failure> {
         let outcome = votes.answers().close();
         let shared = &self.quorum.shared;
-        shared.note_seen(votes.answers().marks().max().unwrap_or(0));
-        match outcome {
-            ClaimOutcome::Granted => {
-                let (now, token) = (Boottime.now(), self.asked.token);
-                let granted = NotedGrant {
-                    token,
-                    info: self.claim.info.clone(),
-                    forget_at: now.after(self.known.max_ttl * 2),
-                };
-                shared.granted.lock().note(self.claim.holder, granted, now);
-                return Ok(Some(Answer::Granted(Grant::new(token))));
-            }
-            ClaimOutcome::Low if !self.budget.left().is_zero() => return Ok(None),
-            _ => self.take_back(votes).await,
+        if let ClaimOutcome::Granted = outcome {
+            let (now, token) = (Boottime.now(), self.asked.token);
+            let granted = NotedGrant {
+                token,
+                info: self.claim.info.clone(),
+                forget_at: now.after(self.known.max_ttl * 2),
+            };
+            shared.granted.lock().note(self.claim.holder, granted, now);
+            return Ok(Some(Answer::Granted(Grant::new(token))));
         }
+        // Not beside a grant: the mark of a few members that is far ahead needs no attention then.
+        shared.note_seen(votes.answers().marks().max().unwrap_or(0));
+        if matches!(outcome, ClaimOutcome::Low) && !self.budget.left().is_zero() {
+            return Ok(None);
+        }
+        self.take_back(votes).await;
         match outcome {
             ClaimOutcome::Held(seen) => Ok(Some(self.held_by(&seen, votes))),
             ClaimOutcome::Split { rivals, leading } => {

@@ -64,8 +64,10 @@ impl Quorum {
             return Err(Failure::misconfigured(why));
         }
         for (member, place) in &places {
-            let highest = place.highest(known.id(*member));
-            self.shared.note_seen(highest.unwrap_or(0));
+            // Also of one that is out, or not in its place.
+            let of_ours = |it: &Membership| it.id.quorum == known.quorum;
+            let highest = place.membership.filter(of_ours).map_or(0, |it| it.max);
+            self.shared.note_seen(highest);
             if let Some(absence) = place.absence(known.id(*member)) {
                 self.care_for(*member, absence, &known);
             }
@@ -208,7 +210,7 @@ impl KnownQuorum {
 
     /// Returns for how long a member still keeps out that has been out for `out_us`.
     pub(super) fn left(&self, out_us: u64) -> Duration {
-        let keep_out_us = keep_out_us(millis(self.max_ttl) * 1_000);
+        let keep_out_us = keep_out_us(millis(self.max_ttl).saturating_mul(1_000));
         Duration::from_micros(keep_out_us.saturating_sub(out_us))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use super::MAX_TTL;
 use super::failure::Failure;
 use super::known::{CLOSED, KnownQuorum, nap};
@@ -107,11 +109,19 @@ impl Quorum {
         new: u64,
         limit: Duration,
     ) -> (Vec<Membership>, Failures) {
-        let (mut closed, mut failures) = (Vec::new(), Failures::new());
-        for (index, member) in self.members.iter().enumerate() {
+        let asked = self.members.iter().enumerate();
+        let asked = asked.map(async |(index, member)| {
             let arguments = [&words(old.id(index))[..], &[new.to_string()]].concat();
-            match member.place("close", &arguments, limit).await {
-                Ok(place) => closed.extend(place.membership),
+            member.place("close", &arguments, limit).await
+        });
+        let (mut closed, mut failures) = (Vec::<Membership>::new(), Failures::new());
+        for (index, answer) in join_all(asked).await.into_iter().enumerate() {
+            match answer {
+                Ok(place) => closed.extend(place.membership.filter(|it| {
+                    let is_of_these = it.id == old.id(index) || it.id.quorum == new;
+                    // One server may be behind two addresses.
+                    is_of_these && closed.iter().all(|other| other.id != it.id)
+                })),
                 Err(failed) => {
                     let (member, error) = (self.members.place(index), &failed.error);
                     tracing::warn!(member, %error, "an old member was not closed: shut it down");
@@ -119,7 +129,6 @@ impl Quorum {
                 }
             }
         }
-        closed.retain(|it| [old.quorum, new].contains(&it.id.quorum));
         (closed, failures)
     }
 

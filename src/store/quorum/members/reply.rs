@@ -106,7 +106,9 @@ fn told_of(answer: &Value, name: &Name) -> Option<NameAnswer> {
             let seen = lease_in(text(value).ok()?, name, left_ms, number(clock).ok()?)?;
             MemberAnswer::Taken(Box::new(seen))
         }
-        ("too_long", [max]) => MemberAnswer::Away(Absence::TooLong(number(max).ok()? * 1_000)),
+        ("too_long", [max]) => {
+            MemberAnswer::Away(Absence::TooLong(number(max).ok()?.saturating_mul(1_000)))
+        }
         ("failed", [message]) => return Some(Err(odd_key(text(message).ok()?, name))),
         _ => return None,
     }))
@@ -169,7 +171,7 @@ pub(super) fn placed(reply: &Value) -> Option<MemberPlace> {
     Some(MemberPlace {
         membership: id().map(|id| Membership {
             id,
-            max_ttl_us: count("keep_out").unwrap_or(0) * 1_000,
+            max_ttl_us: count("keep_out").unwrap_or(0).saturating_mul(1_000),
             is_in,
             max: count("max").unwrap_or(0),
             closed_for: count("closed_for"),
