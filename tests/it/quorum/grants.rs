@@ -331,3 +331,22 @@ async fn a_waiting_client_is_woken_by_a_release() {
     let next = tokio::time::timeout(LIMIT * 2, waiting).await;
     assert!(next.expect("woken").expect("no panic") > token);
 }
+
+/// Every later token of the client would come after it, on all members.
+#[tokio::test]
+async fn a_mark_of_one_member_that_is_far_ahead_lifts_no_token_beside_a_grant() {
+    let quorum = RedisQuorum::start(3).await;
+    let store = quorum.open();
+    next_token(&store, "a").await;
+    let odd = &quorum.servers[2];
+    let keys = odd.keys().await;
+    let mark = keys.iter().find(|key| key.ends_with(":mark"));
+    let mark = mark.expect("the mark of the slot");
+    let ahead = 1_u64 << 52;
+    let _: String = odd.told(&format!("SET {mark} {ahead}")).await;
+    for _ in 0..20 {
+        next_token(&store, "a").await;
+    }
+    let token = next_token(&store, "b").await;
+    assert!(token.get() < ahead, "{token}");
+}
