@@ -44,7 +44,8 @@ pub(crate) fn leave_a_child(unfinished: &Unfinished<'_>) {
     // This thread belongs to a runtime of which nothing else is here.
     let end = std::thread::scope(|scope| scope.spawn(|| unfinished.finish()).join());
     if end.is_ok() {
-        std::fs::remove_file(unfinished.role.note_of_fork()).expect("the folder is ours");
+        // A child that panics here would live on, and take events from the parent's runtime.
+        let _ = std::fs::remove_file(unfinished.role.note_of_fork());
     }
     // Not an orderly end, which would run what the parent has registered.
     kill_process(getpid(), Signal::KILL).expect("it is this process");

@@ -340,7 +340,8 @@ impl Worker {
             Ok(pass) => pass,
             Err(_) => return false,
         };
-        if self.orders.fork_is_due() {
+        // One child at a time: the note of one would be taken for that of the other.
+        if !self.role.note_of_fork().exists() && self.orders.fork_is_due() {
             self.writes += 1;
             forked::leave_a_child(&Unfinished {
                 role: &self.role,
