@@ -91,8 +91,8 @@ impl From<Aborted> for Failure {
     }
 }
 
-/// A frame to be sent, without its length and, if it is a request, without its number.
-#[derive(Debug, Default)]
+/// A frame to be sent, with room for its length and, if it is a request, for its number.
+#[derive(Debug)]
 pub(in super::super) struct Frame(Vec<u8>);
 
 /// A frame that came.
@@ -126,9 +126,14 @@ impl Granted {
 }
 
 impl Frame {
+    /// Begins a frame without a number, as only the first one is.
+    fn new() -> Self {
+        Self(vec![0; 4])
+    }
+
     /// Begins a request.
     pub(in super::super) fn request(code: i32) -> Self {
-        Self::default().int(code)
+        Self::new().int(0).int(code)
     }
 
     /// Asks for a session, or for this one.
@@ -136,7 +141,7 @@ impl Frame {
         let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         // No write is named as the last one seen: servers that lost their data would refuse the connection for it, and
         // would not tell that the session has ended.
-        let frame = Self::default().int(0).long(0).int(timeout_ms);
+        let frame = Self::new().int(0).long(0).int(timeout_ms);
         match resumed {
             Some(granted) => frame.long(granted.id).bytes(&granted.password),
             None => frame.long(0).bytes(&[0; 16]),
@@ -165,7 +170,7 @@ impl Frame {
     }
 
     pub(in super::super) fn bytes(self, bytes: &[u8]) -> Self {
-        let length = i32::try_from(bytes.len()).expect("no frame is as long");
+        let length = i32::try_from(bytes.len()).expect("no name is as long");
         let mut frame = self.int(length);
         frame.0.extend(bytes);
         frame
@@ -207,13 +212,16 @@ impl Frame {
     }
 
     /// Returns the bytes of a request with this number.
-    pub(in super::super) fn numbered(self, number: i32) -> Vec<u8> {
-        Self([&number.to_be_bytes()[..], &self.0].concat()).finished()
+    pub(in super::super) fn numbered(mut self, number: i32) -> Vec<u8> {
+        self.0[4..8].copy_from_slice(&number.to_be_bytes());
+        self.finished()
     }
 
-    /// Returns the bytes of a frame: a buffer like those in it.
-    pub(in super::super) fn finished(self) -> Vec<u8> {
-        Self::default().bytes(&self.0).0
+    /// Returns the bytes of a frame that has no number.
+    pub(in super::super) fn finished(mut self) -> Vec<u8> {
+        let length = u32::try_from(self.0.len() - 4).expect("no frame is as long");
+        self.0[..4].copy_from_slice(&length.to_be_bytes());
+        self.0
     }
 }
 
