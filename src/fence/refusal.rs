@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use super::{Admission, Bearer, Pass, judge};
-use crate::clock::{Clock, Monotonic};
+use crate::clock::{Clock, Instant, Monotonic};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::telemetry::{self, FenceKind};
@@ -181,14 +181,19 @@ impl<'a> Shown<'a> {
     ) -> Result<T, Error> {
         let began_at = Monotonic.now();
         let checked = check.await;
-        let outcome = match &checked {
+        self.count(fence, began_at, &checked);
+        checked
+    }
+
+    /// Counts a check that began at this moment and has ended.
+    pub(super) fn count<T>(&self, fence: FenceKind, began_at: Instant, checked: &Result<T, Error>) {
+        let outcome = match checked {
             Ok(_) => "admitted",
             Err(error) => Refusal::of(error).map_or("failed", Refusal::outcome),
         };
         let (name, token) = (self.pass.name.as_str(), self.pass.token.get());
         let group = self.bearer.group();
         telemetry::fence_checked(fence, began_at, group, name, token, outcome);
-        checked
     }
 }
 
