@@ -165,6 +165,12 @@ impl Sink {
             series.tell();
         }
     }
+
+    #[cfg(test)]
+    pub(super) fn value(&self, metric: &Metric, words: &[&str]) -> u64 {
+        let series = self.series(metric, words).expect("the table has it");
+        series.value.load(Ordering::Relaxed)
+    }
 }
 
 impl Series {
@@ -224,14 +230,6 @@ fn own_labels(metric: &Metric) -> impl Iterator<Item = &'static MetricLabel> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The view of tests in this crate.
-    impl Sink {
-        pub(in crate::telemetry) fn value(&self, metric: &Metric, words: &[&str]) -> u64 {
-            let series = self.series(metric, words).expect("the table has it");
-            series.value.load(Ordering::Relaxed)
-        }
-    }
 
     #[test]
     fn a_series_is_counted_at_its_own_words() {
