@@ -164,9 +164,10 @@ impl Quorum {
         from_clock: bool,
         limit: Duration,
     ) -> Result<Option<KnownQuorum>, Error> {
+        let asked = self.members.iter().map(|member| member.look(limit));
         let (mut places, mut is_replaced) = (Vec::new(), false);
-        for (index, member) in self.members.iter().enumerate() {
-            match member.look(limit).await {
+        for (index, place) in join_all(asked).await.into_iter().enumerate() {
+            match place {
                 Ok(place) if place.members == new.members.places() => is_replaced = true,
                 Ok(place) => places.push((index, place)),
                 // It may be down for good. Without a majority of the others the change is refused.
