@@ -120,7 +120,7 @@ const KEYS: &[(&str, Effect)] = &[
     ("k", Effect::Selects),
     ("g", Effect::Selects),
     ("s", Effect::Shows(0, "by left")),
-    ("s", Effect::Shows(0, "by held for")),
+    ("s", Effect::Shows(0, "by held")),
     ("s", Effect::Shows(0, "by waiting")),
     ("s", Effect::Shows(0, "by token")),
     ("s", Effect::Shows(0, "by holder")),
