@@ -344,8 +344,64 @@ impl QueueKey {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use parking_lot::Mutex;
+
     use super::*;
+    use crate::BoxFuture;
     use crate::store::Held;
+
+    /// A subscription that gives no hints, and knows which names are followed.
+    #[derive(Debug, Default)]
+    struct Followed(Mutex<BTreeSet<Name>>);
+
+    impl Notices for Followed {
+        fn follow(&self, topic: &Topic) {
+            self.0.lock().insert(topic.name().clone());
+        }
+
+        fn unfollow(&self, topic: &Topic) {
+            self.0.lock().remove(topic.name());
+        }
+
+        fn next(&self) -> BoxFuture<'_, Notice> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[test]
+    fn only_names_that_no_task_waits_for_are_unfollowed_when_there_are_too_many() {
+        let mut registry = Registry::new(ClientId::draw());
+        let followed = Arc::new(Followed::default());
+        registry.start_notices(followed.clone());
+        let wait = |registry: &mut Registry, index: usize| {
+            let name = Name::new(format!("n{index}")).expect("valid");
+            let order = WaitOrder::Any;
+            let key = QueueKey { name, order };
+            let waiter = registry.join(&key, Sleeper::default());
+            registry.follow(&key);
+            (key, waiter)
+        };
+        let wait_once = |registry: &mut Registry, index| {
+            let (key, waiter) = wait(registry, index);
+            registry.leave(&key, waiter).now();
+        };
+        let (awaited, _) = wait(&mut registry, 0);
+        for round in 0..3 {
+            // A name counts once, however often it was awaited, and the count begins anew.
+            (1..=IDLE_NAMES).for_each(|index| wait_once(&mut registry, index));
+            wait_once(&mut registry, 1);
+            assert_eq!(followed.0.lock().len(), 1 + IDLE_NAMES, "round {round}");
+            wait_once(&mut registry, IDLE_NAMES + 1);
+            let left = followed.0.lock().clone();
+            assert_eq!(
+                left,
+                BTreeSet::from([awaited.name.clone()]),
+                "round {round}"
+            );
+        }
+    }
 
     #[test]
     fn a_grant_out_of_turn_leaves_the_clients_place_in_the_stores_queue() {
