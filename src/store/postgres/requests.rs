@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::connection::Arguments;
@@ -30,12 +29,12 @@ use crate::token::Token;
 const TELLING: Duration = Duration::from_millis(500);
 
 impl Postgres {
-    /// Sends the notices of a name, if the reply says that clients wait for it: never in the transaction that freed it,
+    /// Sends the notices of a name, if its reply says that clients wait for it: never in the transaction that freed it,
     /// whose commit it would serialize with all others of the server. If a notice is lost, the waiting client checks
     /// again after some time.
-    async fn tell(&self, reply: &[Row], name: &Name, budget: Budget) -> Result<(), Failure> {
-        if !reply::tells(reply)? {
-            return Ok(());
+    async fn tell(&self, is_awaited: bool, name: &Name, budget: Budget) {
+        if !is_awaited {
+            return;
         }
         let budget = budget.at_most(TELLING);
         let names = vec![name.as_str()];
@@ -43,7 +42,6 @@ impl Postgres {
         if let Err(failure) = self.connections.call("tell_1", arguments, budget).await {
             tracing::debug!(%name, %failure, "notice not sent");
         }
-        Ok(())
     }
 }
 
@@ -91,8 +89,8 @@ impl Backend for Postgres {
         if let Err(Failure::TooLong { max_ttl_ms, .. }) = answered {
             self.max_ttl.learn(Duration::from_millis(max_ttl_ms));
         }
-        let answer = answered?;
-        self.tell(&rows, &claim.name, budget).await?;
+        let (answer, is_awaited) = answered?;
+        self.tell(is_awaited, &claim.name, budget).await;
         Ok(answer)
     }
 
@@ -113,8 +111,8 @@ impl Backend for Postgres {
             .connections
             .call("release_1", arguments, budget)
             .await?;
-        let release = reply::released(&rows)?;
-        self.tell(&rows, name, budget).await?;
+        let (release, is_awaited) = reply::released(&rows)?;
+        self.tell(is_awaited, name, budget).await;
         Ok(release)
     }
 
@@ -130,7 +128,8 @@ impl Backend for Postgres {
             (&millis(Queued::OFFER), Type::INT8),
         ];
         let rows = self.connections.call("leave_1", arguments, budget).await?;
-        self.tell(&rows, name, budget).await
+        self.tell(reply::left(&rows)?, name, budget).await;
+        Ok(())
     }
 
     async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
@@ -144,8 +143,8 @@ impl Backend for Postgres {
             (&millis(Queued::OFFER), Type::INT8),
         ];
         let rows = self.connections.call("evict_1", arguments, budget).await?;
-        let was_held = reply::evicted(&rows)?;
-        self.tell(&rows, name, budget).await?;
+        let (was_held, is_awaited) = reply::evicted(&rows)?;
+        self.tell(is_awaited, name, budget).await;
         Ok(was_held)
     }
 

@@ -105,7 +105,7 @@ async fn nothing_is_set_on_the_session_and_nothing_prepared() {
         WHERE datname = current_database() AND application_name = 'leasehold'";
     let row = database.connect().await.query_one(sql, &[]).await;
     let query: String = row.expect("one connection").get(0);
-    assert!(query.starts_with("SELECT * FROM \"leasehold\"."), "{query}");
+    assert!(query.starts_with("SELECT \"leasehold\"."), "{query}");
 }
 
 #[tokio::test]

@@ -4,36 +4,44 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 use tokio_postgres::Row;
-use tokio_postgres::types::FromSql;
 
 use super::super::failure::Failure;
+use super::record::{Record, value};
 use crate::name::Name;
 use crate::store::{Answer, Grant, Held, HeldState, Outcome, Release};
 use crate::token::Token;
 
-/// Returns whether the reply says that notices must be sent.
-pub(in super::super) fn tells(rows: &[Row]) -> Result<bool, Failure> {
-    get(only(rows)?, "tell")
-}
+// The results of the functions, in their order there.
+const ACQUIRED: &[&str] = &[
+    "outcome", "token", "state", "holder", "info", "since_us", "left_us", "ahead", "tell", "detail",
+];
+const RENEWED: &[&str] = &["letters", "server_us"];
+/// Of `release_1` and `evict_1`.
+const FREED: &[&str] = &["outcome", "tell"];
+const LISTED: &[&str] = &[
+    "name", "token", "state", "holder", "info", "since_us", "left_us", "waiting",
+];
+const INSPECTED: &[&str] = LISTED.split_first().expect("the name").1;
 
-/// Parses the reply of `acquire_1`.
-pub(in super::super) fn acquired(rows: &[Row], name: &Name) -> Result<Answer, Failure> {
-    let row = only(rows)?;
-    let detail = || Ok::<_, Failure>(get::<Option<String>>(row, "detail")?.unwrap_or_default());
-    match get(row, "outcome")? {
+/// Parses the reply of `acquire_1`. With the answer, whether notices must be sent.
+pub(in super::super) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Failure> {
+    let record = Record::new(only(rows)?, ACQUIRED)?;
+    let detail = || Ok::<_, Failure>(record.get::<Option<String>>("detail")?.unwrap_or_default());
+    let answer = match record.get("outcome")? {
         "granted" => {
-            let token = token(row)?.ok_or_else(|| odd(row))?;
-            Ok(Answer::Granted(Grant::new(token)))
+            let token = token(&record)?.ok_or_else(|| record.odd())?;
+            Answer::Granted(Grant::new(token))
         }
         "held" => {
-            let mut held = held(row, name.clone())?;
-            held.ahead = number(row, "ahead")?;
-            Ok(Answer::Held(Box::new(held)))
+            let mut held = held(&record, name.clone())?;
+            held.ahead = number(&record, "ahead")?;
+            Answer::Held(Box::new(held))
         }
-        "invalid" => Err(invalid(detail()?)),
-        "broken" => Err(Failure::Exhausted(detail()?)),
-        _ => Err(odd(row)),
-    }
+        "invalid" => return Err(invalid(detail()?)),
+        "broken" => return Err(Failure::Exhausted(detail()?)),
+        _ => return Err(record.odd()),
+    };
+    Ok((answer, record.get("tell")?))
 }
 
 /// Distinguishes the one refusal that a store remembers.
@@ -53,59 +61,67 @@ pub(in super::super) fn renewed(
     rows: &[Row],
     count: usize,
 ) -> Result<(Vec<Option<Outcome>>, Duration), Failure> {
-    let row = only(rows)?;
-    let letters: &str = get(row, "letters")?;
-    let micros: i64 = get(row, "server_us")?;
+    let record = Record::new(only(rows)?, RENEWED)?;
+    let letters: &str = record.get("letters")?;
+    let micros: i64 = record.get("server_us")?;
     let outcome = |letter| match letter {
         b'y' => Ok(Some(Outcome::Renewed)),
         b'n' => Ok(Some(Outcome::Refused)),
         b'e' => Ok(Some(Outcome::Evicted)),
         b'x' => Ok(None),
-        _ => Err(odd(row)),
+        _ => Err(record.odd()),
     };
     let outcomes: Vec<_> = letters.bytes().map(outcome).collect::<Result<_, _>>()?;
     match u64::try_from(micros) {
         Ok(micros) if outcomes.len() == count => Ok((outcomes, Duration::from_micros(micros))),
-        _ => Err(odd(row)),
+        _ => Err(record.odd()),
     }
 }
 
-/// Parses the reply of `release_1`.
-pub(in super::super) fn released(rows: &[Row]) -> Result<Release, Failure> {
-    outcome(rows, "released").map(|was_held| match was_held {
-        true => Release::Released,
-        false => Release::NotHeld,
-    })
-}
-
-/// Parses the reply of `evict_1`: whether any holder had the name.
-pub(in super::super) fn evicted(rows: &[Row]) -> Result<bool, Failure> {
-    outcome(rows, "evicted")
-}
-
-/// Returns whether the outcome is this one, and not that the name was not held.
-fn outcome(rows: &[Row], done: &str) -> Result<bool, Failure> {
-    let row = only(rows)?;
-    match get(row, "outcome")? {
-        "not_held" => Ok(false),
-        outcome if outcome == done => Ok(true),
-        _ => Err(odd(row)),
+/// Parses the reply of `release_1`. With the answer, whether notices must be sent.
+pub(in super::super) fn released(rows: &[Row]) -> Result<(Release, bool), Failure> {
+    let (was_held, is_awaited) = freed(rows, "released")?;
+    match was_held {
+        true => Ok((Release::Released, is_awaited)),
+        false => Ok((Release::NotHeld, is_awaited)),
     }
+}
+
+/// Parses the reply of `evict_1`: whether any holder had the name, and whether notices must be sent.
+pub(in super::super) fn evicted(rows: &[Row]) -> Result<(bool, bool), Failure> {
+    freed(rows, "evicted")
+}
+
+/// Returns whether the outcome is this one, and not that the name was not held, and whether notices must be sent.
+fn freed(rows: &[Row], done: &str) -> Result<(bool, bool), Failure> {
+    let record = Record::new(only(rows)?, FREED)?;
+    let was_held = match record.get("outcome")? {
+        "not_held" => false,
+        outcome if outcome == done => true,
+        _ => return Err(record.odd()),
+    };
+    Ok((was_held, record.get("tell")?))
+}
+
+/// Parses the reply of `leave_1`: whether notices must be sent.
+pub(in super::super) fn left(rows: &[Row]) -> Result<bool, Failure> {
+    value(only(rows)?)
 }
 
 /// Parses the reply of `inspect_1`.
 pub(in super::super) fn inspected(rows: &[Row], name: &Name) -> Result<Option<Held>, Failure> {
     match rows {
         [] => Ok(None),
-        rows => held(only(rows)?, name.clone()).map(Some),
+        rows => held(&Record::new(only(rows)?, INSPECTED)?, name.clone()).map(Some),
     }
 }
 
 /// Parses the reply of `list_1`.
 pub(in super::super) fn listed(rows: &[Row]) -> Result<Vec<Held>, Failure> {
     let read = |row| {
-        let name = Name::new(get::<&str>(row, "name")?).map_err(|_| odd(row))?;
-        held(row, name)
+        let record = Record::new(row, LISTED)?;
+        let name = Name::new(record.get::<&str>("name")?).map_err(|_| record.odd())?;
+        held(&record, name)
     };
     rows.iter().map(read).collect()
 }
@@ -115,24 +131,23 @@ pub(in super::super) fn channels(
     rows: &[Row],
     count: usize,
 ) -> Result<Vec<Option<String>>, Failure> {
-    let row = only(rows)?;
-    let channels: Vec<Option<String>> = get(row, "await_1")?;
+    let channels: Vec<Option<String>> = value(only(rows)?)?;
     if channels.len() == count {
         Ok(channels)
     } else {
-        Err(odd(row))
+        Err(Failure::Odd(format!("channels={}", channels.len())))
     }
 }
 
 /// Parses the reply of `survey_1`.
 pub(in super::super) fn surveyed(rows: &[Row]) -> Result<Map<String, Value>, Failure> {
-    let row = only(rows)?;
-    serde_json::from_str(get(row, "survey_1")?).map_err(|_| odd(row))
+    let facts: &str = value(only(rows)?)?;
+    serde_json::from_str(facts).map_err(|error| Failure::Odd(error.to_string()))
 }
 
 /// Parses the facts about a taken name. A value that cannot be parsed is left out.
-fn held(row: &Row, name: Name) -> Result<Held, Failure> {
-    let state = match get(row, "state")? {
+fn held(record: &Record<'_>, name: Name) -> Result<Held, Failure> {
+    let state = match record.get("state")? {
         0_i16 => HeldState::Leased,
         2 => HeldState::Kept,
         3 => HeldState::Offered,
@@ -141,29 +156,29 @@ fn held(row: &Row, name: Name) -> Result<Held, Failure> {
         _ => HeldState::Evicted,
     };
     let mut held = Held::new(name);
-    held.remaining = number(row, "left_us")?.map(Duration::from_micros);
+    held.remaining = number(record, "left_us")?.map(Duration::from_micros);
     held.state = state;
     // Only `inspect_1` and `list_1` count the waiting clients.
-    held.waiting = number(row, "waiting").unwrap_or_default();
+    held.waiting = number(record, "waiting").unwrap_or_default();
     if matches!(state, HeldState::Offered | HeldState::KeepOut) {
         return Ok(held);
     }
-    let since = number(row, "since_us")?.map(Duration::from_micros);
-    held.by = get::<&str>(row, "holder")?.parse().ok();
-    held.token = token(row)?;
-    held.info = serde_json::from_str(get(row, "info")?).unwrap_or_default();
+    let since = number(record, "since_us")?.map(Duration::from_micros);
+    held.by = record.get::<&str>("holder")?.parse().ok();
+    held.token = token(record)?;
+    held.info = serde_json::from_str(record.get("info")?).unwrap_or_default();
     held.since = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
     Ok(held)
 }
 
-fn token(row: &Row) -> Result<Option<Token>, Failure> {
-    let token = number(row, "token")?;
+fn token(record: &Record<'_>) -> Result<Option<Token>, Failure> {
+    let token = number(record, "token")?;
     Ok(token.and_then(|token: u64| Token::new(token).ok()))
 }
 
 /// Returns a number, unless it is null or below zero.
-fn number<T: TryFrom<i64>>(row: &Row, column: &str) -> Result<Option<T>, Failure> {
-    let number: Option<i64> = get(row, column)?;
+fn number<T: TryFrom<i64>>(record: &Record<'_>, column: &str) -> Result<Option<T>, Failure> {
+    let number: Option<i64> = record.get(column)?;
     Ok(number.and_then(|number| number.try_into().ok()))
 }
 
@@ -172,13 +187,4 @@ fn only(rows: &[Row]) -> Result<&Row, Failure> {
         [row] => Ok(row),
         rows => Err(Failure::Odd(format!("rows={}", rows.len()))),
     }
-}
-
-fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Failure> {
-    row.try_get(column)
-        .map_err(|_| Failure::Odd(format!("column={column}")))
-}
-
-fn odd(row: &Row) -> Failure {
-    Failure::Odd(format!("columns={}", row.len()))
 }

@@ -56,7 +56,7 @@ impl Schema {
     pub(in super::super) fn call(&self, function: &str, arguments: usize) -> String {
         let places: Vec<_> = (1..=arguments).map(|place| format!("${place}")).collect();
         let schema = self.quoted();
-        format!("SELECT * FROM {schema}.{function}({})", places.join(", "))
+        format!("SELECT {schema}.{function}({})", places.join(", "))
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
             "filled in"
         );
         let inspect = schema.call("inspect_1", 2);
-        assert_eq!(inspect, "SELECT * FROM \"o'd\"\"d\".inspect_1($1, $2)");
+        assert_eq!(inspect, "SELECT \"o'd\"\"d\".inspect_1($1, $2)");
     }
 
     #[test]
