@@ -46,7 +46,7 @@ impl Gated {
         ttl: Duration,
     ) -> f64 {
         gate.send(false).expect("the store listens");
-        tokio::time::sleep(ttl / 3 + Duration::from_millis(200)).await;
+        tokio::time::sleep(Self::pause(ttl)).await;
         self.passed.lock().expect("no panic").clear();
         let mut renewed = self.renewed.subscribe();
         let before = *renewed.borrow();
@@ -58,6 +58,11 @@ impl Gated {
         renewed.wait_for(all).await.expect("the store lives");
         let count = *renewed.borrow() - before;
         count as f64 / started.elapsed().as_secs_f64()
+    }
+
+    /// After how long each lease of this ttl is due.
+    pub(crate) fn pause(ttl: Duration) -> Duration {
+        ttl / 3 + Duration::from_millis(200)
     }
 
     async fn renew_through(&self, batch: &[Renewal], limit: Duration) -> Renewed {
