@@ -149,6 +149,27 @@ async fn a_lost_row_of_the_set_up_names_the_command() {
 }
 
 #[tokio::test]
+async fn a_function_with_other_results_is_refused_by_what_it_returned() {
+    let (database, store) = store().await;
+    for (results, found) in [
+        ("OUT outcome text, OUT token bigint", "columns=2"),
+        ("OUT outcome text", "types=text"),
+    ] {
+        let sql = format!(
+            "DROP FUNCTION leasehold.acquire_1;
+            CREATE FUNCTION leasehold.acquire_1(
+                text, text, bigint, text, bigint, text, bigint, bigint, bigint, {results}
+            ) LANGUAGE plpgsql AS 'BEGIN outcome := ''granted''; END'"
+        );
+        let stranger = database.connect().await;
+        stranger.batch_execute(&sql).await.expect("made");
+        let error = refused(&*store).await;
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", chain(&error));
+        assert!(chain(&error).contains(found), "{}", chain(&error));
+    }
+}
+
+#[tokio::test]
 async fn a_claim_that_lost_to_another_is_sent_again() {
     let (database, store) = store().await;
     let name = database.name();

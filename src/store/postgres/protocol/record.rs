@@ -12,8 +12,14 @@ use super::super::failure::Failure;
 
 /// Returns the value that a function with one result returned.
 pub(super) fn value<'a, T: FromSql<'a>>(row: &'a Row) -> Result<T, Failure> {
-    row.try_get(0)
-        .map_err(|error| Failure::Odd(error.to_string()))
+    row.try_get(0).map_err(|_| {
+        let kinds: Vec<_> = row
+            .columns()
+            .iter()
+            .map(|column| column.type_().name())
+            .collect();
+        Failure::Odd(format!("types={}", kinds.join(",")))
+    })
 }
 
 /// The values of a record, by the names of the function's results.
