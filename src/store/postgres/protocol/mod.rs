@@ -1,5 +1,5 @@
 //! The wire: the functions in the database, and their replies.
 
-mod record;
 pub(super) mod reply;
+mod results;
 pub(super) mod schema;

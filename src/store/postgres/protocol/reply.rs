@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tokio_postgres::Row;
 
 use super::super::failure::Failure;
-use super::record::{Record, value};
+use super::results::{Results, value};
 use crate::name::Name;
 use crate::store::{Answer, Grant, Held, HeldState, Outcome, Release};
 use crate::token::Token;
@@ -25,23 +25,23 @@ const INSPECTED: &[&str] = LISTED.split_first().expect("the name").1;
 
 /// Parses the reply of `acquire_1`. With the answer, whether notices must be sent.
 pub(in super::super) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Failure> {
-    let record = Record::new(only(rows)?, ACQUIRED)?;
-    let detail = || Ok::<_, Failure>(record.get::<Option<String>>("detail")?.unwrap_or_default());
-    let answer = match record.get("outcome")? {
+    let results = Results::new(only(rows)?, ACQUIRED)?;
+    let detail = || Ok::<_, Failure>(results.get::<Option<String>>("detail")?.unwrap_or_default());
+    let answer = match results.get("outcome")? {
         "granted" => {
-            let token = token(&record)?.ok_or_else(|| record.odd())?;
+            let token = token(&results)?.ok_or_else(|| results.odd())?;
             Answer::Granted(Grant::new(token))
         }
         "held" => {
-            let mut held = held(&record, name.clone())?;
-            held.ahead = number(&record, "ahead")?;
+            let mut held = held(&results, name.clone())?;
+            held.ahead = number(&results, "ahead")?;
             Answer::Held(Box::new(held))
         }
         "invalid" => return Err(invalid(detail()?)),
         "broken" => return Err(Failure::Exhausted(detail()?)),
-        _ => return Err(record.odd()),
+        _ => return Err(results.odd()),
     };
-    Ok((answer, record.get("tell")?))
+    Ok((answer, results.get("tell")?))
 }
 
 /// Distinguishes the one refusal that a store remembers.
@@ -61,20 +61,20 @@ pub(in super::super) fn renewed(
     rows: &[Row],
     count: usize,
 ) -> Result<(Vec<Option<Outcome>>, Duration), Failure> {
-    let record = Record::new(only(rows)?, RENEWED)?;
-    let letters: &str = record.get("letters")?;
-    let micros: i64 = record.get("server_us")?;
+    let results = Results::new(only(rows)?, RENEWED)?;
+    let letters: &str = results.get("letters")?;
+    let micros: i64 = results.get("server_us")?;
     let outcome = |letter| match letter {
         b'y' => Ok(Some(Outcome::Renewed)),
         b'n' => Ok(Some(Outcome::Refused)),
         b'e' => Ok(Some(Outcome::Evicted)),
         b'x' => Ok(None),
-        _ => Err(record.odd()),
+        _ => Err(results.odd()),
     };
     let outcomes: Vec<_> = letters.bytes().map(outcome).collect::<Result<_, _>>()?;
     match u64::try_from(micros) {
         Ok(micros) if outcomes.len() == count => Ok((outcomes, Duration::from_micros(micros))),
-        _ => Err(record.odd()),
+        _ => Err(results.odd()),
     }
 }
 
@@ -94,13 +94,13 @@ pub(in super::super) fn evicted(rows: &[Row]) -> Result<(bool, bool), Failure> {
 
 /// Returns whether the outcome is this one, and not that the name was not held, and whether notices must be sent.
 fn freed(rows: &[Row], done: &str) -> Result<(bool, bool), Failure> {
-    let record = Record::new(only(rows)?, FREED)?;
-    let was_held = match record.get("outcome")? {
+    let results = Results::new(only(rows)?, FREED)?;
+    let was_held = match results.get("outcome")? {
         "not_held" => false,
         outcome if outcome == done => true,
-        _ => return Err(record.odd()),
+        _ => return Err(results.odd()),
     };
-    Ok((was_held, record.get("tell")?))
+    Ok((was_held, results.get("tell")?))
 }
 
 /// Parses the reply of `leave_1`: whether notices must be sent.
@@ -112,16 +112,16 @@ pub(in super::super) fn left(rows: &[Row]) -> Result<bool, Failure> {
 pub(in super::super) fn inspected(rows: &[Row], name: &Name) -> Result<Option<Held>, Failure> {
     match rows {
         [] => Ok(None),
-        rows => held(&Record::new(only(rows)?, INSPECTED)?, name.clone()).map(Some),
+        rows => held(&Results::new(only(rows)?, INSPECTED)?, name.clone()).map(Some),
     }
 }
 
 /// Parses the reply of `list_1`.
 pub(in super::super) fn listed(rows: &[Row]) -> Result<Vec<Held>, Failure> {
     let read = |row| {
-        let record = Record::new(row, LISTED)?;
-        let name = Name::new(record.get::<&str>("name")?).map_err(|_| record.odd())?;
-        held(&record, name)
+        let results = Results::new(row, LISTED)?;
+        let name = Name::new(results.get::<&str>("name")?).map_err(|_| results.odd())?;
+        held(&results, name)
     };
     rows.iter().map(read).collect()
 }
@@ -146,8 +146,8 @@ pub(in super::super) fn surveyed(rows: &[Row]) -> Result<Map<String, Value>, Fai
 }
 
 /// Parses the facts about a taken name. A value that cannot be parsed is left out.
-fn held(record: &Record<'_>, name: Name) -> Result<Held, Failure> {
-    let state = match record.get("state")? {
+fn held(results: &Results<'_>, name: Name) -> Result<Held, Failure> {
+    let state = match results.get("state")? {
         0_i16 => HeldState::Leased,
         2 => HeldState::Kept,
         3 => HeldState::Offered,
@@ -156,29 +156,29 @@ fn held(record: &Record<'_>, name: Name) -> Result<Held, Failure> {
         _ => HeldState::Evicted,
     };
     let mut held = Held::new(name);
-    held.remaining = number(record, "left_us")?.map(Duration::from_micros);
+    held.remaining = number(results, "left_us")?.map(Duration::from_micros);
     held.state = state;
     // Only `inspect_1` and `list_1` count the waiting clients.
-    held.waiting = number(record, "waiting").unwrap_or_default();
+    held.waiting = number(results, "waiting").unwrap_or_default();
     if matches!(state, HeldState::Offered | HeldState::KeepOut) {
         return Ok(held);
     }
-    let since = number(record, "since_us")?.map(Duration::from_micros);
-    held.by = record.get::<&str>("holder")?.parse().ok();
-    held.token = token(record)?;
-    held.info = serde_json::from_str(record.get("info")?).unwrap_or_default();
+    let since = number(results, "since_us")?.map(Duration::from_micros);
+    held.by = results.get::<&str>("holder")?.parse().ok();
+    held.token = token(results)?;
+    held.info = serde_json::from_str(results.get("info")?).unwrap_or_default();
     held.since = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
     Ok(held)
 }
 
-fn token(record: &Record<'_>) -> Result<Option<Token>, Failure> {
-    let token = number(record, "token")?;
+fn token(results: &Results<'_>) -> Result<Option<Token>, Failure> {
+    let token = number(results, "token")?;
     Ok(token.and_then(|token: u64| Token::new(token).ok()))
 }
 
 /// Returns a number, unless it is null or below zero.
-fn number<T: TryFrom<i64>>(record: &Record<'_>, column: &str) -> Result<Option<T>, Failure> {
-    let number: Option<i64> = record.get(column)?;
+fn number<T: TryFrom<i64>>(results: &Results<'_>, column: &str) -> Result<Option<T>, Failure> {
+    let number: Option<i64> = results.get(column)?;
     Ok(number.and_then(|number| number.try_into().ok()))
 }
 

@@ -1,7 +1,8 @@
 //! What a call returns: one value, or a record of the values of a function with several results.
 //!
-//! Each call is `SELECT f()`. With `SELECT * FROM f()` the server would give the results as columns, but it stores the rows
-//! of such a function before it reads them, which costs it a seventh of its processor time for a claim and a release.
+//! Each call is `SELECT f()`. With `SELECT * FROM f()` the server would give the results as columns, but it stores the
+//! rows of such a function before it reads them, which costs it a seventh of its processor time for a claim and a
+//! release.
 
 use std::error::Error;
 
@@ -13,17 +14,13 @@ use super::super::failure::Failure;
 /// Returns the value that a function with one result returned.
 pub(super) fn value<'a, T: FromSql<'a>>(row: &'a Row) -> Result<T, Failure> {
     row.try_get(0).map_err(|_| {
-        let kinds: Vec<_> = row
-            .columns()
-            .iter()
-            .map(|column| column.type_().name())
-            .collect();
-        Failure::Odd(format!("types={}", kinds.join(",")))
+        let kinds = row.columns().iter().map(|column| column.type_().name());
+        Failure::Odd(format!("types={}", kinds.collect::<Vec<_>>().join(",")))
     })
 }
 
-/// The values of a record, by the names of the function's results.
-pub(super) struct Record<'a> {
+/// The results of a function, by their names.
+pub(super) struct Results<'a> {
     names: &'static [&'static str],
     values: Vec<Typed<'a>>,
 }
@@ -31,16 +28,16 @@ pub(super) struct Record<'a> {
 /// A value in its binary form, unless it is null.
 type Typed<'a> = (Type, Option<&'a [u8]>);
 
-impl<'a> Record<'a> {
+impl<'a> Results<'a> {
     /// # Errors
     /// `Odd` for anything but a record of as many values.
     pub(super) fn new(row: &'a Row, names: &'static [&'static str]) -> Result<Self, Failure> {
         let Values(values) = value(row)?;
-        let record = Self { names, values };
-        if record.values.len() == names.len() {
-            Ok(record)
+        let results = Self { names, values };
+        if results.values.len() == names.len() {
+            Ok(results)
         } else {
-            Err(record.odd())
+            Err(results.odd())
         }
     }
 
