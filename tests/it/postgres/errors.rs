@@ -151,15 +151,19 @@ async fn a_lost_row_of_the_set_up_names_the_command() {
 #[tokio::test]
 async fn a_function_with_other_results_is_refused_by_what_it_returned() {
     let (database, store) = store().await;
-    for (results, found) in [
-        ("OUT outcome text, OUT token bigint", "columns=2"),
-        ("OUT outcome text", "types=text"),
+    for (results, values, found) in [
+        (
+            "OUT outcome text, OUT token bigint",
+            "SELECT 'granted', 7::bigint",
+            "columns=2",
+        ),
+        ("OUT outcome text", "SELECT 'granted'", "types=text"),
     ] {
         let sql = format!(
             "DROP FUNCTION leasehold.acquire_1;
             CREATE FUNCTION leasehold.acquire_1(
                 text, text, bigint, text, bigint, text, bigint, bigint, bigint, {results}
-            ) LANGUAGE plpgsql AS 'BEGIN outcome := ''granted''; END'"
+            ) LANGUAGE sql AS $${values}$$"
         );
         let stranger = database.connect().await;
         stranger.batch_execute(&sql).await.expect("made");
