@@ -64,12 +64,12 @@ impl<'a> FromSql<'a> for Values<'a> {
     /// Reads their number, then the type, the length and the bytes of each. The length of null is -1.
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         let mut rest = raw;
-        let count = number(&mut rest)?;
+        let count = int(&mut rest)?;
         let mut values = Vec::new();
         for _ in 0..count {
-            let kind = Type::from_oid(number(&mut rest)?.cast_unsigned());
+            let kind = Type::from_oid(int(&mut rest)?.cast_unsigned());
             let kind = kind.ok_or("a type of its own")?;
-            let value = match usize::try_from(number(&mut rest)?) {
+            let value = match usize::try_from(int(&mut rest)?) {
                 Ok(length) => Some(rest.split_off(..length).ok_or("cut off")?),
                 Err(_) => None,
             };
@@ -79,7 +79,7 @@ impl<'a> FromSql<'a> for Values<'a> {
     }
 }
 
-fn number(raw: &mut &[u8]) -> Result<i32, &'static str> {
+fn int(raw: &mut &[u8]) -> Result<i32, &'static str> {
     let (number, rest) = raw.split_first_chunk().ok_or("cut off")?;
     *raw = rest;
     Ok(i32::from_be_bytes(*number))
