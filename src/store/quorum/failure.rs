@@ -1,7 +1,5 @@
 //! Why a call on a quorum failed.
 
-use std::fmt;
-
 use super::members::Failures;
 use super::store::Quorum;
 use crate::error::{Error, ErrorKind};
@@ -13,10 +11,9 @@ use crate::store::{Failed, Sent};
 #[error("{why}")]
 pub(crate) struct Failure {
     kind: ErrorKind,
-    /// Empty if the cause is the error for the caller.
     why: String,
-    /// The error of the first member that failed, if members failed.
-    cause: Option<Error>,
+    /// The error for the caller, if it was made already.
+    made: Option<Error>,
     sent: Sent,
 }
 
@@ -26,7 +23,7 @@ impl Failure {
         Self {
             kind,
             why: why.into(),
-            cause: None,
+            made: None,
             sent: Sent::Never,
         }
     }
@@ -68,7 +65,7 @@ impl Quorum {
         Failure {
             kind,
             why: format!("{answered} of {of} members answered ({told})"),
-            cause: failures.first().map(|(_, failed)| failed.error.clone()),
+            made: None,
             sent: match failures.iter().filter(is_unsent).count() == of {
                 true => Sent::Never,
                 false => Sent::Perhaps,
@@ -83,7 +80,7 @@ impl From<Error> for Failure {
         Self {
             kind: error.kind(),
             why: String::new(),
-            cause: Some(error),
+            made: Some(error),
             sent: Sent::Perhaps,
         }
     }
@@ -98,18 +95,13 @@ impl Failing for Failure {
         self.sent
     }
 
-    fn during(self, operation: &str, facts: impl fmt::Display) -> Error {
-        let outcome = match (&self.cause, self.kind) {
-            (None, ErrorKind::Invalid | ErrorKind::Misconfigured) => "refused",
-            _ => "failed",
-        };
-        let message = format!("{operation} {outcome}: {self} {facts}");
-        let error = Error::new(self.kind, message);
-        match self.cause {
-            Some(made) if self.why.is_empty() => made,
-            Some(cause) => error.with_source(cause),
-            None => error,
-        }
+    fn made(&self) -> Option<&Error> {
+        self.made.as_ref()
+    }
+
+    fn refusal(&self) -> Option<String> {
+        let is_refused = matches!(self.kind, ErrorKind::Invalid | ErrorKind::Misconfigured);
+        is_refused.then(|| self.why.clone())
     }
 }
 
