@@ -5,8 +5,9 @@
 //! process can be paused between its last check and its write, here as anywhere, and only storage that compares tokens
 //! refuses its write. What a quorum adds is that grants and renewals go on while a minority of the servers is down or
 //! has lost its data. It costs three or more servers that share no disk, no power line and no failover, twice the work
-//! for each request, waiting in no order, and a keep-out: each member that was restarted takes no part for the longest
-//! ttl. If your servers run under Sentinel or as a cluster, use [`redis`](super::redis) with `acknowledged_by` instead.
+//! for each request, waiting in no order ([`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`), and a keep-out:
+//! each member that was restarted takes no part for the longest ttl. If your servers run under Sentinel or as a
+//! cluster, use [`redis`](super::redis) with `acknowledged_by` instead.
 //!
 //! # How to use it
 //! ```console
@@ -66,19 +67,16 @@
 //! 2. **One dead and one out.** With three members nothing is granted until one of the two is in again. A restart of
 //!    one member while another is dead loses the leases that lived on those two. Use five members, or
 //!    [replace](Quorum::replace) them.
-//! 3. **An address is one server.** No balancer, no address that may go back to a server that was replaced without a
+//! 3. **Data that changes unseen.** No balancer, no address that may go back to a server that was replaced without a
 //!    restart, no snapshot of a machine: such a server passes for the one it was, with old data. `leasehold doctor`
 //!    names a member two connections to which end at two servers; a balancer that goes to one server at a time is not
-//!    seen.
-//! 4. **Keys that are deleted or evicted** by hand or under memory pressure, while `<prefix>:node` stays, are not
-//!    noticed. Set `maxmemory-policy noeviction`.
-//! 5. **Set-up after a loss of all data.** [`init`](Quorum::init) opens blank servers at once. If all members have lost
+//!    seen. Nor are keys that are deleted by hand or evicted while `<prefix>:node` stays: set `maxmemory-policy
+//!    noeviction`.
+//! 4. **Set-up after a loss of all data.** [`init`](Quorum::init) opens blank servers at once. If all members have lost
 //!    their data, wait for the longest ttl before you run it: a holder that was paused meanwhile believes in its lease
 //!    for as long. `init` itself knows only of clients that have asked since.
-//! 6. **Evictions across a loss.** If a member that carried out an eviction is lost within the same ttl, the holder may
+//! 5. **Evictions across a loss.** If a member that carried out an eviction is lost within the same ttl, the holder may
 //!    be renewed once more: evict again.
-//! 7. **Waiting is not fair**: [`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`, because the members keep no
-//!    common queue.
 //!
 //! # How it works
 //! The client names the token and proposes it to every member at once; a member takes exactly that token, or refuses
