@@ -151,7 +151,7 @@ impl<'a> Rounds<'a> {
             let (now, token) = (Boottime.now(), self.asked.token);
             let granted = NotedGrant {
                 token,
-                info: self.claim.info.clone(),
+                info: self.asked.info.clone(),
                 forget_at: now.after(self.known.max_ttl * 2),
             };
             shared.granted.lock().note(self.claim.holder, granted, now);

@@ -142,8 +142,7 @@ impl Quorum {
     ) -> Result<bool, Failed> {
         let id = known.id(member);
         let (max_ttl, highest) = (millis(known.max_ttl).to_string(), highest.to_string());
-        let rest = [&max_ttl, by, &highest, &known.members].map(str::to_owned);
-        let arguments = [&words(id)[..], &rest].concat();
+        let arguments = [&words(id), by, &max_ttl, &highest, &known.members];
         let place = self.members[member].place(word, &arguments, limit).await?;
         Ok(place.absence(id).is_none())
     }

@@ -245,7 +245,6 @@ pub(super) fn merged(told: &ToldLeases, one: &SeenLease) -> SeenLease {
     // One that took the lease by a renewal alone knows less of its holder.
     let most = alike.iter().max_by_key(|held| !held.info.host.is_empty());
     let mut held = most.map_or(&one.held, |most| *most).clone();
-    held.since = alike.iter().filter_map(|held| held.since).min();
     if alike.iter().any(|held| held.state == HeldState::Evicted) {
         held.state = HeldState::Evicted;
     }

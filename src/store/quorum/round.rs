@@ -202,14 +202,12 @@ impl Round {
         for (index, (asked, answers)) in self.asked.iter().zip(&self.votes.each).enumerate() {
             for (member, mark) in answers.to_vouch(now) {
                 if self.vouched.insert((index, member)) {
-                    let vouching = NameRequest {
-                        mark: Some(mark),
-                        ..asked.clone()
-                    };
                     let memory = quorum.shared.granted.lock();
-                    at[member].push(match memory.of(asked.holder) {
-                        Some(granted) => vouching.with_info(&granted.info),
-                        None => vouching,
+                    let granted = memory.of(asked.holder);
+                    at[member].push(NameRequest {
+                        mark: Some(mark),
+                        info: granted.map_or(&asked.info, |it| &it.info).clone(),
+                        ..asked.clone()
                     });
                 }
             }

@@ -111,7 +111,7 @@ impl Quorum {
     ) -> (Vec<Membership>, Failures) {
         let asked = self.members.iter().enumerate();
         let asked = asked.map(async |(index, member)| {
-            let arguments = [&words(old.id(index))[..], &[new.to_string()]].concat();
+            let arguments = [&*words(old.id(index)), &new.to_string()];
             member.place("close", &arguments, limit).await
         });
         let (mut closed, mut failures) = (Vec::<Membership>::new(), Failures::new());
@@ -216,8 +216,9 @@ impl Quorum {
             places.clear();
             for (index, member) in self.members.iter().enumerate() {
                 // Each server is reserved under a number of its own, which shows two names of one server.
-                let by = [(run + index as u64).to_string()];
-                let place = member.place(word, &by, limit).await;
+                let by = (run + index as u64).to_string();
+                let arguments: &[&str] = if word == "reserve" { &[&by] } else { &[] };
+                let place = member.place(word, arguments, limit).await;
                 let place = place.map_err(|failed| self.unanswered(index, failed))?;
                 is_set_up |= self.check(index, &place, old)?;
                 places.push(place);

@@ -45,8 +45,7 @@ impl Pair {
     async fn start(seed: u64) -> Self {
         let server = Setup::default().with_clock().start().await;
         server.stop_clock_at(BEGIN_US).await;
-        let connection = server.connect().await.expect("it is up");
-        let mut raw = RawMember { connection };
+        let mut raw = RawMember::of(&server).await;
         let (_, at, _) = raw.place(&["look".into()]).await;
         let mut node = Node::default();
         let _ = node.look(id(7), &at);
@@ -228,9 +227,7 @@ impl Pair {
             }
             _ => {
                 let _ = self.node.close(write.id, 8, &at);
-                let MemberId { quorum, index, of } = write.id;
-                let id = [quorum.to_string(), index.to_string(), of.to_string()];
-                [&[word.to_owned()], &id[..], &["8".into()]].concat()
+                vec![word.into(), raw::member(write.id), "8".into()]
             }
         };
         self.raw.place(&arguments).await;

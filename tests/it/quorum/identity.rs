@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use leasehold::Token;
 use leasehold::store::quorum::Quorum;
 use leasehold::store::redis::Redis;
 use leasehold::store::{Eviction, Hazard, MemberState, Store as _};
+use leasehold::{ClientId, Holder, Token};
 
+use super::node::MemberRequest;
+use super::raw::RawMember;
 use super::rivals::{lead_nowhere, none_is_granted, over, states, ways};
 use crate::harness::asking::{asked, claim, granted, next_token, released};
 use crate::harness::redis_quorum::{self, MAX_TTL, RedisQuorum};
@@ -66,6 +68,34 @@ async fn a_replica_at_the_address_of_a_member_helps_no_rival() {
     let states = states(&rival).await;
     assert_ne!(states[0], MemberState::Up);
     assert_eq!(states[2], MemberState::Up);
+}
+
+#[tokio::test]
+async fn a_replica_refuses_a_release_as_one_so_that_another_connection_is_made_for_it() {
+    let quorum = RedisQuorum::with(3, || Setup::default().with_port(), MAX_TTL).await;
+    let [master, ..] = &quorum.servers[..] else {
+        panic!("there are three");
+    };
+    let replica = Setup::default().with_port().start().await;
+    replica.follow(master).await;
+    let [mut master, mut replica] = [RawMember::of(master).await, RawMember::of(&replica).await];
+    let (node, ..) = master.place(&["look".into()]).await;
+    let asked = MemberRequest {
+        id: node.membership.expect("it was set up").id,
+        holder: Holder::new(ClientId::from_u128(7), 1),
+        token: Token::new(5).expect("a token"),
+        ttl_us: 0,
+    };
+    let keys = ["leasehold:{a}", "leasehold:{1}:mark"];
+    for word in ["release", "claim", "evict"] {
+        let asked = MemberRequest {
+            ttl_us: if word == "release" { 0 } else { 1_000 },
+            ..asked
+        };
+        let refused = replica.ask(word, keys, &asked, None).await;
+        let code = refused.expect_err("a replica").code().map(str::to_owned);
+        assert_eq!(code.as_deref(), Some("READONLY"), "{word}");
+    }
 }
 
 #[tokio::test]

@@ -7,18 +7,28 @@ use leasehold::internals::quorum_scripts;
 use leasehold::store::HeldState;
 use leasehold::store::quorum::protocol::{Absence, MemberAnswer, MemberId, MemberLease};
 
-use super::node::{At, MemberRecord, MemberRequest, Node, Writing};
+use super::node::{At, FirstSeen, Incarnation, MemberRecord, MemberRequest, Node, Writing};
+use crate::harness::redis_server::RedisServer;
 
 /// What the holder tells about itself.
 const INFO: &str = r#"{"host":"h","pid":1}"#;
 pub(super) const MEMBERS: &str = "a, b, c";
 
+impl Incarnation for String {
+    const AHEAD: u64 = 1_000;
+}
+
 /// A member on a real server, spoken to over one connection.
 pub(super) struct RawMember {
-    pub(super) connection: MultiplexedConnection,
+    connection: MultiplexedConnection,
 }
 
 impl RawMember {
+    pub(super) async fn of(server: &RedisServer) -> Self {
+        let connection = server.connect().await.expect("it is up");
+        Self { connection }
+    }
+
     /// Asks for a name by its keys.
     pub(super) async fn ask(
         &mut self,
@@ -30,44 +40,51 @@ impl RawMember {
         let script = Script::new(quorum_scripts()[0]);
         let mut call = script.prepare_invoke();
         call.key("leasehold:node").key(&keys);
-        call.arg(word)
-            .arg(asked.id.quorum)
-            .arg(asked.id.index)
-            .arg(asked.id.of)
-            .arg("PUBLISH");
-        call.arg(asked.holder.to_string())
-            .arg(asked.token.get())
-            .arg(asked.ttl_us / 1_000)
-            .arg(INFO)
-            .arg(told.map_or(String::new(), |mark| mark.to_string()));
-        let reply: Value = call.invoke_async(&mut self.connection).await?;
-        Ok(said(reply))
+        let (holder, token, ttl_ms) = (asked.holder, asked.token, asked.ttl_us / 1_000);
+        let told = told.map_or(String::new(), |mark| mark.to_string());
+        let request = format!("{holder} {token} {ttl_ms} {told}");
+        call.arg(word).arg(member(asked.id)).arg(request).arg(INFO);
+        // One that may be away tells its place, and is asked again if it is in.
+        for _ in 0..2 {
+            let reply: Value = call.invoke_async(&mut self.connection).await?;
+            if text(&items(&reply)[0]) != "away" {
+                return Ok(said(reply));
+            }
+            let look = ["look".into(), member(asked.id)];
+            let (node, at, _) = placed(self.told(&look).await?);
+            if let Some(absence) = node.absence(asked.id, &at) {
+                return Ok(MemberAnswer::Away(absence));
+            }
+        }
+        panic!("it is in, and takes no part");
     }
 
     /// Asks for the member's place, and returns what it then is.
     pub(super) async fn place(&mut self, arguments: &[String]) -> (Node<String>, At<String>, bool) {
+        placed(self.told(arguments).await.expect("place.lua answers"))
+    }
+
+    async fn told(&mut self, arguments: &[String]) -> Result<Value, RedisError> {
         let script = Script::new(quorum_scripts()[1]);
         let mut call = script.prepare_invoke();
         call.key("leasehold:node").arg(arguments);
-        let reply: Value = call
-            .invoke_async(&mut self.connection)
-            .await
-            .expect("place.lua answers");
-        placed(reply)
+        call.invoke_async(&mut self.connection).await
     }
+}
+
+/// The argument that says which member is meant.
+pub(super) fn member(MemberId { quorum, index, of }: MemberId) -> String {
+    format!("{quorum} {index} {of}")
 }
 
 /// The arguments of `place.lua` that write.
 pub(super) fn writing(word: &str, by: &str, writing: &Writing<String>) -> Vec<String> {
-    let MemberId { quorum, index, of } = writing.id;
     let max_ttl_ms = writing.max_ttl_us / 1_000;
     [
         word.to_owned(),
-        quorum.to_string(),
-        index.to_string(),
-        of.to_string(),
-        max_ttl_ms.to_string(),
+        member(writing.id),
         by.to_owned(),
+        max_ttl_ms.to_string(),
         writing.highest.to_string(),
         MEMBERS.to_owned(),
     ]
@@ -92,13 +109,6 @@ fn items(value: &Value) -> Vec<Value> {
 fn said(reply: Value) -> MemberAnswer {
     let items = items(&reply);
     MemberAnswer::Away(match &*text(&items[0]) {
-        "out" => Absence::Out(number(&items[3]) - number(&items[2])),
-        "other" => Absence::Other(MemberId {
-            quorum: number(&items[1]),
-            index: u8::try_from(number(&items[2])).expect("small"),
-            of: u8::try_from(number(&items[3])).expect("small"),
-        }),
-        "closed" => Absence::Closed(number(&items[1])),
         "too_long" => Absence::TooLong(number(&items[1]) * 1_000),
         "yes" | "freed" => return MemberAnswer::Yes,
         "not_held" => return MemberAnswer::NotHeld,
@@ -109,6 +119,20 @@ fn said(reply: Value) -> MemberAnswer {
         }
         _ => panic!("no reply of names.lua: {reply:?}"),
     })
+}
+
+/// Reads which member a server is.
+fn member_of(value: &str) -> MemberId {
+    let words: Vec<u64> = value
+        .split(' ')
+        .map(|word| word.parse().expect("a number"))
+        .collect();
+    let small = |word: u64| u8::try_from(word).expect("small");
+    MemberId {
+        quorum: words[0],
+        index: small(words[1]),
+        of: small(words[2]),
+    }
 }
 
 /// Reads a lease's value as the page of the protocol has it.
@@ -132,17 +156,14 @@ fn placed(reply: Value) -> (Node<String>, At<String>, bool) {
     let items = items(&reply);
     assert_eq!(text(&items[0]), "node", "{reply:?}");
     let (present, is_in) = (text(&items[2]), number(&items[4]) == 1);
-    let optional = |name: &str| {
+    let field = |name: &str| {
         let mut fields = items[5..].chunks_exact(2);
         let field = fields.find(|field| text(&field[0]) == name)?;
-        text(&field[1]).parse::<u64>().ok()
+        Some(text(&field[1]))
     };
-    let membership = optional("quorum").map(|quorum| MemberRecord {
-        id: MemberId {
-            quorum,
-            index: u8::try_from(optional("index").expect("an index")).expect("small"),
-            of: u8::try_from(optional("of").expect("a number")).expect("small"),
-        },
+    let optional = |name: &str| field(name)?.parse::<u64>().ok();
+    let membership = field("member").map(|member| MemberRecord {
+        id: member_of(&member),
         max_ttl_us: optional("keep_out").expect("a ttl") * 1_000,
         incarnation: if is_in {
             present.clone()
@@ -155,7 +176,10 @@ fn placed(reply: Value) -> (Node<String>, At<String>, bool) {
     });
     let node = Node {
         membership,
-        seen: None,
+        seen: (number(&items[3]) > 0).then(|| FirstSeen {
+            incarnation: present.clone(),
+            at_us: number(&items[3]),
+        }),
         reserved_by: optional("reserved_by"),
     };
     let at = At {

@@ -4,7 +4,7 @@ use leasehold::store::HeldState;
 use leasehold::store::quorum::protocol::{MemberId, MemberLease};
 use leasehold::{ClientId, Holder, Token};
 
-use super::node::{At, FirstSeen, MemberRecord, MemberRequest, NameState, Node};
+use super::node::{At, FirstSeen, Incarnation, MemberRecord, MemberRequest, NameState, Node};
 use super::setup::Setup;
 use super::world::{Data, Lease, Server, World};
 
@@ -17,6 +17,11 @@ pub(super) const LATER_US: u64 = 1_000_000;
 pub(super) const TTL_US: u64 = 10;
 /// What stands for a claim of a further name.
 pub(super) const OTHER: u64 = 9;
+
+impl Incarnation for u8 {
+    /// What is ahead refuses more claims, so that the same bounds would reach less. With 1 all that is to hold held too.
+    const AHEAD: u64 = 0;
+}
 
 impl Setup {
     pub(super) fn at(&self, world: &World, server: &Server) -> At<u8> {

@@ -15,8 +15,14 @@ use leasehold::store::quorum::protocol::{
 };
 use leasehold::{Holder, Token};
 
-/// What makes a member a member: the key `node`. `I` is the incarnation, which changes with every start of the server
-/// and with every promotion: a text of the server, or a number of the model.
+/// The incarnation of a server, which changes with every start and with every promotion: a text of the server, or a
+/// number of the model.
+pub(super) trait Incarnation: Clone + Eq {
+    /// How far ahead of a mark `max` is written, so that most marks need no write of it.
+    const AHEAD: u64;
+}
+
+/// What makes a member a member: the key `node`. `I` is the incarnation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct Node<I> {
     /// `None` on a server that `init` never wrote, or that lost its data.
@@ -36,7 +42,7 @@ pub(super) struct MemberRecord<I> {
     pub(super) max_ttl_us: u64,
     /// The incarnation that came in. The member is out while its present one is another.
     pub(super) incarnation: I,
-    /// The highest mark of any slot.
+    /// Not below the mark of any slot.
     pub(super) max: u64,
     /// What `max` was when the member came in. No claim at or below it is taken, and a lease that was taken under
     /// another floor does not count: a member comes in without its leases.
@@ -76,7 +82,7 @@ pub(super) struct Writing<I> {
     pub(super) highest: u64,
 }
 
-impl<I: Clone + Eq> Node<I> {
+impl<I: Incarnation> Node<I> {
     /// Returns the membership if the member is the one that is asked, and is in.
     ///
     /// # Errors
@@ -86,14 +92,7 @@ impl<I: Clone + Eq> Node<I> {
         id: MemberId,
         at: &At<I>,
     ) -> Result<&mut MemberRecord<I>, Absence> {
-        let out_us = match &self.seen {
-            Some(seen) if seen.incarnation == at.incarnation => {
-                at.now_us.saturating_sub(seen.at_us)
-            }
-            _ => 0,
-        };
-        let told = self.membership.as_ref().map(|member| member.told(at));
-        match (Membership::absence(told, id, out_us), &mut self.membership) {
+        match (self.absence(id, at), &mut self.membership) {
             (None, Some(member)) => Ok(member),
             (Some(absence), _) => {
                 if matches!(absence, Absence::Out(_)) {
@@ -103,6 +102,17 @@ impl<I: Clone + Eq> Node<I> {
             }
             (None, None) => unreachable!("one that is in is a member"),
         }
+    }
+
+    pub(super) fn absence(&self, id: MemberId, at: &At<I>) -> Option<Absence> {
+        let out_us = match &self.seen {
+            Some(seen) if seen.incarnation == at.incarnation => {
+                at.now_us.saturating_sub(seen.at_us)
+            }
+            _ => 0,
+        };
+        let told = self.membership.as_ref().map(|member| member.told(at));
+        Membership::absence(told, id, out_us)
     }
 
     /// Takes a member in that was out for the keep-out. What it had of leases does not count any more, and no claim at
@@ -205,7 +215,7 @@ impl<I: Clone + Eq> Node<I> {
 }
 
 /// Notes when the incarnation was first seen, and returns for how long it has been out. A clock that was ahead then does not make the keep-out longer.
-fn see<I: Clone + Eq>(noted: &mut Option<FirstSeen<I>>, at: &At<I>) -> u64 {
+fn see<I: Incarnation>(noted: &mut Option<FirstSeen<I>>, at: &At<I>) -> u64 {
     let seen = match noted.take() {
         Some(seen) if seen.incarnation == at.incarnation => FirstSeen {
             at_us: seen.at_us.min(at.now_us),
@@ -253,7 +263,7 @@ impl NameState {
     }
 }
 
-impl<I: Clone + Eq> Node<I> {
+impl<I: Incarnation> Node<I> {
     /// Takes the token of a claim, if the name is free and the token is above the mark. A lease of this very holder and
     /// token is extended, and one of an older token of this holder bars nothing.
     pub(super) fn claim(
@@ -303,14 +313,17 @@ impl<I: Clone + Eq> Node<I> {
 
     /// Frees the name, if this holder has it under this token or an older one, and keeps it for `ttl_us` unless the
     /// holder was evicted. The mark moves in any case, also at a member that is out: a claim that comes later is too
-    /// late. One that is another or blank takes no part: the holder has nothing there.
+    /// late. So its incarnation is not looked at. One that is another or blank takes no part: the holder has nothing there.
     pub(super) fn release(
         &mut self,
         record: &mut NameState,
         asked: &MemberRequest,
         at: &At<I>,
     ) -> MemberAnswer {
-        let absence = self.look(asked.id, at).err();
+        let absence = match self.membership {
+            Some(_) => self.absence(asked.id, at),
+            None => self.look(asked.id, at).err(),
+        };
         let member = match (absence, &mut self.membership) {
             (None | Some(Absence::Out(_) | Absence::Closed(_)), Some(member)) => member,
             (Some(absence), _) => return MemberAnswer::Away(absence),
@@ -393,7 +406,7 @@ impl NameState {
     }
 }
 
-impl<I: Clone + Eq> MemberRecord<I> {
+impl<I: Incarnation> MemberRecord<I> {
     /// Returns what `place.lua` tells of it.
     pub(super) fn told(&self, at: &At<I>) -> Membership {
         Membership {
@@ -425,6 +438,8 @@ impl<I: Clone + Eq> MemberRecord<I> {
     /// Moves the mark to the token, or by one where it is as high already.
     fn move_mark(&mut self, record: &mut NameState, token: Token) {
         record.mark = token.get().max(self.mark(record) + 1);
-        self.max = self.max.max(record.mark);
+        if record.mark > self.max {
+            self.max = record.mark + I::AHEAD;
+        }
     }
 }

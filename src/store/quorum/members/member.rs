@@ -9,11 +9,12 @@ use tokio::sync::Semaphore;
 
 use super::super::KIND;
 use super::super::protocol::{MemberAnswer, MemberId};
-use super::reply::{MemberPlace, SeenLease, foreign, placed, told};
+use super::reply::{MemberPlace, SeenLease, placed, told};
+use crate::clock::wall_clock_us;
 use crate::error::{Error, ErrorKind};
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::store::budget::millis;
+use crate::store::budget::{Budget, millis};
 use crate::store::redis::{Builder, Program, Redis, Script};
 use crate::store::{Failed, Info, Purpose};
 use crate::token::Token;
@@ -21,21 +22,13 @@ use crate::token::Token;
 /// Most releases that wait for one member. A lease left behind beyond that ends with its ttl.
 const MOST_OWED: usize = 1_024;
 
-/// Joins the script in this file with the parts that it needs in front of it.
-macro_rules! script {
-    ($file:literal) => {
-        LazyLock::new(|| {
-            Script::new(concat!(
-                include_str!("../../redis/origin.lua"),
-                include_str!("member.lua"),
-                include_str!($file)
-            ))
-        })
-    };
-}
-
-static NAMES: LazyLock<Script> = script!("names.lua");
-static PLACE: LazyLock<Script> = script!("place.lua");
+static NAMES: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("names.lua")));
+static PLACE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../redis/origin.lua"),
+        include_str!("place.lua")
+    ))
+});
 
 /// The scripts of a member.
 const PROGRAM: Program = Program {
@@ -63,8 +56,8 @@ pub(crate) struct NameRequest {
     pub(crate) token: Token,
     /// Time from now that the lease lasts, or the name is kept.
     pub(crate) ttl: Duration,
-    /// The facts about the holder as JSON, or nothing.
-    pub(crate) info: String,
+    /// The facts about the holder as JSON.
+    pub(crate) info: Arc<str>,
     /// The mark that is sent back by a client that vouches for the lease.
     pub(crate) mark: Option<u64>,
 }
@@ -82,6 +75,19 @@ pub(crate) enum Act {
     Inspect,
 }
 
+impl Act {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Claim => "claim",
+            Self::Renew => "renew",
+            Self::Release => "release",
+            Self::TakeBack => "take_back",
+            Self::Evict => "evict",
+            Self::Inspect => "inspect",
+        }
+    }
+}
+
 /// The answer for one name. If it failed, nothing was changed for this name.
 pub(crate) type NameAnswer = Result<MemberAnswer<Box<SeenLease>>, Error>;
 
@@ -92,20 +98,21 @@ impl NameRequest {
             holder,
             token,
             ttl,
-            info: String::new(),
+            info: "{}".into(),
             mark: None,
         }
     }
 
-    /// Makes a request to inspect a name, of which only the name is sent.
+    /// Makes a request to inspect a name, of which only the name counts.
     pub(crate) fn inspecting(name: &Name) -> Self {
         let nobody = Holder::new(ClientId::from_u128(0), 0);
         Self::new(name, nobody, Token::MAX, Duration::ZERO)
     }
 
-    /// Returns the same request with the facts about the holder.
+    /// Returns the same request with the facts about the holder, which has asked for the name since this moment.
     pub(crate) fn with_info(mut self, info: &Info) -> Self {
-        self.info = serde_json::to_string(info).expect("text and numbers become JSON");
+        let info = serde_json::to_string(info).expect("text and numbers become JSON");
+        self.info = format!(r#"{{"since":{},{}"#, wall_clock_us(), &info[1..]).into();
         self
     }
 }
@@ -133,6 +140,8 @@ impl QuorumMember {
     }
 
     /// Asks for these names, at most a batch of them. Returns an answer for each, in order.
+    ///
+    /// A member that may be away is asked for its place: if it is in, it has noted what shows it, and is asked again.
     pub(crate) async fn ask(
         &self,
         id: MemberId,
@@ -140,31 +149,42 @@ impl QuorumMember {
         batch: &[NameRequest],
         limit: Duration,
     ) -> Result<Vec<NameAnswer>, Failed> {
-        let (word, publish) = match act {
-            Act::Claim => ("claim", ""),
-            Act::Renew => ("renew", ""),
-            Act::Release => ("release", "PUBLISH"),
-            Act::TakeBack => ("release", ""),
-            Act::Evict => ("evict", ""),
-            Act::Inspect => ("inspect", ""),
-        };
+        let of = words(id);
+        let ttl = batch.iter().map(|asked| asked.ttl).min();
+        let ttl = ttl.filter(|_| matches!(act, Act::Claim | Act::Renew));
+        let budget = Budget::new(limit);
+        for _ in 0..2 {
+            let call = self.request(&of, act, batch);
+            let read = |reply: &Value| told(reply, batch);
+            let (limit, ttl) = (budget.left(), ttl.unwrap_or(limit));
+            let told = self.server.call(call, act.word(), limit, ttl, read);
+            if let Some(told) = told.await? {
+                return Ok(told);
+            }
+            let found = self.place("look", &[&of], budget.left()).await?;
+            if let Some(absence) = found.absence(id) {
+                return Ok(vec![Ok(MemberAnswer::Away(absence)); batch.len()]);
+            }
+        }
+        Err(Failed::never(Error::new(
+            ErrorKind::Unavailable,
+            "the member's replication id changes all the time",
+        )))
+    }
+
+    fn request(&self, of: &str, act: Act, batch: &[NameRequest]) -> Cmd {
         let keys = &self.server.keys;
         let of_name = |asked: &NameRequest| [keys.lease(&asked.name), keys.mark(&asked.name)];
         let keys = iter::once(keys.node()).chain(batch.iter().flat_map(of_name));
         let mut call = NAMES.call(keys.collect::<Vec<_>>());
-        call.arg(word).arg(&words(id)).arg(publish);
-        for asked in batch.iter().filter(|_| act != Act::Inspect) {
-            call.arg(asked.holder.to_string())
-                .arg(asked.token.get())
-                .arg(millis(asked.ttl))
-                .arg(&asked.info)
-                .arg(asked.mark.map_or(String::new(), |mark| mark.to_string()));
+        call.arg(act.word()).arg(of);
+        for asked in batch {
+            let (holder, token, ttl) = (asked.holder, asked.token, millis(asked.ttl));
+            let mark = asked.mark.map_or(String::new(), |mark| mark.to_string());
+            call.arg(format!("{holder} {token} {ttl} {mark}"))
+                .arg(&*asked.info);
         }
-        let ttl = batch.iter().map(|asked| asked.ttl).min();
-        let ttl = ttl.filter(|_| matches!(act, Act::Claim | Act::Renew));
-        let read = |reply: &Value| told(reply, batch);
-        self.call(call, word, limit, ttl.unwrap_or(limit), read)
-            .await
+        call
     }
 
     /// Asks what the member keeps of itself.
@@ -176,37 +196,22 @@ impl QuorumMember {
     pub(crate) async fn place(
         &self,
         word: &str,
-        arguments: &[String],
+        arguments: &[&str],
         limit: Duration,
     ) -> Result<MemberPlace, Failed> {
         let mut call = PLACE.call([self.server.keys.node()]);
         call.arg(word).arg(arguments);
-        self.call(call, word, limit, limit, placed).await
-    }
-
-    async fn call<T>(
-        &self,
-        call: Cmd,
-        word: &str,
-        limit: Duration,
-        ttl: Duration,
-        read: impl FnOnce(&Value) -> Option<T>,
-    ) -> Result<T, Failed> {
-        let read = |reply: &Value| match foreign(reply) {
-            Some(why) => Some(Err(why)),
-            None => read(reply).map(Ok),
-        };
-        let told = self.server.call(call, word, limit, ttl, read).await?;
-        told.map_err(|why| {
+        let placed = self.server.call(call, word, limit, limit, placed);
+        placed.await?.map_err(|why| {
             let message = format!("{why} member={}", self.server.place);
             Failed::answered(Error::new(ErrorKind::Misconfigured, message))
         })
     }
 }
 
-/// Returns the arguments that name a member.
-pub(crate) fn words(id: MemberId) -> [String; 3] {
-    [id.quorum, id.index.into(), id.of.into()].map(|number: u64| number.to_string())
+/// Returns the argument that names a member.
+pub(crate) fn words(MemberId { quorum, index, of }: MemberId) -> String {
+    format!("{quorum} {index} {of}")
 }
 
 /// Returns the sources of `names.lua` and `place.lua`.

@@ -232,13 +232,9 @@ fn skipped(until: &mut [Option<Instant>], now: Instant) -> Vec<bool> {
 
 /// Returns from when a member is asked again that answered in this way; `None` if it is well.
 fn ill_until(failed: Option<&Failed>, asked_at: Instant) -> Option<Instant> {
-    let now = Boottime.now();
-    let is_ill = failed.is_some_and(|failed| match failed.error.kind() {
-        ErrorKind::Unavailable => true,
-        ErrorKind::TimedOut => now.since(asked_at) >= SILENCE,
-        _ => false,
-    });
-    is_ill.then(|| now.after(PAUSE))
+    let (kind, now) = (failed?.error.kind(), Boottime.now());
+    let is_silent = kind == ErrorKind::TimedOut && now.since(asked_at) >= SILENCE;
+    (is_silent || kind == ErrorKind::Unavailable).then(|| now.after(PAUSE))
 }
 
 fn not_asked() -> Error {

@@ -53,33 +53,10 @@ impl MemberPlace {
     }
 }
 
-/// Returns why a server is no member, if its node belongs to something else.
-pub(super) fn foreign(reply: &Value) -> Option<&'static str> {
-    match tagged(reply).ok()? {
-        ("foreign", [what]) if text(what).ok()? == "alone" => Some(
-            "the server grants leases on its own: open it alone, or use another prefix for the quorum",
-        ),
-        ("foreign", [_]) => Some(
-            "the server is a member of a quorum of an earlier version: stop its clients, remove all keys with this prefix, \
-             wait for the longest ttl, and run `leasehold init`",
-        ),
-        _ => None,
-    }
-}
-
-/// Reads a reply of `names.lua`.
-pub(super) fn told(reply: &Value, asked: &[NameRequest]) -> Option<Vec<NameAnswer>> {
-    let away = |absence| Some(vec![Ok(MemberAnswer::Away(absence)); asked.len()]);
+/// Reads a reply of `names.lua`. `Some(None)`: the member may be away.
+pub(super) fn told(reply: &Value, asked: &[NameRequest]) -> Option<Option<Vec<NameAnswer>>> {
     let answers = match tagged(reply).ok()? {
-        ("out", [_, at, clock]) => {
-            let out_us = number(clock).ok()?.saturating_sub(number(at).ok()?);
-            return away(Absence::Out(out_us));
-        }
-        ("other", [quorum, index, of, _]) => {
-            return away(Absence::Other(id_of(quorum, index, of)?));
-        }
-        ("closed", [quorum]) => return away(Absence::Closed(number(quorum).ok()?)),
-        ("invalid" | "broken", _) => return None,
+        ("away", []) => return Some(None),
         ("done", answers) => answers,
         // The answer for one name comes alone.
         _ => slice::from_ref(reply),
@@ -92,7 +69,7 @@ pub(super) fn told(reply: &Value, asked: &[NameRequest]) -> Option<Vec<NameAnswe
         told_of(answer, &asked.name)
             .unwrap_or_else(|| Err(odd_key("it cannot be read", &asked.name)))
     };
-    Some(answers.iter().zip(asked).map(read).collect())
+    Some(Some(answers.iter().zip(asked).map(read).collect()))
 }
 
 fn told_of(answer: &Value, name: &Name) -> Option<NameAnswer> {
@@ -146,17 +123,33 @@ fn lease_in(value: &str, name: &Name, left_ms: Option<u64>, clock_us: u64) -> Op
     Some(SeenLease { lease, held })
 }
 
-fn id_of(quorum: &Value, index: &Value, of: &Value) -> Option<MemberId> {
+/// Parses which member a server is.
+fn member_of(value: &Value) -> Option<MemberId> {
+    let mut words = text(value).ok()?.split(' ');
     Some(MemberId {
-        quorum: number(quorum).ok()?,
-        index: number(index).ok()?.try_into().ok()?,
-        of: number(of).ok()?.try_into().ok()?,
+        quorum: words.next()?.parse().ok()?,
+        index: words.next()?.parse().ok()?,
+        of: words.next()?.parse().ok()?,
     })
 }
 
-/// Reads a reply of `place.lua`.
-pub(super) fn placed(reply: &Value) -> Option<MemberPlace> {
-    let ("node", [clock, incarnation, since, is_in, fields @ ..]) = tagged(reply).ok()? else {
+/// Reads a reply of `place.lua`: the record, or why the server is no member, if its node belongs to something else.
+pub(super) fn placed(reply: &Value) -> Option<Result<MemberPlace, &'static str>> {
+    match tagged(reply).ok()? {
+        ("node", parts) => place_in(parts).map(Ok),
+        ("foreign", [what]) if text(what).ok()? == "alone" => Some(Err(
+            "the server grants leases on its own: open it alone, or use another prefix for the quorum",
+        )),
+        ("foreign", [_]) => Some(Err(
+            "the server is a member of a quorum of an earlier version: stop its clients, remove all keys with this prefix, \
+             wait for the longest ttl, and run `leasehold init`",
+        )),
+        _ => None,
+    }
+}
+
+fn place_in(parts: &[Value]) -> Option<MemberPlace> {
+    let [clock, incarnation, since, is_in, fields @ ..] = parts else {
         return None;
     };
     let field = |name: &str| {
@@ -164,12 +157,11 @@ pub(super) fn placed(reply: &Value) -> Option<MemberPlace> {
         fields.find_map(|field| (text(&field[0]).ok()? == name).then_some(&field[1]))
     };
     let count = |name: &str| number(field(name)?).ok();
-    let id = || id_of(field("quorum")?, field("index")?, field("of")?);
     let (clock_us, is_in) = (number(clock).ok()?, number(is_in).ok()? == 1);
     let since = Some(number(since).ok()?).filter(|since| *since > 0);
     let members = field("members").and_then(|members| text(members).ok());
     Some(MemberPlace {
-        membership: id().map(|id| Membership {
+        membership: field("member").and_then(member_of).map(|id| Membership {
             id,
             max_ttl_us: count("keep_out").unwrap_or(0).saturating_mul(1_000),
             is_in,

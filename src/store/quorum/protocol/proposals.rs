@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::holder::Holder;
-use crate::store::Info;
 use crate::term::Instant;
 use crate::token::Token;
 
@@ -25,8 +24,8 @@ pub struct GrantMemory {
 pub struct NotedGrant {
     /// The token.
     pub token: Token,
-    /// The facts about the holder, for a member that takes the lease late.
-    pub info: Arc<Info>,
+    /// The facts about the holder as JSON, for a member that takes the lease late.
+    pub info: Arc<str>,
     /// The moment at which the lease has ended unless it is renewed.
     pub forget_at: Instant,
 }
