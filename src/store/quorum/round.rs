@@ -203,10 +203,9 @@ impl Round {
             for (member, mark) in answers.to_vouch(now) {
                 if self.vouched.insert((index, member)) {
                     let memory = quorum.shared.granted.lock();
-                    let granted = memory.of(asked.holder);
                     at[member].push(NameRequest {
                         mark: Some(mark),
-                        info: granted.map_or(&asked.info, |it| &it.info).clone(),
+                        info: memory.of(asked.holder).and_then(|it| it.info.clone()),
                         ..asked.clone()
                     });
                 }

@@ -56,8 +56,8 @@ pub(crate) struct NameRequest {
     pub(crate) token: Token,
     /// Time from now that the lease lasts, or the name is kept.
     pub(crate) ttl: Duration,
-    /// The facts about the holder as JSON.
-    pub(crate) info: Arc<str>,
+    /// The facts about the holder as JSON, if they are told.
+    pub(crate) info: Option<Arc<str>>,
     /// The mark that is sent back by a client that vouches for the lease.
     pub(crate) mark: Option<u64>,
 }
@@ -98,7 +98,7 @@ impl NameRequest {
             holder,
             token,
             ttl,
-            info: "{}".into(),
+            info: None,
             mark: None,
         }
     }
@@ -112,7 +112,8 @@ impl NameRequest {
     /// Returns the same request with the facts about the holder, which has asked for the name since this moment.
     pub(crate) fn with_info(mut self, info: &Info) -> Self {
         let info = serde_json::to_string(info).expect("text and numbers become JSON");
-        self.info = format!(r#"{{"since":{},{}"#, wall_clock_us(), &info[1..]).into();
+        let info = format!(r#"{{"since":{},{}"#, wall_clock_us(), &info[1..]);
+        self.info = Some(info.into());
         self
     }
 }
@@ -182,7 +183,7 @@ impl QuorumMember {
             let (holder, token, ttl) = (asked.holder, asked.token, millis(asked.ttl));
             let mark = asked.mark.map_or(String::new(), |mark| mark.to_string());
             call.arg(format!("{holder} {token} {ttl} {mark}"))
-                .arg(&*asked.info);
+                .arg(asked.info.as_deref().unwrap_or("{}"));
         }
         call
     }

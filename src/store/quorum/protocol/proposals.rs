@@ -25,7 +25,7 @@ pub struct NotedGrant {
     /// The token.
     pub token: Token,
     /// The facts about the holder as JSON, for a member that takes the lease late.
-    pub info: Arc<str>,
+    pub info: Option<Arc<str>>,
     /// The moment at which the lease has ended unless it is renewed.
     pub forget_at: Instant,
 }
