@@ -1,4 +1,4 @@
-//! The messages between the tool and its guardian: one JSON message a packet, over a socket pair.
+//! The messages between the tool, its guardian and its warden: one JSON message a packet, over a socket pair.
 //!
 //! Packets keep their boundaries, and the end of either side shows as an end of file, also after kill -9. Nothing here
 //! blocks: sending fails if the socket is full, and each side goes on without that message.
@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -23,10 +24,10 @@ use crate::timeline::{Cause, Distances};
 /// The longest message: the longest path fits, and lists of processes are cut before that.
 const MAX_MESSAGE: usize = 16 * 1024;
 
-/// A message from the tool to the guardian.
+/// A message from the tool to the guardian. The warden gets the first two as well.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Instruction {
-    /// Start the job. Sent once, as the first, with the job's standard input attached.
+    /// Start the job. Sent once, as the first. Attached is the job's standard input; to the warden, the guardian's channel.
     Begin(Begin),
     /// A renewal was confirmed.
     Renewed { deadline_ns: u64 },
@@ -43,8 +44,10 @@ pub struct Begin {
     pub clock: String,
     pub distances: Distances,
     pub deadline_ns: u64,
-    /// Says whether the tool runs within the job of another run.
+    /// Whether the tool runs within the job of another run.
     pub is_nested: bool,
+    /// The tool's process group, which may have the terminal; 0 if it is outside of this container.
+    pub tool_group: i32,
     /// The guardian removes it at the end if the tool has ended.
     pub status_file: PathBuf,
 }
@@ -52,18 +55,19 @@ pub struct Begin {
 /// A message from the guardian to the tool.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
-    /// The job runs, as the leader of the group of this number.
-    Started { pid: i32 },
+    /// The job runs under this guardian, as the leader of the group of this number.
+    Started { pid: i32, guardian: i32 },
     /// The job was not started, because it could not be or because it was too late for it.
     NotStarted { error: String, is_late: bool },
-    /// The group was sent TERM, or KILL if there was no time for TERM.
+    /// The job was sent TERM.
     Stopping { cause: Cause },
     /// The command ended. There is a cause if it was being ended by then.
     Exited { end: End, cause: Option<Cause> },
-    /// The job was stopped, and the terminal is the tool's again.
-    Suspended,
-    /// The group is empty. The last message.
-    Gone { strays: Vec<i32> },
+    /// The job was stopped. If it has a terminal, that is the tool's again.
+    Suspended { has_terminal: bool },
+    /// The job is over. The last message. Of its processes, `strays` left its session and run on, and those `left` were
+    /// killed in vain.
+    Gone { strays: Vec<i32>, left: Vec<i32> },
 }
 
 /// The way in which a command ended.
@@ -136,6 +140,16 @@ pub fn receive<T: DeserializeOwned>(side: impl AsFd) -> io::Result<Option<Receiv
         _ => None,
     });
     Ok(Some((serde_json::from_slice(&bytes[..length])?, fd)))
+}
+
+/// Waits for the first instruction and for what is attached to it.
+pub fn receive_begin(side: impl AsFd) -> io::Result<(Begin, OwnedFd)> {
+    let mut waiting = [PollFd::new(&side, PollFlags::IN)];
+    rustix::io::retry_on_intr(|| poll(&mut waiting, None))?;
+    match receive(&side)? {
+        Some((Instruction::Begin(begin), Some(fd))) => Ok((begin, fd)),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `leasehold`: runs a command while holding a lease, and ends it before another holder can get the lease.
 //!
-//! The tool uses only the public API of the library. A job runs this program in three processes: the tool itself, its
-//! [guardian] and, for a moment, the [shim] that becomes the command.
+//! The tool uses only the public API of the library. A job runs this program in four processes: the tool itself, the
+//! [warden], the [guardian] below it and, for a moment, the [shim] that becomes the command.
 
 #![expect(
     unreachable_pub,
@@ -20,6 +20,7 @@ compile_error!("the tool runs on Linux only: its guardian needs signalfd, timerf
 
 #[cfg(any(test, not(all(feature = "export", feature = "top"))))]
 mod absent;
+mod alarm;
 mod args;
 mod channel;
 mod check;
@@ -53,8 +54,10 @@ mod table;
 mod timeline;
 #[cfg(feature = "top")]
 mod top;
+mod tree;
 mod wait;
 mod waiting;
+mod warden;
 
 use std::process::ExitCode;
 
@@ -68,6 +71,7 @@ use exit::{Exit, Failure};
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
+        Some(first) if first == warden::ARGUMENT => warden::main(arguments.collect()).into(),
         Some(first) if first == guardian::ARGUMENT => guardian::main(arguments.collect()).into(),
         Some(first) if first == shim::ARGUMENT => shim::main(arguments).into(),
         _ => tool().into(),

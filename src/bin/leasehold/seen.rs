@@ -390,6 +390,7 @@ mod tests {
                 boot_id: String::new(),
                 pid: std::process::id(),
                 progress_ms: ago_ms.map(|ago_ms| now_ms.saturating_sub(ago_ms)),
+                denied: Vec::new(),
             });
             files.push(file.await.expect("written"));
         }

@@ -18,6 +18,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::file;
+use crate::process::Denied;
 
 /// The variable that gives the job its path.
 pub const VARIABLE: &str = "LEASEHOLD_STATUS_FILE";
@@ -45,6 +46,9 @@ pub struct Status {
     /// When the job last reported progress, on `clock`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_ms: Option<u64>,
+    /// Processes of the job that the tool may not signal, and so cannot end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<Denied>,
 }
 
 /// The state of the lease.

@@ -6,7 +6,7 @@
 //! last confirmed renewal left          TERM             KILL    deadline
 //! ```
 //!
-//! `K = D - min(250 ms, ttl/20)` leaves the kernel time to end a killed group, and `T = K - kill_after` leaves the job
+//! `K = D - min(250 ms, ttl/20)` leaves the kernel time to end what was killed, and `T = K - kill_after` leaves the job
 //! time to end itself. Each renewal moves D, and K with it; TERM, once sent, is not taken back. This module reads no
 //! clock: `now` is always an argument.
 
@@ -16,11 +16,10 @@ use leasehold::clock::Instant;
 use leasehold::clock::Timing;
 use serde::{Deserialize, Serialize};
 
+use crate::tree;
+
 /// The most time that a job gets after a refused renewal: the next holder may already be at work.
 const REFUSED_GRACE: Duration = Duration::from_secs(2);
-
-/// The pause between two KILLs until the group is empty: a process may have been forked in between.
-const KILL_AGAIN: Duration = Duration::from_millis(100);
 
 /// The distances on the timeline, fixed for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +46,7 @@ pub enum Cause {
     ToolGone,
     /// The tool of a run within a run has ended: perhaps the outer job was killed, which leaves no time.
     NestedToolGone,
-    /// The command ended by itself and left processes in its group.
+    /// The command ended by itself and left processes behind.
     CommandEnded,
     /// The job ran for longer than it was allowed to.
     MaxRuntime,
@@ -56,6 +55,22 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Returns which processes are ended for this cause: at the command's own end those that left its session stay, and
+    /// when the lease is over none does.
+    const fn scope(self) -> Scope {
+        match self {
+            Self::CommandEnded | Self::MaxRuntime => Scope::Session,
+            Self::Deadline
+            | Self::Refused
+            | Self::Evicted
+            | Self::LeaseEnded
+            | Self::NoProgress
+            | Self::ToolGone
+            | Self::NestedToolGone
+            | Self::GuardianGone => Scope::All,
+        }
+    }
+
     /// Returns the cause as it is worded in messages and reports.
     pub const fn in_words(self) -> &'static str {
         match self {
@@ -72,15 +87,24 @@ impl Cause {
     }
 }
 
+/// Which processes of a job are ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Those in the session in which the job was started: what left it (`setsid`) while the lease was held, stays.
+    Session,
+    /// All: the lease is over.
+    All,
+}
+
 /// The next action of the guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Do nothing before this moment.
     Wait(Instant),
-    /// Ask the group to end, for this cause.
+    /// Ask the job to end, for this cause.
     Term(Cause),
-    /// Kill the group.
-    Kill,
+    /// Kill the job, and again at this moment: a process may have been forked in between.
+    Kill { again_at: Instant },
 }
 
 /// The position of one job on the timeline.
@@ -89,7 +113,9 @@ pub struct Timeline {
     distances: Distances,
     deadline: Instant,
     stop: Option<Stop>,
-    kill_next: Instant,
+    kills: u32,
+    /// When the job was killed for the first time.
+    killed_at: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -98,6 +124,7 @@ struct Stop {
     /// KILL is due at this moment, or at K if that is sooner.
     kill_by: Instant,
     is_sent: bool,
+    scope: Scope,
 }
 
 impl Distances {
@@ -125,14 +152,19 @@ impl Distances {
         Self::new(timing, None).expect("the default fits every ttl")
     }
 
-    /// Returns when the group must be killed so that it has ended at the deadline.
+    /// Returns when the job must be killed so that it has ended at the deadline.
     pub fn kill_at(&self, deadline: Instant) -> Instant {
         deadline.before(self.slack())
     }
 
-    /// Returns when the group is asked to end.
+    /// Returns when the job is asked to end.
     pub fn term_at(&self, deadline: Instant) -> Instant {
         self.kill_at(deadline).before(self.kill_after)
+    }
+
+    /// Returns when another process ends the job, if the guardian has not done so at [`kill_at`](Self::kill_at).
+    pub fn rescue_at(&self, deadline: Instant) -> Instant {
+        deadline.before(self.slack() / 2)
     }
 
     /// Returns the time between TERM and KILL.
@@ -161,7 +193,8 @@ impl Timeline {
             distances,
             deadline,
             stop: None,
-            kill_next: Instant::ZERO,
+            kills: 0,
+            killed_at: None,
         }
     }
 
@@ -170,16 +203,22 @@ impl Timeline {
         self.deadline = self.deadline.max(deadline);
     }
 
-    /// Begins to end the job. The first cause is kept; a later one can only bring KILL forward.
+    /// Begins to end the job. The first cause is kept; a later one can only bring KILL forward and widen the scope.
     pub fn stop(&mut self, cause: Cause, now: Instant) {
         let kill_by = now.after(self.grace(cause));
         match &mut self.stop {
-            Some(stop) => stop.kill_by = stop.kill_by.min(kill_by),
+            Some(stop) => {
+                stop.kill_by = stop.kill_by.min(kill_by);
+                if cause.scope() == Scope::All {
+                    stop.scope = Scope::All;
+                }
+            }
             None => {
                 self.stop = Some(Stop {
                     cause,
                     kill_by,
                     is_sent: false,
+                    scope: cause.scope(),
                 });
             }
         }
@@ -195,6 +234,22 @@ impl Timeline {
         self.stop.map(|stop| stop.cause)
     }
 
+    /// Returns which processes are ended now.
+    pub fn scope(&self, now: Instant) -> Scope {
+        match self.stop {
+            Some(stop) if now < self.distances.kill_at(self.deadline) => stop.scope,
+            Some(_) => Scope::All,
+            None => Scope::Session,
+        }
+    }
+
+    /// Returns whether a job whose lease is over was killed for so long in vain that it cannot be ended. While the lease
+    /// is held, its name stays taken instead.
+    pub fn has_given_up(&self, now: Instant) -> bool {
+        let is_late = |at: Instant| now >= at.after(tree::GIVE_UP);
+        self.scope(now) == Scope::All && self.killed_at.is_some_and(is_late)
+    }
+
     /// Decides what to do now. The caller does it and asks again, until the answer is to wait.
     pub fn step(&mut self, now: Instant) -> Step {
         let term_at = self.distances.term_at(self.deadline);
@@ -206,11 +261,13 @@ impl Timeline {
         }
         let kill_at = self.distances.kill_at(self.deadline);
         let stop = self.stop.as_mut().expect("set above");
-        let kill_at = stop.kill_by.min(kill_at).max(self.kill_next);
+        let kill_at = stop.kill_by.min(kill_at);
         if now >= kill_at {
             stop.is_sent = true;
-            self.kill_next = now.after(KILL_AGAIN);
-            return Step::Kill;
+            self.killed_at.get_or_insert(now);
+            self.kills = self.kills.saturating_add(1);
+            let again_at = now.after(tree::pause(self.kills));
+            return Step::Kill { again_at };
         }
         if !stop.is_sent {
             stop.is_sent = true;
@@ -264,9 +321,47 @@ mod tests {
         assert_eq!(timeline.step(at(4_649)), Step::Wait(at(4_650)));
         assert_eq!(timeline.step(at(4_650)), Step::Term(Cause::Deadline));
         assert_eq!(timeline.step(at(4_650)), Step::Wait(at(5_650)));
-        assert_eq!(timeline.step(at(5_650)), Step::Kill);
-        assert_eq!(timeline.step(at(5_650)), Step::Wait(at(5_750)));
-        assert_eq!(timeline.step(at(5_750)), Step::Kill);
+        let again_at = at(5_650);
+        assert_eq!(timeline.step(at(5_650)), Step::Kill { again_at });
+        assert!(!timeline.has_given_up(at(10_649)));
+        assert!(timeline.has_given_up(at(10_650)));
+    }
+
+    #[test]
+    fn kills_are_repeated_with_pauses_that_grow() {
+        let mut timeline = timeline();
+        let mut now = at(5_650);
+        let mut kills = 0;
+        while now < at(6_650) {
+            let Step::Kill { again_at } = timeline.step(now) else {
+                panic!("no kill");
+            };
+            (now, kills) = (again_at, kills + 1);
+        }
+        assert!((150..250).contains(&kills), "{kills}");
+    }
+
+    #[test]
+    fn what_left_the_session_stays_at_the_commands_end_until_the_lease_is_over() {
+        let mut timeline = timeline();
+        timeline.stop(Cause::CommandEnded, at(1_000));
+        assert_eq!(timeline.scope(at(1_000)), Scope::Session);
+        timeline.stop(Cause::MaxRuntime, at(1_000));
+        assert_eq!(timeline.scope(at(5_649)), Scope::Session);
+        assert_eq!(timeline.scope(at(5_650)), Scope::All);
+        timeline.stop(Cause::Evicted, at(1_000));
+        assert_eq!(timeline.scope(at(1_000)), Scope::All);
+    }
+
+    #[test]
+    fn a_held_name_stays_taken_while_the_job_does_not_end() {
+        let mut timeline = timeline();
+        timeline.stop(Cause::MaxRuntime, at(0));
+        timeline.step(at(1_000));
+        timeline.renewed(at(100_000));
+        assert!(!timeline.has_given_up(at(60_000)));
+        timeline.stop(Cause::Refused, at(60_000));
+        assert!(timeline.has_given_up(at(60_000)));
     }
 
     #[test]
@@ -302,7 +397,7 @@ mod tests {
         assert_eq!(timeline.step(at(4_650)), Step::Term(Cause::Deadline));
         timeline.renewed(at(100_000));
         assert_eq!(timeline.step(at(11_649)), Step::Wait(at(11_650)));
-        assert_eq!(timeline.step(at(11_650)), Step::Kill);
+        assert!(matches!(timeline.step(at(11_650)), Step::Kill { .. }));
     }
 
     #[test]
@@ -314,8 +409,9 @@ mod tests {
 
     #[test]
     fn woken_past_kill_it_kills_at_once() {
-        assert_eq!(timeline().step(at(5_651)), Step::Kill);
-        assert_eq!(timeline().step(Instant::FAR_FUTURE), Step::Kill);
+        for now in [at(5_651), Instant::FAR_FUTURE] {
+            assert!(matches!(timeline().step(now), Step::Kill { .. }));
+        }
     }
 
     #[test]
@@ -337,7 +433,7 @@ mod tests {
     fn without_its_tool_a_run_within_a_run_is_killed_at_once() {
         let mut timeline = timeline();
         timeline.stop(Cause::NestedToolGone, at(1_000));
-        assert_eq!(timeline.step(at(1_000)), Step::Kill);
+        assert!(matches!(timeline.step(at(1_000)), Step::Kill { .. }));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Signal, kill_process, test_kill_process};
 
 use super::{LOOK_FOR_RIVALS, Place, STUBBORN_FAMILY, is_alive, until};
 use crate::harness::child::stop;
@@ -132,8 +132,9 @@ fn a_stopped_guardian_saves_neither_the_job_nor_the_tool() {
         run.end()
     });
     assert_eq!(ended.code, Some(79), "{ended:?}");
-    // The kernel lets it go on, as no process of its session can do so.
-    let _ = kill_process(guardian, Signal::CONT);
+    until("the guardian's end", || {
+        test_kill_process(guardian).is_err()
+    });
 }
 
 /// Loaded into each process of a run: the first guardian takes longer to start than its lease lasts.

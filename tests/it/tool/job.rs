@@ -152,13 +152,15 @@ fn an_address_with_a_password_is_not_passed_on() {
 }
 
 #[test]
-fn what_the_command_leaves_in_its_group_is_ended_before_the_lease_is_free() {
+fn what_the_command_leaves_in_its_session_is_ended_before_the_lease_is_free() {
     let place = Place::new();
-    let script = "(trap '' TERM; exec sleep 20) & echo $! > pids; exit 5";
-    let ended = place.run(&["--ttl", "2s"], script).end();
-    assert_eq!(ended.code, Some(5), "{ended:?}");
-    let pid = place.numbers("pids")[0];
-    assert!(!is_alive(pid));
+    for leave in ["exec", "exec timeout 30", "set -m; exec"] {
+        let script = format!("(trap '' TERM; {leave} sleep 20) & echo $! > pids; exit 5");
+        let ended = place.run(&["--ttl", "2s"], &script).end();
+        assert_eq!(ended.code, Some(5), "{ended:?}");
+        let pid = place.numbers("pids")[0];
+        assert!(!is_alive(pid), "{leave}");
+    }
 }
 
 #[test]
@@ -175,7 +177,7 @@ fn an_ended_process_that_is_not_reaped_does_not_delay_the_end() {
 }
 
 #[test]
-fn what_left_the_group_runs_on_and_is_reported() {
+fn what_left_the_session_runs_on_and_is_reported() {
     let place = Place::new();
     let ended = place.run(&[], "setsid sh -c 'echo $$ > pids; exec sleep 5' & while ! test -s pids; do sleep 0.01; done; exit 6").end();
     assert_eq!(ended.code, Some(6), "{ended:?}");

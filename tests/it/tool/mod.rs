@@ -38,6 +38,7 @@ mod turns;
 mod watching;
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -181,6 +182,8 @@ struct Process {
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
+    /// The signal that ended it.
+    signal: Option<i32>,
     stdout: String,
     stderr: String,
 }
@@ -199,6 +202,7 @@ impl Process {
         });
         Ended {
             code: status.and_then(|status| status.code()),
+            signal: status.and_then(|status| status.signal()),
             stdout: fs::read_to_string(&self.stdout).expect("its output"),
             stderr: self.said(),
         }
@@ -213,12 +217,14 @@ impl Process {
         until(text, || self.said().contains(text));
     }
 
-    /// The guardian: its one child that is called so.
+    /// The warden: the tool's one child.
+    fn warden(&self) -> Pid {
+        only_child(Pid::from_child(&self.child)).expect("a warden")
+    }
+
+    /// The guardian: the warden's one child.
     fn guardian(&self) -> Pid {
-        let path = format!("/proc/{0}/task/{0}/children", self.child.id());
-        let children = fs::read_to_string(path).expect("it lives");
-        let pid = children.split_whitespace().next().expect("a guardian");
-        Pid::from_raw(pid.parse().expect("a number")).expect("positive")
+        only_child(self.warden()).expect("a guardian")
     }
 }
 
@@ -227,6 +233,13 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The first child of a process, if it has one.
+fn only_child(parent: Pid) -> Option<Pid> {
+    let pid = parent.as_raw_pid();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
 }
 
 /// Waits for something to become true.

@@ -1,48 +1,52 @@
-//! The second process: the parent of the job, which it ends when the lease's time is up, even if the tool was killed.
+//! The parent of the job, which it ends when the lease's time is up, even if the tool was killed.
 //!
 //! ```text
-//! tool -- instructions: begin, renewed, signal, stop -> guardian ---- TERM, KILL, signals ----> the job's group
+//! tool -- instructions: begin, renewed, signal, stop -> guardian ---- TERM, KILL, signals ----> the job
 //!      <--- events: started, exited, gone, .... ------          <--- ends, as parent and subreaper
 //! ```
 //!
-//! It has one thread and one `poll`, no runtime, and prints nothing, so that nothing here can block. Three things wake
-//! it: the tool, an ended child, and a timer on the lease's own clock. The [timeline](crate::timeline) decides what to
-//! do.
+//! It has one thread and one `poll`, no runtime, and prints nothing, so that nothing here can block. Three things
+//! [wake](crate::alarm) it: the tool, an ended child, and a timer. The [timeline](crate::timeline) decides what to do.
+//! Its own parent is the [warden](crate::warden), which ends the job should the guardian be killed or stopped.
 
-mod group;
+mod job;
 mod terminal;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::clock::{Boottime, Clock, Instant, Monotonic};
-use nix::sys::signal::SigSet;
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::Signal;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
+use leasehold::clock::Instant;
+use rustix::process::{Pid, Signal, getpid};
 
+use crate::alarm::{self, Alarm};
 use crate::channel::{self, Begin, Event, Instruction};
 use crate::exit::Exit;
 use crate::progress;
-use crate::timeline::{Cause, Step, Timeline};
+use crate::timeline::{Cause, Scope, Step, Timeline};
 
-use group::{Ended, Group};
+use job::{Ended, Job};
 use terminal::Terminal;
 
 /// The hidden first argument.
 pub const ARGUMENT: &str = "__guardian";
 
+/// Its name in a list of processes. Not the tool's: `killall leasehold` must not meet both.
+pub const NAME: &str = "job-guardian";
+
+/// How often a job that is being ended is looked through for orphans, of which no signal tells.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The most processes that are named to the tool.
+const MAX_NAMED: usize = 100;
+
 /// Guards one job to its end. The arguments are the command, and standard input is the channel to the tool. If no job
 /// was started, the tool is sent the reason.
 pub fn main(command: Vec<OsString>) -> Exit {
-    let started = receive_begin().and_then(|(begin, stdin)| Guardian::start(begin, stdin, command));
+    let begun = channel::receive_begin(io::stdin());
+    let started = begun.and_then(|(begin, stdin)| Guardian::start(begin, stdin, command));
     let (error, is_late) = match started {
         Ok(Some(guardian)) => return guardian.run(),
         Ok(None) => {
@@ -55,19 +59,6 @@ pub fn main(command: Vec<OsString>) -> Exit {
     Exit::Internal
 }
 
-/// Takes the first instruction from the channel, and with it the job's input.
-fn receive_begin() -> io::Result<(Begin, OwnedFd)> {
-    let mut channel = [PollFd::from_borrowed_fd(
-        rustix::stdio::stdin(),
-        PollFlags::IN,
-    )];
-    rustix::io::retry_on_intr(|| poll(&mut channel, None))?;
-    match channel::receive(io::stdin())? {
-        Some((Instruction::Begin(begin), Some(stdin))) => Ok((begin, stdin)),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
-
 /// Sends the tool an event. Has no effect if the tool is stopped or has ended.
 fn tell(event: &Event) {
     let _ = channel::send(io::stdin(), event, None);
@@ -75,62 +66,38 @@ fn tell(event: &Event) {
 
 struct Guardian {
     is_tool_gone: bool,
-    clock: Box<dyn Clock>,
-    timer: OwnedFd,
-    children: SignalFd,
+    alarm: Alarm,
     timeline: Timeline,
-    group: Group,
+    job: Job,
     terminal: Option<Terminal>,
     /// The cause for which the job is ended if the tool has ended first.
     tool_gone: Cause,
     status_file: PathBuf,
 }
 
-/// Starts the job's processes, in the foreground of their terminal if there is one. The descriptor tells when one ends.
-fn start_group(
-    stdin: OwnedFd,
-    command: Vec<OsString>,
-) -> io::Result<(Group, Option<Terminal>, SignalFd)> {
-    let terminal = Terminal::of(&stdin);
-    let group = Group::start(command, stdin)?;
-    // All signals are blocked: a signal for the job reaches it through the tool, and the guardian outlives both. Only
-    // from now on, because the command inherits those that were blocked for the tool.
-    let mask = SigSet::all();
-    mask.thread_set_mask()?;
-    let children = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-    if let Some(terminal) = &terminal {
-        terminal.begin(group.leader());
-    }
-    // So a reader of the job's output sees its end as soon as the job's own copies are closed. A pipe that no process
-    // reads takes their place, because there may be no /dev/null.
-    let (_, nowhere) = io::pipe()?;
-    rustix::stdio::dup2_stdout(&nowhere)?;
-    rustix::stdio::dup2_stderr(&nowhere)?;
-    Ok((group, terminal, children))
-}
-
 impl Guardian {
-    /// Starts the job. Returns `None` if its lease ends too soon for that.
+    /// Starts the job, in the foreground of its terminal if there is one. Returns `None` if its lease ends too soon for
+    /// that.
     fn start(begin: Begin, stdin: OwnedFd, command: Vec<OsString>) -> io::Result<Option<Self>> {
         // Otherwise its name in a list of processes would be the file name of a link in /proc.
-        rustix::thread::set_name(c"leasehold")?;
-        let (clock, id): (Box<dyn Clock>, _) = match &*begin.clock {
-            "CLOCK_MONOTONIC" => (Box::new(Monotonic), TimerfdClockId::Monotonic),
-            _ => (Box::new(Boottime), TimerfdClockId::Boottime),
-        };
+        rustix::thread::set_name(c"job-guardian")?;
+        let clock = alarm::clock(&begin.clock);
         let timeline = Timeline::new(begin.distances, Instant::from_nanos(begin.deadline_ns));
         if timeline.is_over(clock.now()) {
             return Ok(None);
         }
-        let timer = timerfd_create(id, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let (group, terminal, children) = start_group(stdin, command)?;
+        let terminal = Terminal::of(&stdin, begin.tool_group);
+        let job = Job::start(command, stdin)?;
+        let alarm = Alarm::new(clock)?;
+        if let Some(terminal) = &terminal {
+            terminal.begin(job.leader());
+        }
+        leave_output()?;
         let mut guardian = Self {
             is_tool_gone: false,
-            clock,
-            timer,
-            children,
+            alarm,
             timeline,
-            group,
+            job,
             terminal,
             tool_gone: match begin.is_nested {
                 true => Cause::NestedToolGone,
@@ -145,30 +112,45 @@ impl Guardian {
     /// Lets the command begin, unless the lease's time ran out before that: then the command is ended before it begins.
     fn release_to_run(&mut self) {
         // Sent first: if the guardian is killed from here on, the tool knows what to end.
-        let pid = self.group.leader().as_raw_pid();
-        tell(&Event::Started { pid });
+        tell(&Event::Started {
+            pid: self.job.leader().as_raw_pid(),
+            guardian: getpid().as_raw_pid(),
+        });
         self.listen();
-        if !self.timeline.is_over(self.clock.now()) {
-            self.group.signal(Signal::CONT.as_raw());
+        if !self.timeline.is_over(self.alarm.now()) {
+            self.job.signal(Signal::CONT.as_raw());
         }
     }
 
-    /// Runs until the group is empty.
+    /// Runs until the job is over.
     fn run(mut self) -> Exit {
-        loop {
+        let left = loop {
             self.listen();
             self.reap();
-            if self.group.is_empty() {
-                break;
+            let now = self.alarm.now();
+            let scope = self.timeline.scope(now);
+            if self.job.is_over(scope) {
+                break Vec::new();
+            }
+            if self.timeline.has_given_up(now) {
+                break self.job.living(Scope::All);
             }
             let next = self.act();
-            self.wait(next);
-        }
+            let channel = io::stdin();
+            let channel = (!self.is_tool_gone).then(|| channel.as_fd());
+            self.alarm.wait(next, channel);
+        };
         if let Some(terminal) = &self.terminal {
-            terminal.take_back(self.group.leader());
+            terminal.take_back(self.job.leader());
         }
-        let strays = self.group.strays();
-        tell(&Event::Gone { strays });
+        let strays = match left.is_empty() {
+            true => self.job.living(Scope::All),
+            false => Vec::new(),
+        };
+        tell(&Event::Gone {
+            strays: numbers(&strays),
+            left: numbers(&left),
+        });
         self.remove_status_file();
         Exit::Success
     }
@@ -181,7 +163,7 @@ impl Guardian {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Ok(None) | Err(_) => {
                     self.is_tool_gone = true;
-                    self.timeline.stop(self.tool_gone, self.clock.now());
+                    self.timeline.stop(self.tool_gone, self.alarm.now());
                 }
             }
         }
@@ -193,20 +175,19 @@ impl Guardian {
                 self.timeline.renewed(Instant::from_nanos(deadline_ns));
             }
             Instruction::Signal(number) => self.signal(number),
-            Instruction::Stop(cause) => self.timeline.stop(cause, self.clock.now()),
+            Instruction::Stop(cause) => self.timeline.stop(cause, self.alarm.now()),
             Instruction::Begin(_) => {}
         }
     }
 
     /// Reaps what has ended, of the job and of what it left behind.
     fn reap(&mut self) {
-        while let Ok(Some(_)) = self.children.read_signal() {}
-        while let Some(ended) = self.group.reap() {
+        while let Some(ended) = self.job.reap() {
             match ended {
                 Ended::Leader(end) => {
                     let cause = self.timeline.cause();
                     tell(&Event::Exited { end, cause });
-                    self.timeline.stop(Cause::CommandEnded, self.clock.now());
+                    self.timeline.stop(Cause::CommandEnded, self.alarm.now());
                 }
                 Ended::Suspended(signal) => self.suspended(signal),
             }
@@ -215,63 +196,53 @@ impl Guardian {
 
     /// Handles a stopped job. A job that needs the terminal gets it if the tool has it; otherwise the tool stops too,
     /// so that the shell above shows a stopped job.
-    fn suspended(&self, signal: i32) {
+    fn suspended(&mut self, signal: i32) {
         let Some(terminal) = &self.terminal else {
+            tell(&Event::Suspended {
+                has_terminal: false,
+            });
             return;
         };
-        let leader = self.group.leader();
+        let leader = self.job.leader();
         let wants = [Signal::TTIN.as_raw(), Signal::TTOU.as_raw()].contains(&signal);
         if wants && terminal.give(leader) {
-            self.group.signal(Signal::CONT.as_raw());
+            self.job.signal(Signal::CONT.as_raw());
         } else {
             terminal.take_back(leader);
-            tell(&Event::Suspended);
+            tell(&Event::Suspended { has_terminal: true });
         }
     }
 
     /// Passes a signal on to the job. After `fg` the terminal is the job's again; after `bg` it stays where it is.
-    fn signal(&self, number: i32) {
+    fn signal(&mut self, number: i32) {
         if let Some(terminal) = &self.terminal
             && number == Signal::CONT.as_raw()
         {
-            terminal.begin(self.group.leader());
+            terminal.begin(self.job.leader());
         }
-        self.group.signal(number);
+        self.job.signal(number);
     }
 
     /// Does what the timeline says, and returns the instant at which to ask it again.
     fn act(&mut self) -> Instant {
-        loop {
-            match self.timeline.step(self.clock.now()) {
-                Step::Wait(at) => return at,
-                Step::Term(cause) => {
-                    self.group.term();
-                    tell(&Event::Stopping { cause });
-                }
-                Step::Kill => self.group.kill(),
+        let now = self.alarm.now();
+        let scope = self.timeline.scope(now);
+        match self.timeline.step(now) {
+            Step::Wait(at) if self.timeline.cause().is_some() => {
+                self.job.term_orphans(scope);
+                at.min(now.after(TICK))
+            }
+            Step::Wait(at) => at,
+            Step::Term(cause) => {
+                self.job.term(self.timeline.scope(now));
+                tell(&Event::Stopping { cause });
+                now
+            }
+            Step::Kill { again_at } => {
+                self.job.kill(self.timeline.scope(now));
+                again_at
             }
         }
-    }
-
-    /// Sleeps until the tool sends something, a child ends, or `until` has come.
-    fn wait(&self, until: Instant) {
-        let once = Itimerspec {
-            it_interval: Timespec::default(),
-            // Zero would disarm it.
-            it_value: timespec(Duration::from_nanos(until.as_nanos().max(1))),
-        };
-        let armed = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once);
-        let mut fds = vec![
-            PollFd::new(&self.timer, PollFlags::IN),
-            PollFd::new(&self.children, PollFlags::IN),
-        ];
-        let channel = io::stdin();
-        if !self.is_tool_gone {
-            fds.push(PollFd::new(&channel, PollFlags::IN));
-        }
-        // Without a timer it polls every 10 ms: coarse, but the job still ends in time.
-        let coarse = timespec(Duration::from_millis(10));
-        let _ = poll(&mut fds, armed.is_err().then_some(&coarse));
     }
 
     /// Removes the status file if the tool has ended; a living tool removes it itself.
@@ -283,13 +254,23 @@ impl Guardian {
     }
 }
 
-fn timespec(time: Duration) -> Timespec {
-    time.try_into().expect("the time of a clock fits")
+/// Closes the copies of the job's output, so that a reader sees its end as soon as the job's own are closed. A pipe that
+/// no process reads takes their place, because there may be no /dev/null.
+pub fn leave_output() -> io::Result<()> {
+    let (_, nowhere) = io::pipe()?;
+    rustix::stdio::dup2_stdout(&nowhere)?;
+    rustix::stdio::dup2_stderr(&nowhere)?;
+    Ok(())
+}
+
+fn numbers(pids: &[Pid]) -> Vec<i32> {
+    let named = pids.iter().take(MAX_NAMED);
+    named.map(|pid| pid.as_raw_pid()).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use leasehold::clock::Timing;
+    use leasehold::clock::{Clock, Monotonic, Timing};
 
     use super::*;
     use crate::timeline::Distances;
@@ -301,6 +282,7 @@ mod tests {
             distances: Distances::new(&Timing::default(), None).expect("valid"),
             deadline_ns: Monotonic.now().as_nanos(),
             is_nested: false,
+            tool_group: 0,
             status_file: PathBuf::new(),
         };
         let stdin = std::fs::File::open("/dev/null").expect("opened").into();

@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::process::{Pid, getpgid, getppid};
+use rustix::process::Pid;
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 
 /// The terminal of this session, if it is the job's input.
@@ -20,14 +20,14 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Returns the terminal behind this input.
-    pub fn of(stdin: &impl AsFd) -> Option<Self> {
+    /// Returns the terminal behind this input. `owner` is the tool's group.
+    pub fn of(stdin: &impl AsFd, owner: i32) -> Option<Self> {
         if !isatty(stdin) || tcgetpgrp(stdin).is_err() {
             return None;
         }
         Some(Self {
             fd: rustix::io::fcntl_dupfd_cloexec(stdin, 3).ok()?,
-            owner: getpgid(getppid()).ok()?,
+            owner: Pid::from_raw(owner)?,
             is_output_too: isatty(std::io::stdout()),
         })
     }

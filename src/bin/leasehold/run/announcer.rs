@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use leasehold::clock::{Instant, Term};
 use leasehold::{Lease, LossReason};
+use rustix::process::Pid;
 
 use super::plan::Plan;
 use super::service::Service;
 use crate::channel::End;
 use crate::exit::Failure;
+use crate::process::Denied;
 use crate::say;
 use crate::span::milliseconds;
 use crate::status_file::{self, State, Status, StatusFile};
@@ -30,6 +32,7 @@ pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, F
         boot_id,
         pid: std::process::id(),
         progress_ms: None,
+        denied: Vec::new(),
     })
 }
 
@@ -103,20 +106,67 @@ impl<'a> Announcer<'a> {
 
     /// Announces processes that were killed and still exist. While they do, the name stays taken as long as renewals
     /// are confirmed, and this message says why.
-    pub fn stuck(&self, pids: &[i32]) {
+    pub fn stuck(&self, living: &[Pid]) {
         let name = &self.status.name;
-        let message =
-            format_args!("the job does not end, although it was killed pids={pids:?} name={name}");
+        let pids = numbers(living);
+        let denied = why_not(living);
+        let message = format_args!(
+            "the job does not end, although it was killed{denied} pids={pids:?} name={name}"
+        );
         say::note("stuck", message);
+    }
+
+    /// Announces processes of the job that the tool may not signal, if they are others than before: at the end of the
+    /// lease they would run on.
+    pub fn denied(&mut self, denied: Vec<Denied>) {
+        if self.status.denied == denied {
+            return;
+        }
+        if !denied.is_empty() {
+            let message = format_args!(
+                "this tool may not signal processes of its job, so it cannot end them in time: {}; start the tool as that user or as root, as in `sudo leasehold run ...` name={}",
+                in_words(&denied),
+                self.status.name
+            );
+            say::fault("denied", message);
+        }
+        self.status.denied = denied;
+        self.file.update(self.status.clone());
+    }
+
+    /// Announces a job that is stopped, and so holds the name for as long as nobody resumes it.
+    pub fn suspended(&self, stopped: &[Pid]) {
+        if !stopped.is_empty() {
+            let message = format_args!(
+                "the job is stopped, and holds the name until it is resumed or ended pids={:?} name={}",
+                numbers(stopped),
+                self.status.name
+            );
+            say::fault("suspended", message);
+        }
     }
 
     pub fn left_behind(&self, strays: &[i32]) {
         if !strays.is_empty() {
             let message = format_args!(
-                "{} processes left the job's group and are still running without the lease pids={strays:?}",
-                strays.len()
+                "{} running on without the lease, outside the session of the job pids={strays:?}",
+                counted(strays.len())
             );
             say::note("left", message);
+        }
+    }
+
+    /// Announces processes that were killed in vain and outlive the lease.
+    pub fn left_alive(&self, left: &[i32]) {
+        if !left.is_empty() {
+            let pids: Vec<Pid> = left.iter().filter_map(|pid| Pid::from_raw(*pid)).collect();
+            let message = format_args!(
+                "{} running on without the lease: the job could not be ended{} pids={left:?} name={}",
+                counted(left.len()),
+                why_not(&pids),
+                self.status.name
+            );
+            say::fault("left_alive", message);
         }
     }
 
@@ -161,5 +211,32 @@ impl<'a> Announcer<'a> {
         } = &self.status;
         self.service
             .status(format_args!("name={name} token={token} state={state}"));
+    }
+}
+
+fn numbers(pids: &[Pid]) -> Vec<i32> {
+    pids.iter().map(|pid| pid.as_raw_pid()).collect()
+}
+
+/// Names the processes that may not be signalled, with their users.
+fn in_words(denied: &[Denied]) -> String {
+    let denied: Vec<_> = denied.iter().map(Denied::to_string).collect();
+    denied.join(", ")
+}
+
+/// Returns why some of these processes cannot be ended, to be added to a sentence.
+fn why_not(living: &[Pid]) -> String {
+    let denied = Denied::among(living);
+    match denied.is_empty() {
+        true => String::new(),
+        false => format!(": this tool may not signal {}", in_words(&denied)),
+    }
+}
+
+/// Returns a number of processes with its verb.
+fn counted(count: usize) -> String {
+    match count {
+        1 => "1 process is".into(),
+        _ => format!("{count} processes are"),
     }
 }

@@ -1,4 +1,4 @@
-//! The job as the tool sees it: the guardian's process, and the channel to it.
+//! The job as the tool sees it: the warden and the guardian below it, and the channels to both.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,63 +8,83 @@ use std::process::{Command, Stdio};
 
 use leasehold::Lease;
 use leasehold::clock::Term;
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process_group, set_child_subreaper,
-    test_kill_process_group, wait,
-};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::plan::Plan;
 use super::service;
 use crate::channel::{self, Begin, Event, Instruction, Received};
-use crate::guardian;
-use crate::process;
+use crate::process::{self, Denied, Process};
 use crate::status_file;
 use crate::store;
+use crate::tree;
+use crate::warden;
 
 /// The variable with the number of the job's permit.
 const PERMIT: &str = "LEASEHOLD_PERMIT";
 
-/// A job and its guardian.
+/// A job, its guardian, and the warden of that.
 #[derive(Debug)]
 pub struct Job {
+    /// The channel to the guardian.
     channel: AsyncFd<OwnedFd>,
-    /// The job's process group, once it has started.
-    pub group: Option<Pid>,
+    to_warden: OwnedFd,
+    /// `None` once it was reaped.
+    warden: Option<Pid>,
+    /// The guardian, once the job has started.
+    guardian: Option<Pid>,
+    /// The children that this process had before: those of the shell that became the tool by `exec`.
+    others: Vec<Pid>,
 }
 
 impl Job {
-    /// Starts the guardian, and sends it what it needs to start the job.
+    /// Starts the warden, which starts the guardian, and sends both what they need to start the job.
     pub fn start(lease: &Lease, term: &Term, plan: &Plan, status_file: &Path) -> io::Result<Self> {
-        // If the guardian is killed, the processes left of the job become children of the tool.
+        // If the warden is killed, what is left below it becomes children of the tool.
         set_child_subreaper(Some(getpid()))?;
+        let others = tree::children(getpid());
         let (ours, theirs) = channel::pair()?;
+        let (to_warden, wardens) = channel::pair()?;
         let mut command = Command::new(process::OWN_PROGRAM);
         command
-            .arg0("leasehold")
-            .arg(guardian::ARGUMENT)
+            .arg0(warden::NAME)
+            .arg(warden::ARGUMENT)
             .args(&plan.options.command)
-            // In a group of its own, so that no signal to the tool's group stops the guardian.
+            // In a group of its own, so that no signal to the tool's group stops the warden.
             .process_group(0)
-            .stdin(Stdio::from(theirs));
+            .stdin(Stdio::from(wardens));
         set_environment(&mut command, lease, plan, status_file);
-        drop(command.spawn()?);
-        drop(command);
         let begin = Instruction::Begin(Begin {
             clock: lease.clock().name().into(),
             distances: plan.distances,
             deadline_ns: term.deadline().as_nanos(),
             is_nested: std::env::var_os(status_file::VARIABLE).is_some(),
+            tool_group: Process::own().map_or(0, |own| own.group),
             status_file: status_file.into(),
         });
         let channel = listen(ours)?;
-        // Last: nothing fails once the job may run.
         channel::send(channel.get_ref(), &begin, Some(io::stdin().as_fd()))?;
+        channel::send(&to_warden, &begin, Some(theirs.as_fd()))?;
+        // Last: nothing fails once the job may run.
+        let warden = Pid::from_child(&command.spawn()?);
         Ok(Self {
             channel,
-            group: None,
+            to_warden,
+            warden: Some(warden),
+            guardian: None,
+            others,
         })
+    }
+
+    /// Notes that the job was started by this guardian.
+    pub fn started(&mut self, guardian: i32) {
+        self.guardian = Pid::from_raw(guardian);
+    }
+
+    /// Returns whether the job was started.
+    pub const fn is_started(&self) -> bool {
+        self.guardian.is_some()
     }
 
     /// Returns the guardian's next event; `None` if the guardian has ended. Dropping the future loses no event.
@@ -82,20 +102,63 @@ impl Job {
     /// job by itself, or the tool does.
     pub fn tell(&self, instruction: &Instruction) {
         let _ = channel::send(self.channel.get_ref(), instruction, None);
+        if matches!(instruction, Instruction::Renewed { .. }) {
+            let _ = channel::send(&self.to_warden, instruction, None);
+        }
     }
 
-    /// Returns the living processes of the group.
-    pub fn living(&self) -> Vec<i32> {
-        self.group.map(process::living).unwrap_or_default()
+    /// Returns the living processes of the job.
+    pub fn living(&self) -> Vec<Pid> {
+        let root = self
+            .guardian
+            .filter(|guardian| process::is_alive(*guardian));
+        let mut living = tree::living(root.or(self.warden).unwrap_or_else(getpid));
+        living.retain(|pid| !self.others.contains(pid));
+        living
     }
 
-    /// Kills the group without the guardian. Returns `false` if no process of it was left.
-    pub fn kill(&self) -> bool {
-        self.group.is_some_and(|group| {
-            let _ = kill_process_group(group, Signal::KILL);
-            reap();
-            test_kill_process_group(group).is_ok() && process::has_member(group)
-        })
+    /// Returns the processes of the job that this one may not signal, and so cannot end.
+    pub fn denied(&self) -> Vec<Denied> {
+        Denied::among(&self.living())
+    }
+
+    /// Returns the processes of the job that were stopped by a signal.
+    pub fn stopped(&self) -> Vec<Pid> {
+        let mut living = self.living();
+        living.retain(|pid| is_stopped(*pid));
+        living
+    }
+
+    /// Returns whether the guardian was stopped, so that it cannot end the job.
+    pub fn is_guardian_stopped(&self) -> bool {
+        self.guardian.is_some_and(is_stopped)
+    }
+
+    /// Kills the job together with its guardian, once: what is forked meanwhile needs another pass. The warden, unless
+    /// it was stopped, does the same, and ends with the job.
+    pub fn kill(&mut self) {
+        tree::kill(self.warden.unwrap_or_else(getpid), &self.others);
+        self.reap();
+    }
+
+    /// Kills a warden that was stopped: what is left of the job becomes this process's own children.
+    pub fn kill_warden(&self) {
+        if let Some(warden) = self.warden {
+            let _ = kill_process(warden, Signal::KILL);
+        }
+    }
+
+    /// Returns whether nothing of the job is left, after it was killed.
+    pub fn is_gone(&self) -> bool {
+        let mut children = tree::children(getpid()).into_iter();
+        children.all(|child| self.others.contains(&child))
+    }
+
+    /// Reaps children that ended: the warden, and every orphan if the tool is the first process of a container.
+    pub fn reap(&mut self) {
+        while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
+            self.warden.take_if(|warden| *warden == pid);
+        }
     }
 }
 
@@ -107,9 +170,8 @@ fn listen(channel: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(channel, Interest::READABLE)
 }
 
-/// Reaps children that ended: the guardian, and every orphan if the tool is the first process of a container.
-pub fn reap() {
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+fn is_stopped(pid: Pid) -> bool {
+    Process::read(pid.as_raw_pid()).is_some_and(|process| process.is_stopped)
 }
 
 fn event_of(received: io::Result<Option<Received<Event>>>) -> Option<Event> {

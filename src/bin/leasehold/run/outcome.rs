@@ -10,10 +10,12 @@ pub struct Outcome {
     /// The way in which the command ended, and the cause if it was being stopped at that time. `None` if its end was
     /// not seen.
     pub end: Option<(End, Option<Cause>)>,
-    /// Says whether the tool had to kill the job, because the guardian did not.
+    /// Whether the tool had to kill the job, because the guardian did not.
     pub is_killed_by_tool: bool,
-    /// Processes that left the group and are still running.
+    /// Processes that left the session and are still running.
     pub strays: Vec<i32>,
+    /// Processes that could not be ended.
+    pub left: Vec<i32>,
 }
 
 impl Outcome {

@@ -1,7 +1,7 @@
 //! Supervises a running job: sends renewals to the guardian and signals to the job, and announces the state of the
 //! lease.
 //!
-//! The guardian ends the job; this loop only tells it what it cannot know. If the guardian has ended, or is silent when
+//! The guardian ends the job; this loop only tells it what it cannot know. If the guardian was killed, or is silent when
 //! the job must be gone, the loop ends the job itself.
 
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Term};
 use leasehold::{Lease, LossReason};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
 use super::announcer::Announcer;
 use super::foreground;
-use super::job::{self, Job};
+use super::job::Job;
 use super::outcome::Outcome;
 use super::plan::Plan;
 use super::signals::Signals;
@@ -23,13 +23,21 @@ use crate::progress::Reports;
 use crate::say;
 use crate::status_file::State;
 use crate::timeline::Cause;
+use crate::tree;
 
 /// The longest time that a process may take to end after KILL. A process that takes longer waits in the kernel for
-/// a disk.
+/// a disk, or may not be signalled.
 const STUCK: Duration = Duration::from_secs(2);
 
-/// The pause between two attempts to kill a group that does not end.
-const KILL_AGAIN: Duration = Duration::from_millis(100);
+/// Delay before a new job is searched for processes that may not be signalled: a job that gives up its user does so when
+/// it begins. It is searched again at each renewal.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+
+/// How long a warden may take to end a job whose guardian was killed. It takes longer if it was stopped.
+const WARDEN_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often a guardian that has not ended the job in time is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// One job under its lease.
 pub struct Supervisor<'a> {
@@ -42,7 +50,13 @@ pub struct Supervisor<'a> {
     /// The term of the last confirmed renewal.
     term: Term,
     /// When the tool itself kills the job, if the guardian has not ended it until then.
-    kill_at: Instant,
+    rescue_at: Instant,
+    /// Whether the guardian has said that it is ending the job.
+    is_stopping: bool,
+    /// When to search the job for processes that may not be signalled.
+    look_at: Option<Instant>,
+    /// When a job that was stopped is reported.
+    suspended_at: Option<Instant>,
     feed_at: Option<Instant>,
     runtime_ends_at: Option<Instant>,
     /// When the job should have been gone for a while, if it is being ended.
@@ -67,7 +81,10 @@ impl<'a> Supervisor<'a> {
             announcer,
             reports,
             clock,
-            kill_at: plan.distances.kill_at(term.deadline()),
+            rescue_at: plan.distances.rescue_at(term.deadline()),
+            is_stopping: false,
+            look_at: None,
+            suspended_at: None,
             term,
             runtime_ends_at: None,
             stuck_at: None,
@@ -90,8 +107,8 @@ impl<'a> Supervisor<'a> {
                     None => self.lost(self.lease.lost().await),
                 },
                 signal = signals.next() => match signal {
-                    Signal::CHILD => job::reap(),
-                    signal => self.job.tell(&Instruction::Signal(signal.as_raw())),
+                    Signal::CHILD => self.job.reap(),
+                    signal => self.pass_on(signal),
                 },
                 () = due(&*clock, self.at_risk_at()) => self.at_risk(),
                 () = due(&*clock, self.runtime_ends_at) => {
@@ -102,11 +119,19 @@ impl<'a> Supervisor<'a> {
                     self.stuck_at = None;
                     self.announcer.stuck(&self.job.living());
                 }
+                () = due(&*clock, self.look_at) => {
+                    self.look_at = None;
+                    self.look();
+                }
+                () = due(&*clock, self.suspended_at) => {
+                    self.suspended_at = None;
+                    self.announcer.suspended(&self.job.stopped());
+                }
                 () = due(&*clock, self.feed_at) => {
                     let every = self.announcer.feed();
                     self.feed_at = every.map(|every| clock.now().after(every));
                 }
-                () = clock.sleep_until(self.kill_at) => if let Some(outcome) = self.kill().await {
+                () = clock.sleep_until(self.rescue_at) => if let Some(outcome) = self.rescue().await {
                     return outcome;
                 },
                 // Last, because a job may report without end.
@@ -135,11 +160,23 @@ impl<'a> Supervisor<'a> {
     fn renewed(&mut self, term: Term) {
         let deadline = term.deadline();
         self.term = term;
-        self.kill_at = self.plan.distances.kill_at(deadline);
+        self.rescue_at = self.plan.distances.rescue_at(deadline);
         self.job.tell(&Instruction::Renewed {
             deadline_ns: deadline.as_nanos(),
         });
         self.announcer.renewed(deadline);
+        self.look();
+    }
+
+    /// Announces the processes of the job that may not be signalled, and so cannot be ended.
+    fn look(&mut self) {
+        self.announcer.denied(self.job.denied());
+    }
+
+    /// Passes a signal on to the job.
+    fn pass_on(&mut self, signal: Signal) {
+        self.look();
+        self.job.tell(&Instruction::Signal(signal.as_raw()));
     }
 
     fn lost(&mut self, reason: LossReason) {
@@ -159,11 +196,12 @@ impl<'a> Supervisor<'a> {
             return Some(self.unguarded().await);
         };
         match event {
-            Event::Started { pid } => {
-                self.job.group = Pid::from_raw(pid);
+            Event::Started { pid, guardian } => {
+                self.job.started(guardian);
                 let now = self.clock.now();
                 let most = self.plan.options.max_runtime.as_ref();
                 self.runtime_ends_at = most.map(|most| now.after(most.time));
+                self.look_at = Some(now.after(FIRST_LOOK));
                 say::detail("started", format_args!("started pid={pid}"));
             }
             Event::NotStarted { error, is_late } => {
@@ -172,6 +210,7 @@ impl<'a> Supervisor<'a> {
             }
             Event::Stopping { cause } => {
                 let kill_after = self.plan.distances.kill_after();
+                self.is_stopping = true;
                 self.stuck_at = Some(self.clock.now().after(kill_after + STUCK));
                 self.announcer.stopping(cause, kill_after);
             }
@@ -181,54 +220,84 @@ impl<'a> Supervisor<'a> {
             }
             // From the terminal, so the tool is stopped, too, with everything in a pipe with it. No process renews the
             // lease then: a job that is stopped for longer than its lease lasts is ended.
-            Event::Suspended => {
+            Event::Suspended { has_terminal: true } => {
                 if !foreground::suspend() {
                     self.job.tell(&Instruction::Signal(Signal::CONT.as_raw()));
                 }
             }
-            Event::Gone { strays } => {
+            Event::Suspended {
+                has_terminal: false,
+            } => {
+                let ttl = self.plan.timing.ttl();
+                self.suspended_at = Some(self.clock.now().after(ttl));
+            }
+            Event::Gone { strays, left } => {
                 self.announcer.left_behind(&strays);
+                self.announcer.left_alive(&left);
                 self.outcome.strays = strays;
+                self.outcome.left = left;
                 return Some(Ok(std::mem::take(&mut self.outcome)));
             }
         }
         None
     }
 
-    /// Kills the job if it must be gone and the guardian has not reported that it is.
-    async fn kill(&mut self) -> Option<Result<Outcome, Failure>> {
+    /// Ends the job if it must be gone and the guardian has not ended it.
+    async fn rescue(&mut self) -> Option<Result<Outcome, Failure>> {
         if let Some(event) = self.job.said() {
             return self.heard(Some(event)).await;
         }
-        if self.outcome.end.is_none() && !self.outcome.is_killed_by_tool {
-            self.outcome.is_killed_by_tool = true;
-            // A guardian that reported that it is ending the job ends it at this very moment. One that did not is
-            // stopped, or hangs.
-            if self.stuck_at.is_none() {
-                let why = "the guardian has not ended the job in time";
-                self.announcer.killed("killed", why);
-            }
+        // One that has said that it is ending the job does so at this very moment, unless it was stopped since then.
+        if self.is_stopping && !self.job.is_guardian_stopped() {
+            self.rescue_at = self.clock.now().after(LOOK_AGAIN);
+            return None;
         }
-        if !self.job.kill() && self.announcer.state() == State::Lost {
-            // The guardian may be stopped for ever.
-            return Some(Ok(std::mem::take(&mut self.outcome)));
-        }
-        self.kill_at = self.clock.now().after(KILL_AGAIN);
-        None
+        Some(self.unguarded().await)
     }
 
-    /// Ends the job because it lost its guardian, without which it is not safe.
+    /// Ends the job because it has no guardian that could, without which it is not safe.
     async fn unguarded(&mut self) -> Result<Outcome, Failure> {
-        if self.job.group.is_none() {
-            let message = "the guardian ended before the command was started";
-            return Err(Failure::new(Exit::Internal, message));
+        let is_late = self.clock.now() >= self.rescue_at;
+        if is_late {
+            let why = "the guardian has not ended the job in time";
+            self.announcer.killed("killed", why);
+        } else if self.job.is_started() {
+            self.announcer.killed("failed", "the guardian is gone");
         }
-        self.announcer.killed("failed", "the guardian is gone");
-        while self.job.kill() {
+        let left = self.end_job().await;
+        if !self.job.is_started() {
+            let message = "lease lost: the guardian ended before the command was started";
+            return Err(Failure::new(Exit::Lost, message));
+        }
+        self.announcer.left_alive(&left);
+        Ok(Outcome {
+            is_killed_by_tool: is_late,
+            left,
+            ..Outcome::default()
+        })
+    }
+
+    /// Kills the job until nothing of it is left. Gives up only once its lease is lost, and returns what lives on.
+    async fn end_job(&mut self) -> Vec<i32> {
+        let began = self.clock.now();
+        let mut passes = 0;
+        loop {
+            self.job.kill();
+            if self.job.is_gone() {
+                return Vec::new();
+            }
             let now = self.clock.now();
-            self.clock.sleep_until(now.after(KILL_AGAIN)).await;
+            let waited = now.since(began);
+            if waited >= tree::GIVE_UP && self.lease.check().is_err() {
+                let left = self.job.living();
+                return left.iter().map(|pid| pid.as_raw_pid()).collect();
+            }
+            if waited >= WARDEN_LIMIT {
+                self.job.kill_warden();
+            }
+            passes += 1;
+            self.clock.sleep_until(now.after(tree::pause(passes))).await;
         }
-        Ok(Outcome::default())
     }
 }
 
