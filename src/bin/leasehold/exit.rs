@@ -4,6 +4,8 @@ use std::fmt;
 use std::process::ExitCode;
 
 use leasehold::{Error, ErrorKind};
+use rustix::process::{Resource, Rlimit, getpid, setrlimit};
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::say::{self, Loudness};
 
@@ -14,8 +16,10 @@ pub enum Exit {
     Success,
     /// The command exited with this code.
     Command(u8),
-    /// The command, or the wait for the lease, was ended by this signal.
+    /// The command was ended by this signal.
     Signal(i32),
+    /// The tool was told to stop by this signal, which ended its job, if it had one, or its wait.
+    Told(i32),
     /// The output could not be written, as with a full disk.
     Unwritten,
     /// The name that `status --quiet` asks about is free.
@@ -53,7 +57,9 @@ impl Exit {
             Self::Success => 0,
             Self::Command(code) => code,
             // A signal's number is at most 64, so the sum fits.
-            Self::Signal(number) => u8::try_from(128 + number).unwrap_or(u8::MAX),
+            Self::Signal(number) | Self::Told(number) => {
+                u8::try_from(128 + number).unwrap_or(u8::MAX)
+            }
             Self::Unwritten | Self::Free | Self::Warned => 1,
             Self::Unsound => 2,
             Self::Usage => 64,
@@ -73,6 +79,21 @@ impl Exit {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit.code())
+    }
+}
+
+/// Ends this process by the signal that it was told to stop by, without a core, so that a service manager or a shell sees
+/// that it obeyed. Returns if that cannot be: the first process of a machine or a container is ended by no signal.
+pub fn by_signal(number: i32) {
+    if getpid().is_init() {
+        return;
+    }
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    if setrlimit(Resource::Core, none).is_ok() {
+        let _ = emulate_default_handler(number);
     }
 }
 

@@ -92,6 +92,9 @@ fn tool() -> Exit {
         failure.exit
     });
     say::flush();
+    if let Exit::Told(number) = exit {
+        exit::by_signal(number);
+    }
     exit
 }
 

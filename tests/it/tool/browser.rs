@@ -93,5 +93,5 @@ pub(crate) fn shows_the_page() {
     }
     assert!(pictures[0] != pictures[1] && pictures[2] != pictures[3]);
     export.signal(Signal::TERM);
-    assert_eq!(export.end().code, Some(143));
+    assert_eq!(export.end().signal, Some(Signal::TERM.as_raw()));
 }

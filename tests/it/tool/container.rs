@@ -51,6 +51,18 @@ fn as_process_1_term_reaches_the_job() {
 }
 
 #[test]
+fn as_process_1_which_no_signal_ends_the_end_of_the_job_is_a_code() {
+    if !places::are_allowed() {
+        return;
+    }
+    let place = Place::new();
+    let mut run = place.start(contained(&place, "echo up > up; exec sleep 20"));
+    place.mark("up");
+    kill_process(first_process(&run), Signal::TERM).expect("it lives");
+    assert_eq!(run.end().code, Some(143));
+}
+
+#[test]
 fn as_process_1_it_reaps_the_orphans_of_its_job_and_of_others() {
     if !places::are_allowed() {
         return;

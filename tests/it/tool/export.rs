@@ -230,7 +230,7 @@ impl Busy {
         assert!(value("leasehold_store_oldest_lease_timestamp_seconds") > Some(1.7e9));
         assert!(value("leasehold_store_hazards") >= Some(1.0), "{text}");
         export.signal(Signal::TERM);
-        assert_eq!(export.end().code, Some(143));
+        assert_eq!(export.end().signal, Some(Signal::TERM.as_raw()));
         value("leasehold_store_clock_offset_seconds")
     }
 

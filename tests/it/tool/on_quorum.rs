@@ -196,7 +196,7 @@ async fn the_exporter_counts_the_members_and_tells_how_long_one_keeps_out() {
     assert_eq!(status["members"][1]["state"], "away", "{status}");
     quorum.servers[0].kill();
     export.signal(Signal::TERM);
-    assert_eq!(export.end().code, Some(143));
+    assert_eq!(export.end().signal, Some(Signal::TERM.as_raw()));
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn a_look_at_the_clocks_leaves_tokens_for_jobs() {
         page(&address, "/readyz").0.contains(" 200 ")
     });
     export.signal(Signal::TERM);
-    assert_eq!(export.end().code, Some(143));
+    assert_eq!(export.end().signal, Some(Signal::TERM.as_raw()));
     // A client asks for the highest token of the members before this one is let in again.
     quorum.servers[1].restart_empty().await;
     let run = place.tool(&["run", "--store", &url, "nightly", "--", "true"]);

@@ -133,6 +133,6 @@ fn an_evicted_command_is_run_again_and_a_signal_ends_it_for_good() {
     super::until("the second start", || place.mark("count") == "2");
     run.signal(Signal::TERM);
     let ended = run.end();
-    assert_eq!(ended.code, Some(143), "{ended:?}");
+    assert_eq!(ended.signal, Some(Signal::TERM.as_raw()), "{ended:?}");
     assert_eq!(place.mark("count"), "2");
 }

@@ -1,5 +1,7 @@
 //! Signals reach the job, and end a wait.
 
+use std::os::unix::process::ExitStatusExt;
+
 use rustix::process::Signal;
 
 use super::Place;
@@ -14,7 +16,7 @@ fn a_signal_while_waiting_ends_the_wait() {
         second.wait_to_say("waiting for");
         second.signal(signal);
         let ended = second.end();
-        assert_eq!(ended.code, Some(128 + signal.as_raw()), "{ended:?}");
+        assert_eq!(ended.signal, Some(signal.as_raw()), "{ended:?}");
     }
     assert!(!place.has("second"));
 }
@@ -28,8 +30,49 @@ fn a_signal_while_running_goes_to_the_job_whose_end_is_passed_on() {
         place.mark(&file);
         run.signal(signal);
         let ended = run.end();
-        assert_eq!(ended.code, Some(128 + signal.as_raw()), "{ended:?}");
+        assert_eq!(ended.signal, Some(signal.as_raw()), "{ended:?}");
     }
+}
+
+#[test]
+fn a_command_that_another_signal_ended_is_passed_on_as_a_code() {
+    let place = Place::new();
+    let script = "trap 'kill -KILL $$' TERM; echo up > up; while :; do sleep 0.05; done";
+    let mut run = place.run(&[], script);
+    place.mark("up");
+    run.signal(Signal::TERM);
+    assert_eq!(run.end().code, Some(137));
+}
+
+#[test]
+fn a_run_that_quit_ended_leaves_no_core() {
+    let place = Place::new();
+    let script = "ulimit -c unlimited; exec $TOOL run x -- sh -c 'echo up > up; exec sleep 20'";
+    let mut run = place.start(place.program("sh", &["-c", script]));
+    place.mark("up");
+    run.signal(Signal::QUIT);
+    let mut status = None;
+    super::until("its end", || {
+        status = run.child.try_wait().expect("our child");
+        status.is_some()
+    });
+    let status = status.expect("ended");
+    assert_eq!(status.signal(), Some(Signal::QUIT.as_raw()));
+    assert!(!status.core_dumped(), "{status}");
+}
+
+#[test]
+fn a_reload_does_not_keep_a_command_from_being_run_again() {
+    let place = Place::new();
+    let script = "trap 'echo reloaded > reloaded' HUP; echo up >> ups; mv ups up-$LEASEHOLD_TOKEN
+        ls up-* | wc -l > count; test $(cat count) = 2 && exit 0
+        until test -e reloaded; do sleep 0.02; done; exit 3";
+    let mut run = place.run(&["--again"], script);
+    assert_eq!(place.mark("count"), "1");
+    run.signal(Signal::HUP);
+    let ended = run.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(place.mark("count"), "2");
 }
 
 #[test]
@@ -72,7 +115,7 @@ fn a_signal_reaches_the_whole_group() {
     place.mark("up");
     run.signal(Signal::TERM);
     place.mark("got");
-    assert_eq!(run.end().code, Some(143));
+    assert_eq!(run.end().signal, Some(Signal::TERM.as_raw()));
 }
 
 #[test]

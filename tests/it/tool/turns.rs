@@ -60,7 +60,7 @@ fn a_run_that_was_ended_while_it_waited_leaves_the_line() {
     let mut second = place.in_line(2);
     let third = place.in_line(3);
     second.signal(Signal::TERM);
-    assert_eq!(second.end().code, Some(143));
+    assert_eq!(second.end().signal, Some(Signal::TERM.as_raw()));
     place.has_line(2);
     place.let_go();
     place.served([first, third, holder], &[1, 3]);

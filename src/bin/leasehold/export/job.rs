@@ -146,7 +146,7 @@ fn reason(result: &Result<Exit, Failure>) -> &'static str {
         Err(failure) if failure.is_conflict => "held",
         Ok(Exit::Command(0) | Exit::Success) => "success",
         Ok(exit) | Err(Failure { exit, .. }) => match exit {
-            Exit::Signal(_) => "signal",
+            Exit::Signal(_) | Exit::Told(_) => "signal",
             Exit::Lost => "lost",
             Exit::MaxRuntime => "time_limit",
             Exit::Unreachable | Exit::Denied | Exit::Misconfigured => "store",
@@ -206,7 +206,7 @@ nonsense
             (Ok(Exit::Lost), "lost"),
             (Ok(Exit::MaxRuntime), "time_limit"),
             (Err(held), "held"),
-            (failed(Exit::Signal(15)), "signal"),
+            (failed(Exit::Told(15)), "signal"),
             (failed(Exit::Unreachable), "store"),
             (failed(Exit::NotFound), "failure"),
         ] {

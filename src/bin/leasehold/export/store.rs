@@ -42,7 +42,7 @@ pub async fn watch(client: &Client, pages: &Pages, limit: Duration) -> Result<Ex
     let signalled = process::signalled(kinds)
         .map_err(|error| Failure::internal("cannot listen for signals", &error))?;
     tokio::select! {
-        signal = signalled => Ok(Exit::Signal(signal)),
+        signal = signalled => Ok(Exit::Told(signal)),
         never = scan_again_and_again(&**client.store(), pages, limit) => match never {},
     }
 }

@@ -185,7 +185,7 @@ async fn or_signal<T>(
     tokio::select! {
         result = work => result,
         signal = signals.ending() => Err(Failure::new(
-            Exit::Signal(signal.as_raw()),
+            Exit::Told(signal.as_raw()),
             format!("ended while waiting signal={}", signal.as_raw()),
         )),
     }

@@ -19,6 +19,7 @@ use leasehold::clock::{Boottime, Clock, Term, wall_clock};
 use leasehold::{Lease, ReleaseOutcome};
 
 use crate::args;
+use crate::channel::End;
 use crate::exit::{Exit, Failure};
 use crate::export::JobMetrics;
 use crate::progress::Reports;
@@ -100,7 +101,7 @@ impl Run<'_> {
         let mut contact = acquire::connect(self.plan, &mut self.signals).await?;
         let mut result = loop {
             let result = self.once(&contact).await;
-            let may_repeat = self.plan.options.again && !self.signals.is_told_to_end();
+            let may_repeat = self.plan.options.again && !self.signals.are_told_to_end();
             if !(may_repeat && is_repeated(&result)) {
                 break result;
             }
@@ -140,7 +141,10 @@ impl Run<'_> {
         let lease = acquiring.await?;
         let acquired_at = Boottime.now();
         self.acquired(&lease);
-        let result = self.work(&lease).await.map(|outcome| {
+        let result = self.work(&lease).await.map(|mut outcome| {
+            if let Some((End::Signal(number), _)) = outcome.end {
+                outcome.is_told = self.signals.were_told(number);
+            }
             self.report.ended(&outcome);
             outcome.exit()
         });
@@ -218,7 +222,10 @@ async fn or_exit<T>(work: impl Future<Output = T>) -> T {
 /// not be reached when the lease was to be acquired again.
 fn is_repeated(result: &Result<Exit, Failure>) -> bool {
     match result {
-        Ok(exit) => matches!(exit, Exit::Lost | Exit::Signal(_) | Exit::Command(1..)),
+        Ok(exit) => matches!(
+            exit,
+            Exit::Lost | Exit::Signal(_) | Exit::Told(_) | Exit::Command(1..)
+        ),
         Err(failure) => matches!(failure.exit, Exit::Lost | Exit::Unreachable),
     }
 }

@@ -12,6 +12,8 @@ pub struct Outcome {
     pub end: Option<(End, Option<Cause>)>,
     /// Whether the tool had to kill the job, because the guardian did not.
     pub is_killed_by_tool: bool,
+    /// Whether the tool was told to stop by the signal that ended the command.
+    pub is_told: bool,
     /// Processes that left the session and are still running.
     pub strays: Vec<i32>,
     /// Processes that could not be ended.
@@ -33,6 +35,7 @@ impl Outcome {
     pub fn exit(&self) -> Exit {
         match (self.cause(), self.end) {
             (None, Some((End::Code(code), _))) => Exit::Command(code),
+            (None, Some((End::Signal(number), _))) if self.is_told => Exit::Told(number),
             (None, Some((End::Signal(number), _))) => Exit::Signal(number),
             (Some(Cause::MaxRuntime), _) => Exit::MaxRuntime,
             _ => Exit::Lost,
@@ -57,6 +60,11 @@ mod tests {
         assert_eq!(ended(End::Code(3), None).exit(), Exit::Command(3));
         assert_eq!(ended(End::Code(3), left_some).exit(), Exit::Command(3));
         assert_eq!(ended(End::Signal(9), None).exit(), Exit::Signal(9));
+        let told = Outcome {
+            is_told: true,
+            ..ended(End::Signal(15), None)
+        };
+        assert_eq!(told.exit(), Exit::Told(15));
     }
 
     #[test]

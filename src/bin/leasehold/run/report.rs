@@ -97,11 +97,13 @@ impl Report {
         };
         let was_started = self.command_code.is_some() || self.command_signal.is_some();
         (self.outcome, self.decided_by) = match (result, exit) {
-            (Ok(Exit::Command(_) | Exit::Signal(_)), _) => ("ended", Some("command")),
+            (Ok(Exit::Command(_) | Exit::Signal(_) | Exit::Told(_)), _) => {
+                ("ended", Some("command"))
+            }
             (_, Exit::Lost) => ("lost", Some("leasehold")),
             (_, Exit::MaxRuntime) => ("max_runtime", Some("leasehold")),
             (Err(failure), _) if failure.is_conflict => ("not_acquired", Some("leasehold")),
-            (_, Exit::Signal(_)) => ("interrupted", Some("leasehold")),
+            (_, Exit::Told(_)) => ("interrupted", Some("leasehold")),
             _ if was_started => ("ended", Some("command")),
             _ => ("failed", Some("leasehold")),
         };

@@ -22,15 +22,15 @@ const FORWARDED: [Signal; 9] = [
     Signal::TSTP,
 ];
 
-/// Signals that end the wait for a lease.
+/// Signals that end the wait for a lease. A run ends by the one that ended it.
 const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
 /// The signals sent to this process.
 #[derive(Debug)]
 pub struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
-    /// One that asks for the end was received.
-    is_told_to_end: bool,
+    /// Those that were received and end a wait.
+    told: Vec<Signal>,
 }
 
 impl Signals {
@@ -51,7 +51,7 @@ impl Signals {
             streams.map_err(|error| Failure::internal("cannot listen for signals", &error))?;
         Ok(Self {
             streams,
-            is_told_to_end: false,
+            told: Vec::new(),
         })
     }
 
@@ -66,13 +66,21 @@ impl Signals {
             Poll::Pending
         });
         let signal = signal.await;
-        self.is_told_to_end |= ENDING.contains(&signal);
+        if ENDING.contains(&signal) && !self.told.contains(&signal) {
+            self.told.push(signal);
+        }
         signal
     }
 
-    /// Returns whether a signal asked for the end of the run, of the job or of a wait.
-    pub const fn is_told_to_end(&self) -> bool {
-        self.is_told_to_end
+    /// Returns whether a signal asked for the end of the run. HUP does not: to a job it may mean that its configuration
+    /// has changed.
+    pub fn are_told_to_end(&self) -> bool {
+        self.told.iter().any(|signal| *signal != Signal::HUP)
+    }
+
+    /// Returns whether this signal was received, if it is one that ends a wait.
+    pub fn were_told(&self, number: i32) -> bool {
+        self.told.iter().any(|signal| signal.as_raw() == number)
     }
 
     /// Returns the next signal that ends a wait. Dropping the future loses none of these.

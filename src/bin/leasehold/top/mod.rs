@@ -102,7 +102,7 @@ impl Top<'_> {
         tokio::select! {
             exit = self.act(events()?, evictions) => exit,
             Err(error) = self.draw(terminal) => Err(error),
-            signal = signalled => Ok(Exit::Signal(signal)),
+            signal = signalled => Ok(Exit::Told(signal)),
             never = self.evict(evicted) => match never {},
             never = self.list() => match never {},
             never = self.look() => match never {},
