@@ -27,7 +27,8 @@ const MAX_MESSAGE: usize = 16 * 1024;
 /// A message from the tool to the guardian. The warden gets the first two as well.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Instruction {
-    /// Start the job. Sent once, as the first. Attached is the job's standard input; to the warden, the guardian's channel.
+    /// Start the job. Sent once, as the first. The job's standard input is attached; for the warden, the guardian's
+    /// channel.
     Begin(Begin),
     /// A renewal was confirmed.
     Renewed { deadline_ns: u64 },
@@ -65,7 +66,7 @@ pub enum Event {
     Exited { end: End, cause: Option<Cause> },
     /// The job was stopped. If it has a terminal, that is the tool's again.
     Suspended { has_terminal: bool },
-    /// The job is over. The last message. Of its processes, `strays` left its session and run on, and those `left` were
+    /// The job has ended. The last message. Of its processes, `strays` left its session and run on; those `left` were
     /// killed in vain.
     Gone { strays: Vec<i32>, left: Vec<i32> },
 }

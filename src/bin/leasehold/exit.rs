@@ -82,8 +82,9 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Ends this process by the signal that it was told to stop by, without a core, so that a service manager or a shell sees
-/// that it obeyed. Returns if that cannot be: the first process of a machine or a container is ended by no signal.
+/// Ends this process by the signal that it was told to stop by, without a core, so that a service manager or a shell
+/// sees that it obeyed. Returns if that cannot be: the first process of a machine or a container is ended by no
+/// signal.
 pub fn by_signal(number: i32) {
     if getpid().is_init() {
         return;

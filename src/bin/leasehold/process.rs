@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_alive_and_may_be_signalled_and_a_number_without_a_process_is_neither() {
+    fn this_process_is_alive_and_may_be_signalled_by_itself() {
         assert!(is_alive(getpid()));
         assert_eq!(Denied::among(&[getpid()]), []);
         assert!(!is_alive(Pid::from_raw(i32::MAX).expect("positive")));

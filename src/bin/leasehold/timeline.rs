@@ -56,7 +56,7 @@ pub enum Cause {
 
 impl Cause {
     /// Returns which processes are ended for this cause: at the command's own end those that left its session stay, and
-    /// when the lease is over none does.
+    /// when the lease has ended none does.
     const fn scope(self) -> Scope {
         match self {
             Self::CommandEnded | Self::MaxRuntime => Scope::Session,
@@ -92,7 +92,7 @@ impl Cause {
 pub enum Scope {
     /// Those in the session in which the job was started: what left it (`setsid`) while the lease was held, stays.
     Session,
-    /// All: the lease is over.
+    /// All: the lease has ended.
     All,
 }
 
@@ -243,8 +243,8 @@ impl Timeline {
         }
     }
 
-    /// Returns whether a job whose lease is over was killed for so long in vain that it cannot be ended. While the lease
-    /// is held, its name stays taken instead.
+    /// Returns whether a job whose lease has ended was killed for so long in vain that it cannot be ended. While the
+    /// lease is held, its name stays taken instead.
     pub fn has_given_up(&self, now: Instant) -> bool {
         let is_late = |at: Instant| now >= at.after(tree::GIVE_UP);
         self.scope(now) == Scope::All && self.killed_at.is_some_and(is_late)

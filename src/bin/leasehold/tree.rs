@@ -1,9 +1,9 @@
 //! The processes that descend from one: found, and ended, whatever their group or session.
 //!
-//! Below a subreaper that was started without children is exactly what it started, so three processes end a job by this
-//! one walk: the guardian and the warden below themselves, the tool below the warden. A pass reads who is below, parents
-//! first, and signals each process right after it was read, which leaves its number no time to be used again. What was
-//! forked meanwhile is met by the next pass: passes are repeated until nothing is left.
+//! Below a subreaper that was started without children is exactly what it started, so three processes end a job by
+//! this one walk: the guardian and the warden below themselves, the tool below the warden. A pass reads who is below,
+//! parents first, and signals each process right after it was read, which leaves its number no time to be used again.
+//! What was forked meanwhile is met by the next pass: passes are repeated until nothing is left.
 
 use std::fs;
 use std::path::Path;

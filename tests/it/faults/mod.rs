@@ -6,6 +6,7 @@
 //! A test belongs here if it takes more than about 10 seconds on a quiet machine, or if the tests of its store take more
 //! than 90 seconds without it. The conformance of a store, one death and one silence of its server stay outside.
 
+mod boundary;
 mod contender;
 mod journal;
 mod object_store;

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bad_stores;
+pub(crate) mod boundary;
 pub(crate) mod browser;
 mod config;
 mod container;
@@ -25,6 +26,7 @@ mod pages;
 mod pools;
 mod quiet;
 mod reports;
+pub(crate) mod schedules;
 mod secrets;
 mod service;
 mod signals;
@@ -219,12 +221,12 @@ impl Process {
 
     /// The warden: the tool's one child.
     fn warden(&self) -> Pid {
-        only_child(Pid::from_child(&self.child)).expect("a warden")
+        children(Pid::from_child(&self.child))[0]
     }
 
     /// The guardian: the warden's one child.
     fn guardian(&self) -> Pid {
-        only_child(self.warden()).expect("a guardian")
+        children(self.warden())[0]
     }
 }
 
@@ -235,11 +237,22 @@ impl Drop for Process {
     }
 }
 
-/// The first child of a process, if it has one.
-fn only_child(parent: Pid) -> Option<Pid> {
+/// The children of a process that has one thread, or whose first thread started them.
+fn children(parent: Pid) -> Vec<Pid> {
     let pid = parent.as_raw_pid();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    let pids = children.split_whitespace().map(str::parse);
+    pids.filter_map(|pid| Pid::from_raw(pid.ok()?)).collect()
+}
+
+/// Does nothing for this long.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what must not happen in this time has no event"
+)]
+fn sleep(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// Waits for something to become true.

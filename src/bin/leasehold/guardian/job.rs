@@ -194,8 +194,8 @@ impl Job {
         }
     }
 
-    /// Sends the command's group a signal. Once the command was reaped the number may be used again, if no process of the
-    /// group is left.
+    /// Sends the command's group a signal. Once the command was reaped the number may be used again, if no process of
+    /// the group is left.
     fn send(&self, signal: Signal) {
         if !self.is_leader_reaped || !self.group().is_empty() {
             let _ = kill_process_group(self.leader, signal);

@@ -122,7 +122,7 @@ impl Guardian {
         }
     }
 
-    /// Runs until the job is over.
+    /// Runs until the job has ended.
     fn run(mut self) -> Exit {
         let left = loop {
             self.listen();
@@ -254,8 +254,8 @@ impl Guardian {
     }
 }
 
-/// Closes the copies of the job's output, so that a reader sees its end as soon as the job's own are closed. A pipe that
-/// no process reads takes their place, because there may be no /dev/null.
+/// Closes the copies of the job's output, so that a reader sees its end as soon as the job's own are closed. A pipe
+/// that no process reads takes their place, because there may be no /dev/null.
 pub fn leave_output() -> io::Result<()> {
     let (_, nowhere) = io::pipe()?;
     rustix::stdio::dup2_stdout(&nowhere)?;

@@ -1,8 +1,8 @@
 //! Supervises a running job: sends renewals to the guardian and signals to the job, and announces the state of the
 //! lease.
 //!
-//! The guardian ends the job; this loop only tells it what it cannot know. If the guardian was killed, or is silent when
-//! the job must be gone, the loop ends the job itself.
+//! The guardian ends the job; this loop only tells it what it cannot know. If the guardian was killed, or is silent
+//! when the job must be gone, the loop ends the job itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,8 @@ use crate::tree;
 /// a disk, or may not be signalled.
 const STUCK: Duration = Duration::from_secs(2);
 
-/// Delay before a new job is searched for processes that may not be signalled: a job that gives up its user does so when
-/// it begins. It is searched again at each renewal.
+/// Delay before a new job is searched for processes that may not be signalled: a job that gives up its user does so
+/// when it begins. It is searched again at each renewal.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// How long a warden may take to end a job whose guardian was killed. It takes longer if it was stopped.

@@ -1,0 +1,16 @@
+//! What lives of a job when the next holder begins, in every way in which a lease ends.
+
+use crate::tool::{boundary, schedules};
+
+#[test]
+fn nothing_of_the_job_lives_when_the_next_holder_begins_however_its_lease_ended() {
+    if !crate::sqlite::places::are_allowed() {
+        return;
+    }
+    boundary::table(&boundary::ALL);
+}
+
+#[test]
+fn in_a_thousand_schedules_no_rival_finds_a_process_of_the_job() {
+    schedules::random(1_000);
+}

@@ -1,0 +1,174 @@
+//! Seeded schedules of KILL, STOP, CONT and TERM to the tool, its guardian, its warden and the job, with a rival that
+//! looks.
+//!
+//! As long as one of the three runs, no process of the job lives when the rival begins.
+
+use std::fmt;
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::boundary::{LOOK, killed, program};
+use super::{Place, children, is_alive, sleep, until};
+
+/// Its work is in the command's group, in a group of its own, and orphaned. What is in another session may outlive the
+/// command, which a schedule can end.
+const JOB: &str = "./work & timeout 60 ./work & (./work &); wait; sleep 20";
+
+/// Ignores TERM, and works for 20 s.
+const WORK: &str = "#!/bin/sh
+trap '' TERM
+echo $$ >> pids
+for i in 1 2 3 4 5 6 7 8 9 10; do sleep 2; done
+";
+
+/// To whom a signal of a schedule goes: the first three are those that end the job.
+const TARGETS: [&str; 4] = ["tool", "warden", "guardian", "job"];
+
+/// What was found in some schedules.
+#[derive(Debug, Default)]
+struct Found {
+    schedules: u64,
+    /// Those in which the rival was granted the name: in the others the job goes on, or is stopped.
+    granted: u64,
+    /// Those in which none of the three ran at some moment.
+    all_out: u64,
+    /// Processes that the rival found in these.
+    alive_while_out: usize,
+    /// What was found in the others, with their seeds.
+    wrong: Vec<String>,
+}
+
+/// A signal, and the pause before it.
+struct Step {
+    after: Duration,
+    target: usize,
+    signal: Signal,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (after, target) = (self.after, TARGETS[self.target]);
+        write!(f, "{after:?} {:?} {target}", self.signal)
+    }
+}
+
+/// Draws a schedule.
+fn schedule(random: &mut fastrand::Rng) -> Vec<Step> {
+    let steps = (0..random.usize(1..=6)).map(|_| Step {
+        after: Duration::from_millis(random.u64(0..300)),
+        target: random.usize(0..TARGETS.len()),
+        signal: match random.u32(0..10) {
+            0..4 => Signal::KILL,
+            4..7 => Signal::STOP,
+            7..9 => Signal::CONT,
+            _ => Signal::TERM,
+        },
+    });
+    steps.collect()
+}
+
+/// Runs one schedule. Returns whether all three were out at once, how many processes lived when the rival began, if it
+/// did, and the steps.
+fn run(seed: u64) -> (bool, Option<usize>, String) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let place = Place::new();
+    program(&place, "work", WORK);
+    let tool = place.run(&["--ttl", "2s", "--kill-after", "300ms"], JOB);
+    until("three processes", || {
+        fs::read_to_string(place.path("pids")).is_ok_and(|pids| pids.lines().count() == 3)
+    });
+    let warden = tool.warden();
+    let guardian = children(warden)[0];
+    let targets = [
+        Pid::from_child(&tool.child),
+        warden,
+        guardian,
+        children(guardian)[0],
+    ];
+    let steps = schedule(&mut random);
+    let mut is_out = [false; 3];
+    let mut were_all_out = false;
+    for step in &steps {
+        sleep(step.after);
+        let _ = kill_process(targets[step.target], step.signal);
+        if let Some(is_out) = is_out.get_mut(step.target) {
+            match step.signal {
+                Signal::KILL | Signal::STOP => *is_out = true,
+                // Who was killed does not come back.
+                Signal::CONT => *is_out = !is_alive(number(targets[step.target])),
+                _ => {}
+            }
+        }
+        were_all_out |= is_out.iter().all(|is_out| *is_out);
+    }
+    let ended = place.run(&["-w", "5s"], LOOK).end();
+    let rivals = fs::read_to_string(place.path("rivals")).unwrap_or_default();
+    killed(&targets);
+    for pid in place.numbers("pids") {
+        killed(&[Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("positive")]);
+    }
+    let steps: Vec<_> = steps.iter().map(Step::to_string).collect();
+    let said = format!("{}; {ended:?}; {}", steps.join(", "), tool.said());
+    assert!(matches!(ended.code, Some(0 | 75)), "seed {seed}: {said}");
+    let rivals = place.has("rivals").then_some(rivals);
+    (
+        were_all_out,
+        rivals.map(|rivals| rivals.lines().count()),
+        said,
+    )
+}
+
+fn number(pid: Pid) -> u64 {
+    u64::try_from(pid.as_raw_pid()).expect("positive")
+}
+
+/// Runs so many schedules, some at a time.
+pub(crate) fn random(count: u64) {
+    const AT_ONCE: usize = 6;
+    let first = std::env::var("LEASEHOLD_TEST_SEED").ok();
+    let first = first.map_or_else(
+        || fastrand::u64(..1 << 32),
+        |seed| seed.parse().expect("a number"),
+    );
+    println!("LEASEHOLD_TEST_SEED={first}");
+    let next = AtomicU64::new(first);
+    let found = Mutex::new(Found::default());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count {
+                        return;
+                    }
+                    let (were_all_out, alive, said) = run(seed);
+                    let mut found = found.lock().expect("whole");
+                    found.schedules += 1;
+                    found.granted += u64::from(alive.is_some());
+                    let alive = alive.unwrap_or_default();
+                    if were_all_out {
+                        found.all_out += 1;
+                        found.alive_while_out += alive;
+                    } else if alive > 0 {
+                        found
+                            .wrong
+                            .push(format!("seed {seed}: {alive} alive: {said}"));
+                    }
+                }
+            });
+        }
+    });
+    let found = found.into_inner().expect("whole");
+    println!("{found:#?}");
+    assert_eq!(found.schedules, count);
+    assert!(found.wrong.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn while_one_of_the_three_runs_no_rival_finds_a_process_of_the_job() {
+    random(100);
+}
