@@ -87,7 +87,7 @@ impl Programs {
         run.arg(filter).current_dir(folder).stdin(Stdio::null());
         run.stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(mutant) = mutant {
-            run.env("LEASEHOLD_MUTANT", mutant);
+            run.env("MUTANT", mutant);
         }
         let mut child = run.spawn().expect("it starts");
         let until = Instant::now() + LIMIT;

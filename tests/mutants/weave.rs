@@ -1,4 +1,4 @@
-//! Weaves all rows into a copy of the tree, each as a choice that the variable `LEASEHOLD_MUTANT` makes at run time. So one
+//! Weaves all rows into a copy of the tree, each as a choice that the variable `MUTANT` makes at run time. So one
 //! build serves all rows.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const CHOICE: &str = r#"
 pub mod mutants {
     use std::sync::LazyLock;
 
-    static CHOSEN: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("LEASEHOLD_MUTANT").ok());
+    static CHOSEN: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("MUTANT").ok());
 
     pub fn has(name: &str) -> bool {
         CHOSEN.as_deref() == Some(name)

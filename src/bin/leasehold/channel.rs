@@ -3,11 +3,11 @@
 //! Packets keep their boundaries, and the end of either side shows as an end of file, also after kill -9. Nothing here
 //! blocks: sending fails if the socket is full, and each side goes on without that message.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -21,14 +21,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::timeline::{Cause, Distances};
 
-/// The longest message: the longest path fits, and lists of processes are cut before that.
-const MAX_MESSAGE: usize = 16 * 1024;
+/// The longest message: the longest path fits, with five characters a byte, and lists of processes are cut before that.
+const MAX_MESSAGE: usize = 32 * 1024;
 
-/// A message from the tool to the guardian. The warden gets the first two as well.
+/// A message from the tool to the guardian. The warden gets `Begin` and `Renewed` as well.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Instruction {
-    /// Start the job. Sent once, as the first. The job's standard input is attached; for the warden, the guardian's
-    /// channel.
+    /// Start a guardian. Sent once, as the first, and only to the warden. The guardian's channel is attached.
+    Guard,
+    /// Start the job. Sent once. For the guardian, the job's standard input is attached.
     Begin(Begin),
     /// A renewal was confirmed.
     Renewed { deadline_ns: u64 },
@@ -49,8 +50,10 @@ pub struct Begin {
     pub is_nested: bool,
     /// The tool's process group, which may have the terminal; 0 if it is outside of this container.
     pub tool_group: i32,
-    /// The guardian removes it at the end if the tool has ended.
-    pub status_file: PathBuf,
+    /// Variables of the job's environment that describe its lease.
+    pub environment: Vec<(String, String)>,
+    /// Its path is one of the job's variables. The guardian removes it at the end if the tool has ended.
+    pub status_file: OsString,
 }
 
 /// A message from the guardian to the tool.
@@ -143,14 +146,16 @@ pub fn receive<T: DeserializeOwned>(side: impl AsFd) -> io::Result<Option<Receiv
     Ok(Some((serde_json::from_slice(&bytes[..length])?, fd)))
 }
 
-/// Waits for the first instruction and for what is attached to it.
-pub fn receive_begin(side: impl AsFd) -> io::Result<(Begin, OwnedFd)> {
+/// Waits for the next message, and fails if the other side has ended.
+pub fn wait<T: DeserializeOwned>(side: impl AsFd) -> io::Result<Received<T>> {
     let mut waiting = [PollFd::new(&side, PollFlags::IN)];
     rustix::io::retry_on_intr(|| poll(&mut waiting, None))?;
-    match receive(&side)? {
-        Some((Instruction::Begin(begin), Some(fd))) => Ok((begin, fd)),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
+    receive(&side)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+/// Makes the error for a message that does not come first.
+pub fn unexpected() -> io::Error {
+    io::ErrorKind::InvalidData.into()
 }
 
 #[cfg(test)]

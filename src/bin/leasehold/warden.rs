@@ -61,7 +61,9 @@ impl Warden {
     fn start(command: Vec<OsString>) -> io::Result<Self> {
         rustix::thread::set_name(c"job-warden")?;
         set_child_subreaper(Some(getpid()))?;
-        let (begin, guardians) = channel::receive_begin(io::stdin())?;
+        let (Instruction::Guard, Some(guardians)) = channel::wait(io::stdin())? else {
+            return Err(channel::unexpected());
+        };
         let guardian = start_guardian(&guardians, command).inspect_err(|error| {
             let event = Event::NotStarted {
                 error: format!("cannot start a process: {error}"),
@@ -72,6 +74,10 @@ impl Warden {
         // From here on only the guardian has its channel and the job's output: their readers must see their ends.
         drop(guardians);
         guardian::leave_output()?;
+        // The lease may be waited for. If it is not granted, the guardian sees the end of its channel as well.
+        let (Instruction::Begin(begin), None) = channel::wait(io::stdin())? else {
+            return Err(channel::unexpected());
+        };
         Ok(Self {
             guardian,
             ended: None,

@@ -164,16 +164,31 @@ fn a_guardian_that_starts_too_late_is_a_loss_which_again_repeats() {
     assert!(place.has("slow") && place.has("started"));
 }
 
+/// A job whose processes are in two groups.
+const TWO_GROUPS: &str = "timeout 60 sh -c 'echo $$ $PPID > pids; sleep 20' & wait";
+
 #[test]
-fn the_command_itself_ends_when_tool_and_guardian_are_killed_together() {
+fn the_job_ends_when_tool_and_guardian_are_killed_together() {
     let place = Place::new();
-    let run = place.run(&[], "echo $$ > pids; exec sleep 20");
-    let pid = place.numbers("pids")[0];
+    let run = place.run(&[], TWO_GROUPS);
+    let pids = place.numbers("pids");
     let guardian = run.guardian();
     run.signal(Signal::STOP);
     kill_process(guardian, Signal::KILL).expect("it lives");
     run.signal(Signal::KILL);
-    until("the command's end", || is_dead(pid));
+    until("the job's end", || pids.iter().all(|pid| is_dead(*pid)));
+}
+
+#[test]
+fn the_job_ends_in_time_when_tool_and_guardian_are_stopped_together() {
+    let place = Place::new();
+    let run = place.run(&["--ttl", "1s"], TWO_GROUPS);
+    let pids = place.numbers("pids");
+    stop(run.guardian());
+    run.signal(Signal::STOP);
+    let ended = place.run(&[], "echo up > second").end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(pids.iter().all(|pid| is_dead(*pid)));
 }
 
 /// Ended, whether reaped or not.

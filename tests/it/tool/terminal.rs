@@ -140,6 +140,23 @@ fn a_word_from_the_background_does_not_stop_the_tool() {
 }
 
 #[test]
+fn a_command_under_timeout_has_the_terminal() {
+    let place = Place::new();
+    let mut shell = Shell::on(&place);
+    let reader = "sh -c 'echo is-$((1+1)); read line; echo got-$line; exit 7'";
+    shell.press(&format!("$TOOL run x -- timeout 60 {reader}\n"));
+    shell.sees("is-2");
+    shell.press(CTRL_Z);
+    shell.sees("ready> ");
+    shell.press("fg\n");
+    shell.press("hello\n");
+    shell.sees("got-hello");
+    shell.sees("ready> ");
+    shell.press("echo code-$?\n");
+    shell.sees("code-7");
+}
+
+#[test]
 fn ctrl_c_ends_the_job_and_the_code_says_so() {
     let place = Place::new();
     let mut shell = Shell::on(&place);

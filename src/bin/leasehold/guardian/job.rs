@@ -17,9 +17,10 @@ use rustix::process::{
     waitpid,
 };
 
-use crate::channel::End;
+use crate::channel::{Begin, End};
 use crate::process::{self, Process};
 use crate::shim;
+use crate::status_file;
 use crate::timeline::Scope;
 use crate::tree;
 
@@ -46,7 +47,7 @@ pub enum Ended {
 
 impl Job {
     /// Makes the command's process, the leader of a group of its own. It does not run before it receives CONT.
-    pub fn start(command: Vec<OsString>, stdin: OwnedFd) -> io::Result<Self> {
+    pub fn start(command: Vec<OsString>, begin: &Begin, stdin: OwnedFd) -> io::Result<Self> {
         let guardian = getpid();
         set_child_subreaper(Some(guardian))?;
         let child = Command::new(process::OWN_PROGRAM)
@@ -54,6 +55,8 @@ impl Job {
             .arg(shim::ARGUMENT)
             .arg(guardian.as_raw_pid().to_string())
             .args(command)
+            .envs(begin.environment.iter().map(|(name, value)| (name, value)))
+            .env(status_file::VARIABLE, &begin.status_file)
             .stdin(Stdio::from(stdin))
             .process_group(0)
             .spawn()?;
@@ -157,10 +160,15 @@ impl Job {
         }
     }
 
-    /// Returns whether nothing of the job is left in this scope. To be asked after [`reap`](Self::reap).
+    /// Returns whether nothing of the job is left in this scope. To be asked after [`reap`](Self::reap): a child that
+    /// has ended since then counts, because it may have started another one before.
     pub fn is_over(&self, scope: Scope) -> bool {
+        let is_left = |pid: &Pid| self.is_within(scope, *pid);
         self.is_leader_reaped
-            && (!self.has_children || scope == Scope::Session && self.living(scope).is_empty())
+            && (!self.has_children
+                || scope == Scope::Session
+                    && !tree::children(getpid()).iter().any(is_left)
+                    && self.living(scope).is_empty())
     }
 
     /// Returns the living processes of the job in this scope.

@@ -45,7 +45,11 @@ const MAX_NAMED: usize = 100;
 /// Guards one job to its end. The arguments are the command, and standard input is the channel to the tool. If no job
 /// was started, the tool is sent the reason.
 pub fn main(command: Vec<OsString>) -> Exit {
-    let begun = channel::receive_begin(io::stdin());
+    let begun = match channel::wait(io::stdin()) {
+        Ok((Instruction::Begin(begin), Some(stdin))) => Ok((begin, stdin)),
+        Ok(_) => Err(channel::unexpected()),
+        Err(error) => Err(error),
+    };
     let started = begun.and_then(|(begin, stdin)| Guardian::start(begin, stdin, command));
     let (error, is_late) = match started {
         Ok(Some(guardian)) => return guardian.run(),
@@ -87,7 +91,7 @@ impl Guardian {
             return Ok(None);
         }
         let terminal = Terminal::of(&stdin, begin.tool_group);
-        let job = Job::start(command, stdin)?;
+        let job = Job::start(command, &begin, stdin)?;
         let alarm = Alarm::new(clock)?;
         if let Some(terminal) = &terminal {
             terminal.begin(job.leader());
@@ -103,7 +107,7 @@ impl Guardian {
                 true => Cause::NestedToolGone,
                 false => Cause::ToolGone,
             },
-            status_file: begin.status_file,
+            status_file: begin.status_file.into(),
         };
         guardian.release_to_run();
         Ok(Some(guardian))
@@ -176,7 +180,7 @@ impl Guardian {
             }
             Instruction::Signal(number) => self.signal(number),
             Instruction::Stop(cause) => self.timeline.stop(cause, self.alarm.now()),
-            Instruction::Begin(_) => {}
+            Instruction::Guard | Instruction::Begin(_) => {}
         }
     }
 
@@ -283,7 +287,8 @@ mod tests {
             deadline_ns: Monotonic.now().as_nanos(),
             is_nested: false,
             tool_group: 0,
-            status_file: PathBuf::new(),
+            environment: Vec::new(),
+            status_file: OsString::new(),
         };
         let stdin = std::fs::File::open("/dev/null").expect("opened").into();
         let started = Guardian::start(begin, stdin, Vec::new());

@@ -56,37 +56,44 @@ pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Contact, Fail
     Ok(contact)
 }
 
-/// Acquires the lease, and waits for it as long as the plan says.
-pub async fn acquire(
-    contact: &Contact,
-    plan: &Plan,
-    signals: &mut Signals,
-    places: Places<'_>,
-) -> Result<Lease, Failure> {
-    let client = &contact.client;
-    let began = Monotonic.now();
-    let first = contact.answer(first_answer(client, plan, contact.left()));
-    let held = match or_signal(signals, first).await? {
-        Attempt::Acquired(lease) => return Ok(lease),
-        Attempt::Held(held) => held,
-    };
-    if plan.options.nonblock {
-        return Err(plan.held(&held));
+/// A lease that is asked for.
+pub struct Asking<'a> {
+    pub contact: &'a Contact,
+    pub plan: &'a Plan,
+    pub places: Places<'a>,
+    pub began: Instant,
+}
+
+impl Asking<'_> {
+    /// Asks once.
+    pub async fn once(&self, signals: &mut Signals) -> Result<Attempt, Failure> {
+        let contact = self.contact;
+        let first = first_answer(&contact.client, self.plan, contact.left());
+        or_signal(signals, contact.answer(first)).await
     }
-    refuse_own(&held, plan)?;
-    let (looks, looked) = watch::channel(None);
-    let waiting = async {
-        let announcing = waiting::announce(plan.name.as_str(), *held, looked, &places);
-        tokio::select! {
-            result = wait(request(client, plan).report_to(looks), plan, began) => result,
-            never = announcing => match never {},
+
+    /// Waits for a lease that another holder has, as long as the plan says.
+    pub async fn wait(self, signals: &mut Signals, held: Held) -> Result<Lease, Failure> {
+        let Self { plan, places, .. } = self;
+        if plan.options.nonblock {
+            return Err(plan.held(&held));
         }
-    };
-    let result = or_signal(signals, waiting).await;
-    if result.is_ok() {
-        places.ended();
+        refuse_own(&held, plan)?;
+        let (looks, looked) = watch::channel(None);
+        let request = request(&self.contact.client, plan).report_to(looks);
+        let waiting = async {
+            let announcing = waiting::announce(plan.name.as_str(), held, looked, &places);
+            tokio::select! {
+                result = wait(request, plan, self.began) => result,
+                never = announcing => match never {},
+            }
+        };
+        let result = or_signal(signals, waiting).await;
+        if result.is_ok() {
+            places.ended();
+        }
+        result
     }
-    result
 }
 
 /// Refuses a name that the run has in whose job this run is: it would wait for its own end.

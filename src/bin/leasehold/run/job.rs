@@ -1,5 +1,6 @@
 //! The job as the tool sees it: the warden and the guardian below it, and the channels to both.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -24,6 +25,16 @@ use crate::warden;
 /// The variable with the number of the job's permit.
 const PERMIT: &str = "LEASEHOLD_PERMIT";
 
+/// A warden and a guardian that were started while the lease was asked for, which takes about as long, and wait for it.
+/// They end when this is dropped.
+#[derive(Debug)]
+pub struct Standby {
+    to_guardian: OwnedFd,
+    to_warden: OwnedFd,
+    warden: Pid,
+    others: Vec<Pid>,
+}
+
 /// A job, its guardian, and the warden of that.
 #[derive(Debug)]
 pub struct Job {
@@ -38,45 +49,64 @@ pub struct Job {
     others: Vec<Pid>,
 }
 
-impl Job {
-    /// Starts the warden, which starts the guardian, and sends both what they need to start the job.
-    pub fn start(lease: &Lease, term: &Term, plan: &Plan, status_file: &Path) -> io::Result<Self> {
+impl Standby {
+    /// Starts the warden, which starts the guardian.
+    pub fn start(command: &[OsString]) -> io::Result<Self> {
         // If the warden is killed, what is left below it becomes children of the tool.
         set_child_subreaper(Some(getpid()))?;
         let others = tree::children(getpid());
-        let (ours, theirs) = channel::pair()?;
+        let (to_guardian, guardians) = channel::pair()?;
         let (to_warden, wardens) = channel::pair()?;
-        let mut command = Command::new(process::OWN_PROGRAM);
-        command
+        channel::send(&to_warden, &Instruction::Guard, Some(guardians.as_fd()))?;
+        let mut warden = Command::new(process::OWN_PROGRAM);
+        warden
             .arg0(warden::NAME)
             .arg(warden::ARGUMENT)
-            .args(&plan.options.command)
+            .args(command)
             // In a group of its own, so that no signal to the tool's group stops the warden.
             .process_group(0)
             .stdin(Stdio::from(wardens));
-        set_environment(&mut command, lease, plan, status_file);
+        without_own_settings(&mut warden);
+        let warden = Pid::from_child(&warden.spawn()?);
+        Ok(Self {
+            to_guardian,
+            to_warden,
+            warden,
+            others,
+        })
+    }
+
+    /// Has them start the job.
+    pub fn begin(self, lease: &Lease, term: &Term, plan: &Plan, status: &Path) -> io::Result<Job> {
         let begin = Instruction::Begin(Begin {
             clock: lease.clock().name().into(),
             distances: plan.distances,
             deadline_ns: term.deadline().as_nanos(),
             is_nested: std::env::var_os(status_file::VARIABLE).is_some(),
             tool_group: Process::own().map_or(0, |own| own.group),
-            status_file: status_file.into(),
+            environment: environment(lease, plan),
+            status_file: status.into(),
         });
-        let channel = listen(ours)?;
-        channel::send(channel.get_ref(), &begin, Some(io::stdin().as_fd()))?;
-        channel::send(&to_warden, &begin, Some(theirs.as_fd()))?;
+        let channel = listen(self.to_guardian)?;
+        or_ended(channel::send(&self.to_warden, &begin, None))?;
         // Last: nothing fails once the job may run.
-        let warden = Pid::from_child(&command.spawn()?);
-        Ok(Self {
+        let stdin = io::stdin();
+        or_ended(channel::send(
+            channel.get_ref(),
+            &begin,
+            Some(stdin.as_fd()),
+        ))?;
+        Ok(Job {
             channel,
-            to_warden,
-            warden: Some(warden),
+            to_warden: self.to_warden,
+            warden: Some(self.warden),
             guardian: None,
-            others,
+            others: self.others,
         })
     }
+}
 
+impl Job {
     /// Notes that the job was started by this guardian.
     pub fn started(&mut self, guardian: i32) {
         self.guardian = Pid::from_raw(guardian);
@@ -170,6 +200,14 @@ fn listen(channel: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(channel, Interest::READABLE)
 }
 
+/// Leaves it to the channel to show that its other side has ended, together with what it said before.
+fn or_ended(sent: io::Result<()>) -> io::Result<()> {
+    match sent {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        sent => sent,
+    }
+}
+
 fn is_stopped(pid: Pid) -> bool {
     Process::read(pid.as_raw_pid()).is_some_and(|process| process.is_stopped)
 }
@@ -178,29 +216,33 @@ fn event_of(received: io::Result<Option<Received<Event>>>) -> Option<Event> {
     received.ok().flatten().map(|(event, _)| event)
 }
 
-/// Sets the variables that describe the lease to the job. They are set last, so that a run within a run sees the inner
-/// lease.
-fn set_environment(command: &mut Command, lease: &Lease, plan: &Plan, status_file: &Path) {
+/// Removes what is meant for this run, and not for its job, from the environment of a process.
+fn without_own_settings(command: &mut Command) {
     command
-        .env("LEASEHOLD_NAME", lease.name().as_str())
-        .env("LEASEHOLD_TOKEN", lease.token().to_string())
-        .env("LEASEHOLD_HOLDER", lease.holder().to_string())
-        .env(
-            "LEASEHOLD_TTL_MS",
-            plan.timing.ttl().as_millis().to_string(),
-        )
-        .env(status_file::VARIABLE, status_file)
         // A run within the run would serve its metrics at the same address, and write them to the same file.
         .env_remove("LEASEHOLD_METRICS")
         .env_remove("LEASEHOLD_METRICS_FILE")
         .env_remove(PERMIT);
-    if let Some(number) = plan.options.pool.number(lease) {
-        command.env(PERMIT, number.to_string());
-    }
     if std::env::var(store::VARIABLE).is_ok_and(|url| store::Choice::is_secret(&url)) {
         command.env_remove(store::VARIABLE);
     }
     for variable in service::VARIABLES {
         command.env_remove(variable);
     }
+}
+
+/// Returns the variables that describe the lease to the job. A run within a run sees the inner lease.
+fn environment(lease: &Lease, plan: &Plan) -> Vec<(String, String)> {
+    let number = plan.options.pool.number(lease);
+    let number = number.map(|number| (PERMIT, number.to_string()));
+    let ttl_ms = plan.timing.ttl().as_millis().to_string();
+    let variables = [
+        ("LEASEHOLD_NAME", lease.name().to_string()),
+        ("LEASEHOLD_TOKEN", lease.token().to_string()),
+        ("LEASEHOLD_HOLDER", lease.holder().to_string()),
+        ("LEASEHOLD_TTL_MS", ttl_ms),
+    ];
+    let variables = variables.into_iter().chain(number);
+    let variables = variables.map(|(name, value)| (name.to_owned(), value));
+    variables.collect()
 }

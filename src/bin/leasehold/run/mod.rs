@@ -15,8 +15,8 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold::clock::{Boottime, Clock, Term, wall_clock};
-use leasehold::{Lease, ReleaseOutcome};
+use leasehold::clock::{Boottime, Clock, Monotonic, Term, wall_clock};
+use leasehold::{Attempt, Lease, ReleaseOutcome};
 
 use crate::args;
 use crate::channel::End;
@@ -29,8 +29,9 @@ use crate::status_file::{Status, StatusFile};
 use crate::store::Contact;
 use crate::waiting::Places;
 
+use acquire::Asking;
 use announcer::{Announcer, first_status};
-use job::Job;
+use job::Standby;
 use outcome::Outcome;
 use plan::Plan;
 use report::Report;
@@ -98,9 +99,10 @@ async fn run(plan: &Plan, report: &mut Report) -> Result<Exit, Failure> {
 impl Run<'_> {
     /// Runs the command under the lease, again and again with `--again`, and closes the client.
     async fn hold(&mut self) -> Result<Exit, Failure> {
+        let mut standby = Some(self.standby()?);
         let mut contact = acquire::connect(self.plan, &mut self.signals).await?;
         let mut result = loop {
-            let result = self.once(&contact).await;
+            let result = self.once(&contact, standby.take()).await;
             let may_repeat = self.plan.options.again && !self.signals.are_told_to_end();
             if !(may_repeat && is_repeated(&result)) {
                 break result;
@@ -128,7 +130,11 @@ impl Run<'_> {
     }
 
     /// Acquires the lease, runs the command under it, and releases it.
-    async fn once(&mut self, contact: &Contact) -> Result<Exit, Failure> {
+    async fn once(
+        &mut self,
+        contact: &Contact,
+        mut standby: Option<Standby>,
+    ) -> Result<Exit, Failure> {
         let waiting = format_args!("waiting for name={}", self.plan.name);
         self.service.status(waiting);
         let places = Places {
@@ -137,11 +143,23 @@ impl Run<'_> {
             ..Places::default()
         };
         self.closing = GIVE_BACK_LIMIT;
-        let acquiring = acquire::acquire(contact, self.plan, &mut self.signals, places);
-        let lease = acquiring.await?;
+        let asking = Asking {
+            contact,
+            plan: self.plan,
+            places,
+            began: Monotonic.now(),
+        };
+        let lease = match asking.once(&mut self.signals).await? {
+            Attempt::Acquired(lease) => lease,
+            Attempt::Held(held) => {
+                // A wait may be long, and costs one process.
+                standby = None;
+                asking.wait(&mut self.signals, *held).await?
+            }
+        };
         let acquired_at = Boottime.now();
         self.acquired(&lease);
-        let result = self.work(&lease).await.map(|mut outcome| {
+        let result = self.work(&lease, standby).await.map(|mut outcome| {
             if let Some((End::Signal(number), _)) = outcome.end {
                 outcome.is_told = self.signals.were_told(number);
             }
@@ -158,6 +176,12 @@ impl Run<'_> {
         let left = RELEASE_LIMIT.saturating_sub(Boottime.now().since(ended_at));
         self.closing = left.max(GIVE_BACK_LIMIT);
         result
+    }
+
+    /// Starts the processes that wait for the lease together with this one.
+    fn standby(&self) -> Result<Standby, Failure> {
+        Standby::start(&self.plan.options.command)
+            .map_err(|error| Failure::internal("cannot start the guardian", &error))
     }
 
     fn acquired(&mut self, lease: &Lease) {
@@ -179,7 +203,7 @@ impl Run<'_> {
     }
 
     /// Runs the command to its end, with its status file.
-    async fn work(&mut self, lease: &Lease) -> Result<Outcome, Failure> {
+    async fn work(&mut self, lease: &Lease, standby: Option<Standby>) -> Result<Outcome, Failure> {
         let Some(term) = lease.term() else {
             let name = &self.plan.name;
             let message = format!("lease lost before the command was started name={name}");
@@ -189,7 +213,7 @@ impl Run<'_> {
         let file = StatusFile::create(status.clone()).await;
         let file =
             file.map_err(|error| Failure::internal("cannot write the status file", &error))?;
-        let result = self.supervise(lease, term, status, &file).await;
+        let result = self.supervise(lease, term, status, (standby, &file)).await;
         file.remove().await;
         result
     }
@@ -199,12 +223,14 @@ impl Run<'_> {
         lease: &Lease,
         term: Term,
         status: Status,
-        file: &StatusFile,
+        (standby, file): (Option<Standby>, &StatusFile),
     ) -> Result<Outcome, Failure> {
         let reports = Reports::listen(&file.path)
             .map_err(|error| Failure::internal("cannot listen for progress", &error))?;
-        let job = Job::start(lease, &term, self.plan, &file.path)
-            .map_err(|error| Failure::internal("cannot start the guardian", &error))?;
+        let standby = standby.map_or_else(|| self.standby(), Ok)?;
+        let job = standby
+            .begin(lease, &term, self.plan, &file.path)
+            .map_err(|error| Failure::internal("cannot start the job", &error))?;
         let announcer = Announcer::new(status, file, &self.service);
         let supervisor = Supervisor::new(lease, term, self.plan, (job, reports), announcer);
         or_exit(supervisor.run(&mut self.signals)).await
