@@ -47,8 +47,13 @@ pub(super) struct Acquiring {
 }
 
 impl Acquiring {
-    pub(super) fn request_limit(&self) -> Duration {
-        term::request_limit(self.timing.ttl())
+    /// Returns the time limit of a request: that of its ttl, or what is left of the caller's. Even a wait of zero makes
+    /// its looks, with time for their answers.
+    pub(super) fn limit(&self, ends_at: Option<Instant>) -> Duration {
+        let left = ends_at
+            .unwrap_or(Instant::FAR_FUTURE)
+            .since(self.clock.now());
+        term::request_limit(self.timing.ttl()).min(left.max(LEAST_LIMIT))
     }
 
     /// Begins a request at the watchdog, without a claim, within the rest of the caller's limit. If the caller set
@@ -63,7 +68,6 @@ impl Acquiring {
         let Some(ends_at) = ends_at.filter(|at| *at < Instant::FAR_FUTURE) else {
             return begun.await;
         };
-        // Even a wait of zero makes one look, with time for its answer.
         let ends_at = ends_at.max(self.clock.now().after(LEAST_LIMIT));
         tokio::select! {
             biased;
@@ -72,8 +76,9 @@ impl Acquiring {
         }
     }
 
-    pub(super) async fn try_once(&self) -> Result<Attempt, Error> {
-        self.attempt(&mut None, Trigger::First, None, None).await
+    /// Asks once: until `ends_at`, or without a limit of the caller's.
+    pub(super) async fn try_once(&self, ends_at: Option<Instant>) -> Result<Attempt, Error> {
+        self.attempt(&mut None, Trigger::First, None, ends_at).await
     }
 
     /// Asks until the answer is of use, or the patience is at its end: at `ends_at`, or after a few grants if the
@@ -138,9 +143,7 @@ impl Acquiring {
         queued: Option<Queued>,
         ends_at: Option<Instant>,
     ) -> Result<Verdict, Error> {
-        let ends_at = ends_at.unwrap_or(Instant::FAR_FUTURE);
-        let left = ends_at.since(self.clock.now());
-        let limit = self.request_limit().min(left.max(LEAST_LIMIT));
+        let limit = self.limit(ends_at);
         if pending.has_no_claim() {
             let holder = Holder::draw(self.client.id)?;
             let (name, ttl, info) = (self.name.clone(), self.timing.ttl(), self.info.clone());

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::acquire::{Acquiring, Attempt};
 use super::pools::WaitingTaker;
 use super::taking::{self, Access, DoorAnswer, Pool};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::fence::Pass;
 use crate::future::BoxFuture;
 use crate::lease::Lease;
@@ -28,6 +28,10 @@ use crate::watchdog::schedule::Limits;
 /// The pause before the next attempt of a caller that waits outages out; half of it is random.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
+/// The least time for the requests of a caller that waits: a name is held alone only after two round trips, and a wait
+/// of zero is granted what is free.
+const LEAST_WAIT: Duration = Duration::from_millis(300);
+
 /// One acquisition in a pool.
 pub(super) struct Taker<'a> {
     /// The request for the name of the pool.
@@ -35,10 +39,18 @@ pub(super) struct Taker<'a> {
     access: Access,
     /// When its wait ends; `None` if it does not wait.
     ends_at: Option<Instant>,
+    asks: Asks<'a>,
     door: Option<Lease>,
     permit: Option<Lease>,
     /// Looks that end when they see their permit free, of the present grant of the door.
     looks: FuturesUnordered<BoxFuture<'static, Result<u16, Error>>>,
+}
+
+/// The requests of one acquisition, and their limit.
+struct Asks<'a> {
+    request: &'a Acquiring,
+    /// When the last of them ends: at the end of the caller's wait, or after [`LEAST_WAIT`].
+    ends_at: Option<Instant>,
     /// Who was seen to have what is wanted.
     held: LastHeld,
 }
@@ -47,14 +59,19 @@ type LastHeld = Arc<Mutex<Option<Arc<Held>>>>;
 
 impl<'a> Taker<'a> {
     pub(super) fn new(request: &'a Acquiring, access: Access, ends_at: Option<Instant>) -> Self {
+        let least = request.clock.now().after(LEAST_WAIT);
         Self {
             request,
             access,
             ends_at,
+            asks: Asks {
+                request,
+                ends_at: ends_at.map(|ends_at| ends_at.max(least)),
+                held: LastHeld::default(),
+            },
             door: None,
             permit: None,
             looks: FuturesUnordered::new(),
-            held: LastHeld::default(),
         }
     }
 
@@ -77,6 +94,7 @@ impl<'a> Taker<'a> {
                 Some(ends_at) if is_patient && again_at < ends_at => {
                     clock.nap_until(again_at).await;
                 }
+                _ if error.kind() == ErrorKind::TimedOut => return Err(self.asks.timed_out()),
                 _ => return Err(error),
             }
         }
@@ -89,7 +107,7 @@ impl<'a> Taker<'a> {
             let taken = self.permit.take().or_else(|| self.door.take());
             return Ok(Attempt::Acquired(taken.expect("it was granted")));
         }
-        match self.held.lock().take() {
+        match self.asks.held.lock().take() {
             Some(held) => Ok(Attempt::Held(Box::new(Held::clone(&held)))),
             None => Err(self.request.too_late()),
         }
@@ -102,7 +120,7 @@ impl<'a> Taker<'a> {
             None => false,
             Some(door) if door.check().is_err() => true,
             Some(door) if self.access == Access::Exclusive => {
-                let held = self.request.inspect(door.name()).await?;
+                let held = self.asks.inspect(door.name()).await?;
                 held.is_none_or(|held| held.token != Some(door.token()))
             }
             Some(_) => false,
@@ -116,12 +134,52 @@ impl<'a> Taker<'a> {
 
     /// Begins to look at a permit until it is free.
     fn watch(&self, permit: u16) -> Result<(), Error> {
-        let (request, held) = (self.request.for_permit(permit)?, self.held.clone());
+        let (request, held) = (self.request.for_permit(permit)?, self.asks.held.clone());
+        let ends_at = self.asks.ends_at;
         self.looks.push(Box::pin(async move {
-            request.until_free(&held).await?;
+            request.until_free(&held, ends_at).await?;
             Ok(permit)
         }));
         Ok(())
+    }
+}
+
+impl Asks<'_> {
+    /// Looks at a name, unless the caller's limit has run out.
+    async fn inspect(&self, name: &Name) -> Result<Option<Held>, Error> {
+        self.check_time()?;
+        self.request.inspect(name, self.ends_at).await
+    }
+
+    /// Fails once the caller's limit has run out: a pool takes many requests, each with an answer in time.
+    fn check_time(&self) -> Result<(), Error> {
+        match self.ends_at {
+            Some(ends_at) if self.request.clock.now() >= ends_at => Err(self.timed_out()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Claims these permits for tasks of this client that wait at the same door.
+    async fn take_for_others(&self, access: Access, free: &[u16]) -> Vec<(WaitingTaker, Lease)> {
+        let pools = &self.request.client.pools;
+        let waiting = pools.waiting(access, &self.request.name, free.len());
+        let claims = waiting
+            .into_iter()
+            .zip(free)
+            .map(async |(waiting, permit)| {
+                let request = waiting.request.for_permit(*permit);
+                let attempt = async { request?.try_once(self.ends_at).await };
+                (attempt.await, waiting)
+            });
+        let mut gifts = Vec::new();
+        for (attempt, waiting) in join_all(claims).await.into_iter().rev() {
+            match attempt {
+                Ok(Attempt::Acquired(lease)) => gifts.push((waiting, lease)),
+                // It is told of an error by its own request for the door.
+                Ok(Attempt::Held(_)) | Err(_) => pools.put_back(waiting),
+            }
+        }
+        gifts
     }
 
     fn timed_out(&self) -> Error {
@@ -143,25 +201,26 @@ impl Pool for Taker<'_> {
     }
 
     async fn is_door_free(&mut self) -> Result<bool, Error> {
-        let held = self.request.inspect(&self.request.name).await?;
+        let held = self.asks.inspect(&self.request.name).await?;
         let is_free = held.is_none();
         let pools = &self.request.client.pools;
         pools.note_door(&self.request.name, is_free);
         if let Some(held) = held {
-            *self.held.lock() = Some(Arc::new(held));
+            *self.asks.held.lock() = Some(Arc::new(held));
         }
         Ok(is_free)
     }
 
     async fn claim(&mut self, permit: u16) -> Result<bool, Error> {
+        self.asks.check_time()?;
         let request = self.request.for_permit(permit)?;
-        match request.try_once().await? {
+        match request.try_once(self.asks.ends_at).await? {
             Attempt::Acquired(lease) => {
                 self.permit = Some(lease);
                 Ok(true)
             }
             Attempt::Held(held) => {
-                *self.held.lock() = Some(Arc::from(held));
+                *self.asks.held.lock() = Some(Arc::from(held));
                 if self.door.is_some() {
                     self.watch(permit)?;
                 }
@@ -171,8 +230,14 @@ impl Pool for Taker<'_> {
     }
 
     async fn give_back(&mut self) {
+        let ends_at = self.asks.ends_at.unwrap_or(Instant::FAR_FUTURE);
         if let Some(permit) = self.permit.take() {
-            permit.release().await;
+            tokio::select! {
+                biased;
+                _ = permit.release() => {}
+                // The watchdog goes on with it.
+                () = self.request.clock.nap_until(ends_at) => {}
+            }
         }
     }
 
@@ -180,7 +245,7 @@ impl Pool for Taker<'_> {
         self.looks.clear();
         let door = self.request.for_door(self.access);
         let attempt = match self.ends_at {
-            None => door.try_once().await?,
+            None => door.try_once(None).await?,
             Some(ends_at) => {
                 let request = self.request.of(self.request.name.clone());
                 let place = self.request.client.pools.join(self.access, request);
@@ -199,7 +264,7 @@ impl Pool for Taker<'_> {
                 DoorAnswer::Granted
             }
             Attempt::Held(held) => {
-                *self.held.lock() = Some(Arc::from(held));
+                *self.asks.held.lock() = Some(Arc::from(held));
                 DoorAnswer::Taken
             }
         })
@@ -209,14 +274,14 @@ impl Pool for Taker<'_> {
     async fn survey(&mut self) -> Result<Option<Vec<u16>>, Error> {
         let looks = (1..=self.access.permits()).map(async |permit| {
             let name = permit_name(&self.request.name, permit)?;
-            let held = self.request.inspect(&name).await?;
+            let held = self.asks.inspect(&name).await?;
             Ok::<_, Error>((permit, held))
         });
         let mut free = Vec::new();
         for seen in join_all(looks).await {
             match seen? {
                 (permit, None) => free.push(permit),
-                (_, Some(held)) => *self.held.lock() = Some(Arc::new(held)),
+                (_, Some(held)) => *self.asks.held.lock() = Some(Arc::new(held)),
             }
         }
         fastrand::shuffle(&mut free);
@@ -234,7 +299,9 @@ impl Pool for Taker<'_> {
             biased;
             _ = door.lost() => {}
             Some(permit) = self.looks.next() => free.push(permit?),
-            () = clock.nap_until(self.ends_at.unwrap_or(Instant::FAR_FUTURE)) => return Err(self.timed_out()),
+            () = clock.nap_until(self.asks.ends_at.unwrap_or(Instant::FAR_FUTURE)) => {
+                return Err(self.asks.timed_out());
+            }
         }
         while let Some(Some(permit)) = self.looks.next().now_or_never() {
             free.push(permit?);
@@ -245,7 +312,7 @@ impl Pool for Taker<'_> {
     /// Takes some of these permits for other tasks of this client before. One answer decides for all.
     async fn leave_door(&mut self, others: &[u16]) -> bool {
         let gifts = match self.permit {
-            Some(_) => take_for_others(self.request, self.access, others).await,
+            Some(_) => self.asks.take_for_others(self.access, others).await,
             None => Vec::new(),
         };
         self.looks.clear();
@@ -301,20 +368,20 @@ impl Acquiring {
         door
     }
 
-    async fn inspect(&self, name: &Name) -> Result<Option<Held>, Error> {
-        let limit = self.request_limit();
+    async fn inspect(&self, name: &Name, ends_at: Option<Instant>) -> Result<Option<Held>, Error> {
+        let limit = self.limit(ends_at);
         self.client.store.inspect(name, limit).await
     }
 
     /// Looks at the name, without a claim, until it is free.
-    async fn until_free(&self, last: &LastHeld) -> Result<(), Error> {
+    async fn until_free(&self, last: &LastHeld, ends_at: Option<Instant>) -> Result<(), Error> {
         let place = self
             .client
             .hub
             .join(&self.name, WaitOrder::Any, self.options.outage);
         loop {
             let look = place.turn(Instant::FAR_FUTURE).await?;
-            let found = match self.inspect(&self.name).await {
+            let found = match self.inspect(&self.name, ends_at).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(held)) => Ok(Arc::new(held)),
                 Err(error) => Err(error),
@@ -329,32 +396,6 @@ impl Acquiring {
             }
         }
     }
-}
-
-/// Claims these permits for tasks of this client that wait at the same door.
-async fn take_for_others(
-    request: &Acquiring,
-    access: Access,
-    free: &[u16],
-) -> Vec<(WaitingTaker, Lease)> {
-    let pools = &request.client.pools;
-    let waiting = pools.waiting(access, &request.name, free.len());
-    let claims = waiting
-        .into_iter()
-        .zip(free)
-        .map(async |(waiting, permit)| {
-            let attempt = async { waiting.request.for_permit(*permit)?.try_once().await };
-            (attempt.await, waiting)
-        });
-    let mut gifts = Vec::new();
-    for (attempt, waiting) in join_all(claims).await.into_iter().rev() {
-        match attempt {
-            Ok(Attempt::Acquired(lease)) => gifts.push((waiting, lease)),
-            // It is told of an error by its own request for the door.
-            Ok(Attempt::Held(_)) | Err(_) => pools.put_back(waiting),
-        }
-    }
-    gifts
 }
 
 /// The name of a permit.

@@ -280,7 +280,7 @@ impl LeaseRequest {
         let (sink, name) = (acquiring.client.sink, acquiring.name.as_str());
         let timer = AcquireTimer::begin(sink, name, &*acquiring.clock, limit);
         let mut attempt = match (access, timer.ends_at) {
-            (None, None) => acquiring.try_once().await,
+            (None, None) => acquiring.try_once(None).await,
             (None, Some(ends_at)) => acquiring.wait(ends_at).await.map(Attempt::Acquired),
             (Some(access), ends_at) => {
                 Box::pin(Taker::new(&acquiring, access, ends_at).take()).await

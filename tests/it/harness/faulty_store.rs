@@ -45,6 +45,8 @@ pub(crate) enum Fault {
     Panic,
     /// It never begins, and never ends.
     Hang,
+    /// It begins so many milliseconds later.
+    Slow(u64),
     /// It does not begin before the fault is taken back.
     Wait,
     /// The same, and it blocks its thread: it is the next thing that the thread does after a pause of the process.
@@ -201,6 +203,7 @@ impl Faults {
                 std::panic::resume_unwind(Box::new("the store is broken, as it was told"));
             }
             Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Slow(by_ms)) => tokio::time::sleep(Duration::from_millis(by_ms)).await,
             Some(Fault::Wait) => {
                 while self.left(call) > 0 {
                     tokio::time::sleep(Duration::from_millis(2)).await;

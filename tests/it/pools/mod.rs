@@ -5,6 +5,7 @@
 mod stores;
 mod work;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::fence::rusqlite::Fence;
@@ -16,7 +17,7 @@ use crate::harness::faulty_store::{Call, DOWN, Fault, FaultyStore};
 use crate::harness::leases::{client, client_at, until_free};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LONG, PATIENCE};
-use crate::harness::wait::{soon, until_so};
+use crate::harness::wait::{now, soon, until_so};
 
 /// A client with leases that no test outlives.
 async fn client_of(store: &(impl Store + Clone)) -> Client {
@@ -327,4 +328,84 @@ async fn a_writer_is_not_alone_when_the_server_forgot_its_door_and_the_reader() 
     reader.check().unwrap();
     assert!(alone.is_err(), "a reader beside a writer: {alone:?}");
     writing.abort();
+}
+
+/// The four kinds of requests in a pool whose callers wait.
+const KINDS: [&str; 4] = ["permit", "share", "fenced share", "alone"];
+
+fn of_kind(client: &Client, kind: &str) -> LeaseRequest {
+    match kind {
+        "permit" => client.permits("gpu", 64),
+        "share" => client.shared("gpu"),
+        "fenced share" => client.request("gpu").shared_fenced(),
+        _ => client.exclusive("gpu"),
+    }
+}
+
+/// A store each of whose answers takes this long.
+fn slow(memory: Memory, by_ms: u64) -> FaultyStore {
+    let store = FaultyStore::over(Arc::new(memory));
+    for call in [Call::Acquire, Call::Inspect, Call::Release] {
+        store.faults.plan_always(call, Fault::Slow(by_ms));
+    }
+    store
+}
+
+#[tokio::test]
+async fn a_call_of_a_pool_ends_at_its_limit_though_its_store_is_silent() {
+    for call in [Call::Acquire, Call::Inspect] {
+        for kind in KINDS {
+            let store = FaultyStore::new();
+            let client = client_of(&store).await;
+            store.faults.plan_always(call, Fault::Hang);
+            let began = now();
+            let limit = Duration::from_millis(300);
+            let acquired = of_kind(&client, kind).acquire_within(limit).await;
+            let took = now().since(began);
+            assert_eq!(
+                acquired.unwrap_err().kind(),
+                ErrorKind::TimedOut,
+                "{kind} {call:?}"
+            );
+            assert!(
+                took < limit + Duration::from_millis(500),
+                "{kind} {call:?}: {took:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_a_full_pool_ends_at_its_limit_though_its_store_is_slow_and_names_a_holder() {
+    let memory = Memory::new();
+    let holder = client_of(&memory).await;
+    let mut permits = Vec::new();
+    for _ in 0..64 {
+        permits.push(try_take(holder.permits("gpu", 64)).await.expect("free"));
+    }
+    let limit = Duration::from_millis(500);
+    let store = slow(memory, 200);
+    let client = client_of(&store).await;
+    let began = now();
+    let refused = client
+        .permits("gpu", 64)
+        .acquire_within(limit)
+        .await
+        .unwrap_err();
+    let took = now().since(began);
+    assert_eq!(refused.kind(), ErrorKind::TimedOut, "{refused:?}");
+    let source = std::error::Error::source(&refused).expect("the holder");
+    assert!(source.is::<store::Held>(), "{refused:?}");
+    assert!(took < limit + Duration::from_millis(500), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_limit_of_zero_grants_what_is_free() {
+    for kind in KINDS {
+        let store = slow(Memory::new(), 10);
+        let client = client_of(&store).await;
+        let acquired = of_kind(&client, kind).acquire_within(Duration::ZERO).await;
+        let lease = acquired.unwrap_or_else(|error| panic!("{kind}: {error}"));
+        lease.release().await;
+    }
 }

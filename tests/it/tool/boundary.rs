@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Place, Process, loss, sleep};
+use super::{Place, Process, is_dead, loss, sleep};
 use crate::harness::child::stop;
 
 /// Ignores what asks it to end, notes its number, and works for half a minute.
@@ -242,8 +242,9 @@ fn nothing_of_the_job_lives_when_the_next_holder_begins_however_it_left_its_grou
     table(&USUAL);
 }
 
-/// Each link of this chain lives for some milliseconds, starts the next one, and ends.
+/// Each link of this chain ignores TERM, lives for some milliseconds, starts the next one, and ends.
 const CHAIN: &str = "#!/bin/sh
+trap '' TERM
 echo link >> links
 sleep 0.003
 test -e stop || \"$0\" &
@@ -326,8 +327,8 @@ fn without_warden_and_guardian_the_tool_ends_the_job_and_spares_its_other_childr
     let guardian = super::children(warden)[0];
     killed(&[warden, guardian]);
     assert_eq!(run.end().code, Some(79), "{}", run.said());
-    assert!(!super::is_alive(work), "{}", run.said());
-    assert!(super::is_alive(helper), "{}", run.said());
+    assert!(is_dead(work), "{}", run.said());
+    assert!(!is_dead(helper), "{}", run.said());
     let helper = i32::try_from(helper).ok().and_then(Pid::from_raw);
     killed(&[helper.expect("a pid")]);
 }
@@ -414,7 +415,7 @@ fn a_job_that_the_tool_may_not_signal_is_named_early_and_at_the_end() {
     place.start(place.tool(&["evict", "x"])).end();
     let ended = run.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
-    assert!(super::is_alive(pid));
+    assert!(!is_dead(pid));
     killed(&[Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("positive")]);
     let last = ended
         .stderr
@@ -456,7 +457,7 @@ fn a_daemon_that_was_put_away_outlives_the_command_but_not_the_lease() {
             Some(if is_evicted { 79 } else { 0 }),
             "{ended:?}"
         );
-        assert_eq!(super::is_alive(pid), !is_evicted, "{ended:?}");
+        assert_eq!(!is_dead(pid), !is_evicted, "{ended:?}");
         killed(&[Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("positive")]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Monotonic};
 use rustix::process::{Signal, kill_process, test_kill_process};
 
-use super::{LOOK_FOR_RIVALS, Place, STUBBORN_FAMILY, is_alive, until};
+use super::{LOOK_FOR_RIVALS, Place, STUBBORN_FAMILY, is_alive, is_dead, until};
 use crate::harness::child::stop;
 use crate::harness::preload;
 
@@ -189,12 +189,6 @@ fn the_job_ends_in_time_when_tool_and_guardian_are_stopped_together() {
     let ended = place.run(&[], "echo up > second").end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(pids.iter().all(|pid| is_dead(*pid)));
-}
-
-/// Ended, whether reaped or not.
-fn is_dead(pid: u64) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.is_empty() || stat.contains(") Z ")
 }
 
 #[test]

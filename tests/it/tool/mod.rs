@@ -274,6 +274,12 @@ fn is_alive(pid: u64) -> bool {
     test_kill_process(pid.expect("a pid")).is_ok()
 }
 
+/// Whether a process has ended, reaped or not.
+fn is_dead(pid: u64) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
 /// A job that ends when it is let go.
 const HOLDER: &str = "echo up > first; until test -e go; do sleep 0.02; done";
 
