@@ -10,7 +10,7 @@ use crate::holder::Holder;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::store::{Held, HeldState};
-use crate::term;
+use crate::term::{self, Instant};
 use crate::token::Token;
 
 /// The longest pause after an attempt that failed; the first is a thirty-second of it. Half of each pause is random,
@@ -98,6 +98,8 @@ pub struct Holders {
     name: Name,
     /// The leader that was returned last.
     last: Option<Option<Grant>>,
+    /// When it looked last, in vain or not.
+    looked_at: Option<Instant>,
 }
 
 /// The parts of a grant that no other grant shares.
@@ -113,6 +115,7 @@ impl Client {
             client: self.clone(),
             name: Name::new(name)?,
             last: None,
+            looked_at: None,
         })
     }
 }
@@ -123,7 +126,7 @@ impl Holders {
     /// late.
     ///
     /// # Errors
-    /// The errors of the store. The next call looks again.
+    /// The errors of the store. The next call looks again, a second after the look that failed.
     ///
     /// # Cancel safety
     /// Dropping the future loses no change.
@@ -131,7 +134,10 @@ impl Holders {
         let (store, timing) = (self.client.store(), self.client.inner.timing);
         let clock = store.clock();
         loop {
-            let began_at = clock.now();
+            if let Some(looked_at) = self.looked_at {
+                clock.nap_until(looked_at.after(LOOK_EVERY)).await;
+            }
+            self.looked_at = Some(clock.now());
             let limit = term::request_limit(timing.ttl());
             let seen = store.inspect(&self.name, limit).await?;
             // A name may also be taken without a holder.
@@ -143,7 +149,6 @@ impl Holders {
                 self.last = Some(grant);
                 return Ok(held);
             }
-            clock.nap_until(began_at.after(LOOK_EVERY)).await;
         }
     }
 }

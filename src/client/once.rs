@@ -48,8 +48,8 @@ impl LeaseRequest {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`acquire`](Self::acquire); `Invalid` for a time before 1970, and for a request for permits, for a
-    /// share or for the name alone: one client runs a fire.
+    /// The errors of [`acquire`](Self::acquire); `Invalid` for a time before 1970 or with a fraction of a second, and
+    /// for a request for permits, for a share or for the name alone: one client runs a fire.
     ///
     /// # Cancel safety
     /// The same as for [`acquire`](Self::acquire).
@@ -59,6 +59,11 @@ impl LeaseRequest {
                 "acquire refused: the time of a schedule is before 1970; expected a later one",
             )
         })?;
+        if since.subsec_nanos() != 0 {
+            return Err(Error::invalid(format!(
+                "acquire refused: the time of a schedule has a fraction of a second, {since:?} after 1970; expected whole seconds"
+            )));
+        }
         if self.access.is_some() {
             return Err(Error::invalid(
                 "acquire refused: a job that runs once has one holder; expected no permits, shared or exclusive",

@@ -11,7 +11,8 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::{join_all, select_all};
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Client;
@@ -181,15 +182,20 @@ impl Owner {
 
     async fn take_all(&self, names: Vec<Name>, ends_at: Instant) -> Result<LeaseSet, Error> {
         self.check_order(&names)?;
-        let mut taken = Vec::with_capacity(names.len());
+        let mut taken: Vec<Share> = Vec::with_capacity(names.len());
+        // One future for each, and each polled only when it is woken: looking at all of them for each further name would
+        // cost the square of their number.
+        let mut losses = FuturesUnordered::new();
         for name in names {
             let next = tokio::select! {
                 biased;
-                error = any_lost(&taken) => return Err(error),
+                Some(error) = losses.next() => return Err(error),
                 next = self.take(name, ends_at) => next?,
             };
+            losses.push(lost(next.lease.clone()));
             taken.push(next);
         }
+        drop(losses);
         Ok(LeaseSet { shares: taken })
     }
 
@@ -250,7 +256,12 @@ impl LeaseSet {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn lost(&self) -> Error {
-        any_lost(self).await
+        let losses = self.iter().map(|share| lost(share.lease.clone()));
+        let mut losses: FuturesUnordered<_> = losses.collect();
+        match losses.next().await {
+            Some(error) => error,
+            None => std::future::pending().await,
+        }
     }
 
     /// Returns the passes of all leases, in byte order of their names. Fails unless all are held.
@@ -321,13 +332,10 @@ fn in_order(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Vec<Name
     Ok(names)
 }
 
-/// Waits until one of them is lost.
-async fn any_lost(taken: &[Share]) -> Error {
-    if taken.is_empty() {
-        return std::future::pending().await;
-    }
-    let (_, lost, _) = select_all(taken.iter().map(|share| Box::pin(share.lost()))).await;
-    let lost = taken[lost].check();
+/// Waits until this lease is lost, and returns the error that says so.
+async fn lost(lease: Arc<Lease>) -> Error {
+    lease.lost().await;
+    let lost = lease.check();
     lost.expect_err("a loss is written before it is told")
 }
 

@@ -202,3 +202,30 @@ async fn a_blocking_call_in_async_code_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("async"), "{error}");
 }
+
+#[tokio::test]
+async fn a_follower_looks_once_a_second_in_an_outage_too() {
+    let store = FaultyStore::new();
+    let client = client_of(&store).await;
+    store.faults.plan_always(Call::Inspect, DOWN);
+    let mut holders = client.holders("leader").unwrap();
+    let mut errors = 0;
+    let following = async {
+        loop {
+            holders.next().await.expect_err("the store is down");
+            errors += 1;
+        }
+    };
+    let ended: Result<(), _> = tokio::time::timeout(Duration::from_millis(1_500), following).await;
+    assert!(ended.is_err());
+    assert_eq!(errors, 2);
+}
+
+#[tokio::test]
+async fn a_fire_between_two_seconds_is_refused() {
+    let client = client_of(&Memory::new()).await;
+    let fire = SystemTime::UNIX_EPOCH + Duration::from_millis(250);
+    let refused = client.request("report").once(fire).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert!(refused.to_string().contains("250ms"), "{refused}");
+}
