@@ -48,14 +48,13 @@ if row[1] or row[2] or row[3] then
   end
 end
 
-if shown > stored then
-  local raised = redis.pcall('HSET', KEYS[1], 'token', ARGV[1], 'holder', ARGV[2], 'name', ARGV[3])
-  if type(raised) == 'table' and raised.err then
-    return {'failed', 0, raised.err}
-  end
-  -- A fence whose key expires would forget its pass; an expiry on it is a mistake.
-  redis.call('PERSIST', KEYS[1])
+-- Written for each admitted pass, also for one that is stored already: a fence whose key or fields expire would forget
+-- its pass, and HSET removes an expiry of a field as PERSIST does that of the key.
+local raised = redis.pcall('HSET', KEYS[1], 'token', ARGV[1], 'holder', ARGV[2], 'name', ARGV[3])
+if type(raised) == 'table' and raised.err then
+  return {'failed', 0, raised.err}
 end
+redis.call('PERSIST', KEYS[1])
 
 local replies = {'done'}
 for index, command in ipairs(commands) do

@@ -44,6 +44,8 @@
 //! # Cancel safety
 //! Nothing here is async.
 
+use std::fmt;
+
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -51,7 +53,7 @@ use serde::{Deserialize, Serialize};
 
 use super::refusal::refuse;
 use super::{Bearer, Blocked, Pass, Refusal};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::percent;
 use crate::telemetry::{self, FenceKind};
 use crate::token::Token;
@@ -71,6 +73,9 @@ const CODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b'/')
     .remove(b':');
+
+/// The same, for a name that is encoded already.
+const PLAIN: &AsciiSet = &CODED.remove(b'%');
 
 /// Inserts the bearer's pass into the headers of a request and returns it, for [`check_response`].
 ///
@@ -99,9 +104,7 @@ pub fn pass_from_headers(headers: &HeaderMap) -> Result<Option<Pass>, Error> {
         return Ok(None);
     };
     if values.next().is_some() {
-        return Err(Error::invalid(
-            "fencing token refused: the header appears twice",
-        ));
+        return Err(malformed("the header appears twice"));
     }
     let text = value.to_str().map_err(malformed)?;
     pass(text).map(Some)
@@ -188,7 +191,7 @@ impl Problem {
                 ProblemKind::Conflict { stored }
             }
             Some(Refusal::Missing) => ProblemKind::Missing,
-            None if error.kind() == ErrorKind::Invalid => ProblemKind::Malformed,
+            None if is_malformed(error) => ProblemKind::Malformed,
             None if Blocked::of(error).is_some() => ProblemKind::Blocked,
             None => ProblemKind::Failed,
         };
@@ -232,20 +235,48 @@ fn pass(text: &str) -> Result<Pass, Error> {
             return Err(malformed("a parameter appears twice"));
         }
     }
+    // A proxy that joins two headers, or a sender that pads a number, shows what no sender of a pass writes.
+    if token.starts_with('0') || !token.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(malformed(
+            "its token is no decimal number without a leading zero",
+        ));
+    }
     let holder = holder.ok_or_else(|| malformed("it has no holder"))?;
     let name = name.ok_or_else(|| malformed("it has no name"))?;
+    if utf8_percent_encode(name, PLAIN).to_string() != name {
+        return Err(malformed(
+            "its name has a character that is not percent-encoded",
+        ));
+    }
     let why = "its name has a percent sign without two hex digits, or is not UTF-8";
     let name = percent::decode(name).ok_or_else(|| malformed(why))?;
     Pass::parse(token, holder, name).map_err(malformed)
 }
 
-fn malformed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+/// The reason for which a header was refused: the fault of who sent it.
+#[derive(Debug)]
+struct Malformed(String);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+fn malformed(why: impl ToString) -> Error {
     Error::invalid("fencing token refused: expected TOKEN;holder=HOLDER;name=NAME")
-        .with_source(source)
+        .with_source(Malformed(why.to_string()))
+}
+
+fn is_malformed(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<Malformed>())
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::error::ErrorKind;
     use crate::holder::ClientId;
     use proptest::prelude::*;
 
@@ -284,6 +315,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_on_the_services_side_is_no_malformed_header() {
+        let refused = Error::invalid("write refused: the server refused command 2");
+        let response = response_for::<String>(&refused);
+        assert_eq!(response.status(), 500);
+        assert!(!response.body().contains("command 2"));
+    }
+
+    #[test]
     fn a_malformed_header_is_refused_and_not_taken_for_missing() {
         let good = "41;holder=00000000000000000000000000000007-0000000000000009;name=a";
         assert!(pass_from_headers(&headers(good)).expect("well").is_some());
@@ -298,6 +337,9 @@ mod tests {
         for bad in [
             String::new(),
             "41".into(),
+            good.replace("41;", "+41;"),
+            good.replace("41;", "00041;"),
+            format!("{good}, 42"),
             good.replace("41", "0"),
             good.replace("41", "x"),
             good.replace("holder", "owner"),

@@ -179,10 +179,13 @@ impl Fence {
             let replaced = object.number - 1;
             let now = self.put_or_look(seen.as_ref(), object, &mut unknown);
             let now = now.await?;
-            match (now.has(&id, replaced), &unknown) {
-                (Some(true), _) => return Ok(self.remember(now)),
+            match (
+                now.as_ref().and_then(|now| now.has(&id, replaced)),
+                &unknown,
+            ) {
+                (Some(true), _) => return Ok(self.remember(now.expect("it has the write"))),
                 (None, Some(error)) if next.is_some() => return Err(error.clone()),
-                _ => seen = Some(now),
+                _ => seen = now,
             }
             if tries > LEAST_TRIES && Monotonic.now() >= end {
                 break;
@@ -192,17 +195,19 @@ impl Fence {
         Err(unknown.unwrap_or_else(|| Blocked::error(path)))
     }
 
-    /// Puts the object, or finds out what is there instead. Notes the error of a put that was not answered.
+    /// Puts the object, or finds out what is there instead: nothing, if a store that was busy with the path refused to
+    /// create the object (Amazon S3 answers 409 then, and asks for another try). Notes the error of a put that was not
+    /// answered.
     async fn put_or_look(
         &self,
         replaced: Option<&Object>,
         object: Object,
         unknown: &mut Option<Error>,
-    ) -> Result<Object, Error> {
-        match self.put(replaced, &object).await {
+    ) -> Result<Option<Object>, Error> {
+        let seen = match self.put(replaced, &object).await {
             Ok(Some(version)) => {
                 self.prove(replaced, &object).await?;
-                Ok(Object { version, ..object })
+                return Ok(Some(Object { version, ..object }));
             }
             Ok(None) => self.seen_after(&object, None).await,
             Err(error) if error.kind() == ErrorKind::Unavailable => {
@@ -211,21 +216,28 @@ impl Fence {
                 seen
             }
             Err(error) => Err(error),
+        };
+        match (seen?, replaced) {
+            (None, Some(_)) => {
+                Err(self.misconfigured("the object was deleted, and its fence with it"))
+            }
+            (seen, _) => Ok(seen),
         }
     }
 
     /// Returns the object after a put that was not acknowledged: what another task of this process wrote since, or what
-    /// is read. If the put's own answer was lost and the object cannot be read either, the error is that of the put.
-    async fn seen_after(&self, put: &Object, unknown: Option<&Error>) -> Result<Object, Error> {
+    /// is read, if there is one. If the put's own answer was lost and the object cannot be read either, the error is that of the put.
+    async fn seen_after(
+        &self,
+        put: &Object,
+        unknown: Option<&Error>,
+    ) -> Result<Option<Object>, Error> {
         let last = self.memory.lock().last.clone();
         if let Some(last) = last.filter(|last| unknown.is_none() && last.number >= put.number) {
-            return Ok(last);
+            return Ok(Some(last));
         }
         match (self.read().await, unknown) {
-            (Ok(Some(seen)), _) => Ok(seen),
-            (Ok(None), _) => {
-                Err(self.misconfigured("the object was deleted, and its fence with it"))
-            }
+            (Ok(seen), _) => Ok(seen),
             (Err(_), Some(unknown)) => Err(unknown.clone()),
             (Err(error), None) => Err(error),
         }

@@ -168,6 +168,35 @@ async fn a_fence_that_was_given_an_end_loses_it_with_the_next_raise() {
 }
 
 #[tokio::test]
+async fn a_fence_that_was_given_an_end_loses_it_with_the_next_write() {
+    let server = RedisServer::start().await;
+    let mut connection = server.connect().await.expect("it is up");
+    let fence = fence("a");
+    let holder = pass(42, 42);
+    let raised = fence.raise(&mut connection, &holder).await;
+    raised.expect("raised");
+    let _: bool = connection.expire(fence.key(), 1_000).await.expect("told");
+    // Fields have ends of their own from Redis 7.4 on; before, the server does not know the command.
+    let of_field = "HPEXPIRE leasehold:fence:{a} 200 FIELDS 1 token";
+    let words: Vec<_> = of_field.split(' ').collect();
+    let told: Result<redis::Value, _> = redis::cmd(words[0])
+        .arg(&words[1..])
+        .query_async(&mut connection)
+        .await;
+    let mut commands = redis::pipe();
+    commands.set(register("a"), "again");
+    let written: Result<(String,), _> = fence.write(&mut connection, &holder, &commands).await;
+    written.expect("written");
+    let left: i64 = connection.ttl(fence.key()).await.expect("asked");
+    assert_eq!(left, -1);
+    if told.is_ok() {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    }
+    let error = fence.raise(&mut connection, &pass(41, 41)).await;
+    assert_eq!(error.expect_err("stale").kind(), ErrorKind::Stale);
+}
+
+#[tokio::test]
 async fn a_key_of_another_kind_is_not_taken_for_no_fence() {
     let server = RedisServer::start().await;
     let mut connection = server.connect().await.expect("it is up");

@@ -25,6 +25,8 @@ pub(super) enum Fault {
     HasNoVersions,
     /// A put with a version is carried out where there is no object.
     CreatesByUpdate,
+    /// The first put is refused as a conflict, and nothing is there: it was busy with the path.
+    IsBusyAtFirst,
 }
 
 /// What happens to the next put, before the client is told that the connection ended.
@@ -103,6 +105,13 @@ impl ObjectStore for Faulty {
         mut options: PutOptions,
     ) -> Result<PutResult> {
         *self.puts.lock().unwrap() += 1;
+        let is_first = *self.puts.lock().unwrap() == 1;
+        if is_first && self.fault == Fault::IsBusyAtFirst {
+            return Err(Error::AlreadyExists {
+                path: path.to_string(),
+                source: "409 ConditionalRequestConflict".into(),
+            });
+        }
         let delay = std::mem::take(&mut *self.delay.lock().unwrap());
         Monotonic.sleep_until(Monotonic.now().after(delay)).await;
         let loss = self.loss.lock().unwrap().take();

@@ -229,3 +229,12 @@ async fn another_lease_name_is_in_conflict() {
     let known = Refusal::of(&error).expect("a refusal");
     assert!(matches!(known, Refusal::Conflict { stored } if **stored == pass(1, 1)));
 }
+
+#[tokio::test]
+async fn a_conflict_at_the_first_raise_is_tried_again() {
+    let store: Arc<dyn ObjectStore> = Faulty::with(Fault::IsBusyAtFirst);
+    let fence = Fence::new(store, "report").expect("valid");
+    fence.raise(&pass(1, 1)).await.expect("raised");
+    let stored = fence.read().await.expect("read").expect("there");
+    assert_eq!(stored.pass, pass(1, 1));
+}
