@@ -39,6 +39,12 @@ impl LossReason {
     /// meanings.
     pub(crate) const LAST_CODE: u64 = 255;
 
+    /// Returns whether the client ended the lease by a limit or a decision of its own. Until it is released, the store
+    /// has it as the holder's.
+    pub(crate) const fn is_of_the_client(self) -> bool {
+        matches!(self, Self::MaxHold | Self::NoProgress | Self::Shutdown)
+    }
+
     /// Returns a number from one to [`LAST_CODE`](Self::LAST_CODE).
     pub(crate) const fn code(self) -> u64 {
         self as u64 + 1

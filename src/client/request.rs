@@ -115,13 +115,16 @@ impl LeaseRequest {
 
     /// Keeps the name taken for at least this long after the grant, so that a short job does not run twice when the
     /// clocks of two machines differ. Every end of the guard keeps it: release, drop, `?`, a panic and
-    /// [`run`](Self::run). Until then the name has no holder, and no client can acquire it. At most [`MAX_KEEP`].
+    /// [`run`](Self::run), also after the client itself ended the lease ([`max_hold`](Self::max_hold),
+    /// [`progress_within`](Self::progress_within), [`Client::shutdown`](crate::Client::shutdown)). Until then the name
+    /// has no holder, and no client can acquire it. At most [`MAX_KEEP`].
     ///
-    /// A name is not kept if the lease was lost before, by an eviction for example, or if the process was killed: then
-    /// it is free after its ttl. A store that forgets its leases (a flush, a failover) forgets kept names too; with
-    /// `max_ttl` it grants nothing for that time after a failover, which covers leases, but not the rest of a longer
-    /// keep. In SQLite the time stands still while the machine is suspended, and a name that was kept before a reboot
-    /// is kept again for all that was left at its release.
+    /// A name is not kept if the lease was lost before, by an eviction or an outage, if no release reaches the store
+    /// within the rest of the ttl, or if the process was killed: then it is free after its ttl. A store that forgets
+    /// its leases (a flush, a failover) forgets kept names too; with `max_ttl` it grants nothing for that time after a
+    /// failover, which covers leases, but not the rest of a longer keep. In SQLite the time stands still while the
+    /// machine is suspended, and a name that was kept before a reboot is kept again for all that was left at its
+    /// release.
     pub fn hold_at_least(mut self, least: Duration) -> Self {
         self.hold_at_least = least;
         self

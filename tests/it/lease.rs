@@ -339,6 +339,42 @@ async fn a_name_is_kept_for_the_time_that_was_asked_however_its_guard_ends() {
 }
 
 #[tokio::test]
+async fn a_name_is_kept_where_the_client_itself_ended_the_lease() {
+    for reason in [
+        LossReason::Shutdown,
+        LossReason::MaxHold,
+        LossReason::NoProgress,
+    ] {
+        let store = Memory::new();
+        let client = client(&store).await;
+        let request = client.request("a").hold_at_least(TTL * 100);
+        let request = match reason {
+            LossReason::MaxHold => request.max_hold(TTL / 10),
+            LossReason::NoProgress => request.progress_within(TTL / 10),
+            _ => request,
+        };
+        let lease = request.acquire().await.unwrap();
+        let closing = async {
+            if reason == LossReason::Shutdown {
+                client.shutdown(PATIENCE).await;
+            }
+        };
+        let ending = async {
+            assert_eq!(lost(&lease).await, reason);
+            drop(lease);
+        };
+        tokio::join!(closing, ending);
+        let name = Name::new("a").unwrap();
+        until_so("the name is kept", async || {
+            let held = store.inspect(&name, PATIENCE).await.unwrap();
+            let held = held.unwrap_or_else(|| panic!("{reason}: it is free"));
+            held.state == HeldState::Kept
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn a_job_that_is_longer_than_its_least_hold_frees_the_name() {
     let store = Memory::new();
     let client = client(&store).await;

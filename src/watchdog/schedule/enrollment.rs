@@ -255,7 +255,10 @@ impl Schedule {
             self.forget(id);
             return false;
         }
-        let keep_for = keep_for.filter(|_| matches!(slot.phase, Phase::Held(_)));
+        let keep_for = keep_for.filter(|_| match slot.phase {
+            Phase::Lost(reason) => reason.is_of_the_client(),
+            _ => matches!(slot.phase, Phase::Held(_)),
+        });
         let ttl = slot.lease.timing.ttl();
         let leave = Leave {
             doubt: Doubt::new(slot.last_sent, ttl, slot.unanswered_until),

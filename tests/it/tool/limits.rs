@@ -62,6 +62,21 @@ fn a_short_job_keeps_its_name_taken_while_the_tool_is_gone() {
 }
 
 #[test]
+fn a_job_that_is_ended_by_a_limit_of_its_own_keeps_its_name_taken() {
+    for limit in ["--max-hold", "--progress-within"] {
+        let place = Place::new();
+        let options = [limit, "300ms", "--kill-after", "200ms", "--ttl", "2s"];
+        let kept = ["--hold-at-least", "1h"];
+        let ended = place
+            .run(&[&options[..], &kept].concat(), "exec sleep 20")
+            .end();
+        assert_eq!(ended.code, Some(79), "{ended:?}");
+        let status = place.start(place.tool(&["status"])).end().stdout;
+        assert!(status.contains("state=kept"), "{limit}: {status}");
+    }
+}
+
+#[test]
 fn a_name_is_kept_for_longer_than_a_day() {
     let place = Place::new();
     let weekly = ["--hold-at-least", "8d"];

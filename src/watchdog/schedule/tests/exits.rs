@@ -216,6 +216,34 @@ fn a_lost_name_is_not_kept() {
 }
 
 #[test]
+fn a_name_that_the_client_gave_up_by_itself_is_kept() {
+    let keep = Some(ms(500));
+    let mut bench = Bench::new();
+    let (id, _) = bench.held(START);
+    bench.schedule.close(LossReason::Shutdown);
+    bench.schedule.leave(id, keep, at(1));
+    assert_eq!(leaving(&mut bench, at(1)).keep_for, keep);
+    for limits in [
+        Limits {
+            max_hold: Some(ms(100)),
+            ..Limits::default()
+        },
+        Limits {
+            progress_within: Some(ms(100)),
+            ..Limits::default()
+        },
+    ] {
+        let mut bench = Bench::new();
+        let (id, signal) = bench.enroll(START, limits);
+        bench.grant(id, START, START).expect("held");
+        bench.turn(at(101));
+        assert!(signal.deadline().is_err());
+        bench.schedule.leave(id, keep, at(102));
+        assert_eq!(leaving(&mut bench, at(102)).keep_for, keep);
+    }
+}
+
+#[test]
 fn closing_tells_each_holder_once_and_waits_for_the_guards() {
     let mut bench = Bench::new();
     let lost = lost_by(&mut bench, refused);
