@@ -16,8 +16,9 @@ pub fn main(arguments: args::EvictOptions) -> Result<Exit, Failure> {
     };
     crate::block_on(async {
         let contact = arguments.store.connect(Some(&name), None).await?;
-        let evicting = contact.client.store().evict(&name, how, contact.left());
-        let is_evicted = contact.answer(evicting).await?;
+        let store = contact.client.store();
+        let evicting = contact.answer(async |left| store.evict(&name, how, left).await);
+        let is_evicted = evicting.await?;
         let none = format!("no holder to evict; a permit has its own name, such as {name}#1");
         let what = match is_evicted {
             false => &*none,

@@ -30,9 +30,11 @@ pub fn main(arguments: args::InitOptions) -> Result<Exit, Failure> {
     crate::block_on(async {
         match &arguments.replace {
             Some(old) => store::replace(&url, old, arguments.from_clock, limit).await?,
-            None => first_contact(limit, store::init(&url, settings, limit)).await?,
+            None => {
+                first_contact(limit, async |left| store::init(&url, settings, left).await).await?
+            }
         }
-        let store = first_contact(limit, store::open(&url)).await?;
+        let store = first_contact(limit, async |_| store::open(&url).await).await?;
         let facts = facts(&*store, limit).await;
         store.close().await;
         say::note("init", format_args!("the store is set up{facts}"));

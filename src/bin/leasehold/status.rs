@@ -26,6 +26,7 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
     let name = arguments.name.as_deref().map(Name::new).transpose()?;
     crate::block_on(async {
         let contact = arguments.store.connect(name.as_ref(), None).await?;
+        contact.settle().await;
         if arguments.members {
             return show_members(&contact, arguments.json).await;
         }
@@ -66,7 +67,9 @@ async fn show_store(store: &dyn Store, limit: Duration) -> Result<(), Failure> {
 
 async fn show_members(contact: &Contact, is_json: bool) -> Result<Exit, Failure> {
     let store = contact.client.store();
-    let members = contact.answer(store.members(contact.left())).await?;
+    let members = contact
+        .answer(async |left| store.members(left).await)
+        .await?;
     let rows = members.iter().map(members::json);
     let rows: Vec<_> = rows.collect();
     say::output(match is_json {
@@ -80,9 +83,11 @@ async fn show_members(contact: &Contact, is_json: bool) -> Result<Exit, Failure>
 async fn leases(contact: &Contact, name: Option<&Name>) -> Result<Vec<Held>, Failure> {
     let store = contact.client.store();
     let Some(name) = name else {
-        return contact.long_answer(LIMIT, store.list("", LIMIT)).await;
+        let listing = contact.long_answer(LIMIT, async |_| store.list("", LIMIT).await);
+        return listing.await;
     };
-    let held = contact.answer(store.inspect(name, contact.left())).await?;
+    let held = contact.answer(async |left| store.inspect(name, left).await);
+    let held = held.await?;
     // Who may not list a store sees the name alone.
     let listed = store.list(&format!("{name}#"), LIMIT).await;
     let mut permits = listed.unwrap_or_default();
@@ -92,8 +97,9 @@ async fn leases(contact: &Contact, name: Option<&Name>) -> Result<Vec<Held>, Fai
 
 /// Returns the hazards. Not to know them is no reason to hide leases, but a store that is not there has none either.
 async fn hazards(contact: &Contact, is_empty: bool) -> Result<Vec<Hazard>, Failure> {
-    let looking = contact.client.store().hazards(LIMIT);
-    match contact.long_answer(LIMIT, looking).await {
+    let store = contact.client.store();
+    let looking = contact.long_answer(LIMIT, async |_| store.hazards(LIMIT).await);
+    match looking.await {
         Err(failure) if !is_empty => {
             let what = format_args!("hazards were not looked for: {failure}");
             say::note("hazards", what);

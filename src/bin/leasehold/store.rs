@@ -21,8 +21,8 @@ pub const VARIABLE: &str = "LEASEHOLD_STORE";
 /// The variable that names a file with the store's URL in it.
 const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
 
-/// The pause before a store that did not answer is tried again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The pause before a store that did not answer, or failed in a way that may pass, is asked again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The least time for a first contact: a wait of zero makes one look, too.
 const LEAST_CONTACT: Duration = Duration::from_millis(300);
@@ -76,16 +76,19 @@ impl Choice {
         &self,
         name: Option<&Name>,
         limit: Duration,
-        settings: impl FnOnce(ClientBuilder) -> ClientBuilder,
+        settings: impl Fn(ClientBuilder) -> ClientBuilder,
     ) -> Result<Contact, Failure> {
         let ends_at = Monotonic.now().after(limit);
         let mut doubt = None;
         let connecting = tokio::time::timeout(limit, async {
-            let builder = match self {
-                Self::Url(url) => Client::builder().store_url(url),
-                Self::Default => Client::builder().store(Sqlite::open_default().await?),
-            };
-            let client = settings(builder).build().await?;
+            let client = asked(ends_at, &mut doubt, async |_| {
+                let builder = match self {
+                    Self::Url(url) => Client::builder().store_url(url),
+                    Self::Default => Client::builder().store(Sqlite::open_default().await?),
+                };
+                settings(builder).build().await
+            });
+            let client = client.await?;
             reach(&**client.store(), name, limit, &mut doubt).await?;
             Ok(client)
         });
@@ -223,12 +226,13 @@ impl Contact {
         self.ends_at = Monotonic.now().after(self.limit);
     }
 
-    /// Limits the time of the command's own first answer.
+    /// Returns the command's own first answer, of a request that has this much time. It is asked for again within the
+    /// limit while the failure may pass, as during a restart of the store: nothing has begun.
     pub async fn answer<T>(
         &self,
-        answer: impl Future<Output = Result<T, Error>>,
+        ask: impl AsyncFn(Duration) -> Result<T, Error>,
     ) -> Result<T, Failure> {
-        self.within(self.left(), self.limit, answer).await
+        self.within(self.left(), self.limit, ask).await
     }
 
     /// The same for an answer that takes longer by its nature, such as a long list. A store that was not reached before
@@ -236,13 +240,22 @@ impl Contact {
     pub async fn long_answer<T>(
         &self,
         limit: Duration,
-        answer: impl Future<Output = Result<T, Error>>,
+        ask: impl AsyncFn(Duration) -> Result<T, Error>,
     ) -> Result<T, Failure> {
         if self.doubt.is_some() {
-            return self.answer(answer).await;
+            return self.answer(ask).await;
         }
         let limit = limit.max(self.limit);
-        self.within(limit, limit, answer).await
+        self.within(limit, limit, ask).await
+    }
+
+    /// Asks a store that was not reached until it answers or the limit has passed, so that what is said of it then is
+    /// not said of a restart.
+    pub async fn settle(&self) {
+        if self.doubt.is_some() {
+            let store = self.client.store();
+            let _ = self.answer(async |left| store.hazards(left).await).await;
+        }
     }
 
     /// The same within what is left of a limit, which the message names.
@@ -250,30 +263,56 @@ impl Contact {
         &self,
         left: Duration,
         limit: Duration,
-        answer: impl Future<Output = Result<T, Error>>,
+        ask: impl AsyncFn(Duration) -> Result<T, Error>,
     ) -> Result<T, Failure> {
-        let answer = within(left, limit, self.doubt.as_ref(), answer).await;
+        let answer = within(left, limit, self.doubt.as_ref(), ask).await;
         answer.map_err(|failure| about_store(failure, &self.client.store().location()))
     }
 }
 
-/// Limits the time of the first answer: nothing has begun, and the user waits.
+/// Returns the first answer, asked for again within the limit while the failure may pass: nothing has begun, and the
+/// user waits.
 pub async fn first_contact<T>(
     limit: Duration,
-    answer: impl Future<Output = Result<T, Error>>,
+    ask: impl AsyncFn(Duration) -> Result<T, Error>,
 ) -> Result<T, Failure> {
-    within(limit, limit, None, answer).await
+    within(limit, limit, None, ask).await
 }
 
 async fn within<T>(
     left: Duration,
     limit: Duration,
     doubt: Option<&Error>,
-    answer: impl Future<Output = Result<T, Error>>,
+    ask: impl AsyncFn(Duration) -> Result<T, Error>,
 ) -> Result<T, Failure> {
-    match tokio::time::timeout(left, answer).await {
+    let mut last = None;
+    let asking = asked(Monotonic.now().after(left), &mut last, ask);
+    match tokio::time::timeout(left, asking).await {
         Ok(answer) => answer.map_err(refused),
-        Err(_) => Err(silent(limit, doubt)),
+        Err(_) => Err(silent(limit, last.as_ref().or(doubt))),
+    }
+}
+
+/// Asks, and again until this moment while the failure may pass. Remembers the last of these failures.
+async fn asked<T>(
+    ends_at: Instant,
+    last: &mut Option<Error>,
+    ask: impl AsyncFn(Duration) -> Result<T, Error>,
+) -> Result<T, Error> {
+    loop {
+        let left = ends_at.since(Monotonic.now()).max(LEAST_LIMIT);
+        let next = match ask(left).await {
+            Err(error) if error.is_transient() => {
+                let next = Monotonic.now().after(PAUSE);
+                if next >= ends_at {
+                    return Err(error);
+                }
+                *last = Some(error);
+                next
+            }
+            answer => return answer,
+        };
+        Monotonic.sleep_until(next).await;
     }
 }
 

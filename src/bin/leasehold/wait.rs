@@ -32,8 +32,8 @@ pub fn main(arguments: args::WaitOptions) -> Result<Exit, Failure> {
         let contact = arguments.store.connect(Some(&name), limit).await?;
         let store = contact.client.store();
         let wanted = arguments.pool;
-        let looking = wanted.taken(&**store, &name, contact.left());
-        let Some(held) = contact.answer(looking).await? else {
+        let looking = contact.answer(async |left| wanted.taken(&**store, &name, left).await);
+        let Some(held) = looking.await? else {
             return Ok(Exit::Success);
         };
         let (looks, looked) = watch::channel(None);

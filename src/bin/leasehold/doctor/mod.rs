@@ -46,6 +46,7 @@ async fn examine(choice: &Choice, limit: Duration, timing: &Timing) -> Result<Di
     }
     let store = match connected {
         Ok(contact) => {
+            contact.settle().await;
             let client = contact.client;
             let store = client.store();
             findings.extend(store::examine(&**store, limit, timing).await?);

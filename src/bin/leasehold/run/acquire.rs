@@ -1,5 +1,6 @@
 //! Acquires the lease: a first contact with a short limit, then the wait, which can be long.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -18,9 +19,6 @@ use crate::say;
 use crate::status_file;
 use crate::store::{Choice, Contact};
 use crate::waiting::{self, Places};
-
-/// The pause before a store that was unavailable is asked again.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// The longest pause before the command is run again; up to half of it is random.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -65,11 +63,23 @@ pub struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Asks once.
+    /// Asks once, and again while the store cannot answer. Whether the run may wait or not: `--nonblock` is about a name
+    /// that is held, not about a store that restarts.
     pub async fn once(&self, signals: &mut Signals) -> Result<Attempt, Failure> {
-        let contact = self.contact;
-        let first = first_answer(&contact.client, self.plan, contact.left());
-        or_signal(signals, contact.answer(first)).await
+        let has_failed = Cell::new(false);
+        let first = self.contact.answer(async |_| {
+            let answer = request(&self.contact.client, self.plan).try_acquire().await;
+            if let Ok(Attempt::Held(held)) = &answer
+                && has_failed.get()
+                && is_of_this_process(held)
+            {
+                let what = "acquire failed: an earlier request was granted, and is given back";
+                return Err(Error::new(ErrorKind::Unavailable, what));
+            }
+            has_failed.set(answer.is_err());
+            answer
+        });
+        or_signal(signals, first).await
     }
 
     /// Waits for a lease that another holder has, as long as the plan says.
@@ -111,22 +121,9 @@ fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks once. A run that may wait asks again while the store is unavailable, as during a restart or a failover, within
-/// the limit of the first contact.
-async fn first_answer(client: &Client, plan: &Plan, limit: Duration) -> Result<Attempt, Error> {
-    let end = Monotonic.now().after(limit);
-    loop {
-        match request(client, plan).try_acquire().await {
-            Err(error)
-                if error.kind() == ErrorKind::Unavailable
-                    && !plan.options.nonblock
-                    && Monotonic.now().after(PAUSE) < end =>
-            {
-                Monotonic.sleep_until(Monotonic.now().after(PAUSE)).await;
-            }
-            answer => return answer,
-        }
-    }
+/// Returns whether this process has the name: by a request whose answer was lost.
+fn is_of_this_process(held: &Held) -> bool {
+    held.info.pid == std::process::id() && process::is_this_host(&held.info.host)
 }
 
 fn request(client: &Client, plan: &Plan) -> LeaseRequest {

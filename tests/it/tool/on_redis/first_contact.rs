@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use deadpool_redis::redis;
 
-use super::super::{Ended, Place};
+use super::super::{Ended, Place, Process};
 use super::{KEY, Site};
+use crate::harness::proxy::Fault;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{at, now};
 
@@ -102,6 +103,86 @@ async fn a_server_that_is_silent_for_less_than_the_limit_is_waited_for() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
     server.assert_all_keys_run_out().await;
+}
+
+/// The commands that ask a store once.
+const COMMANDS: [&str; 7] = [
+    "run -n x -- true",
+    "run -q -n --skip-ok y -- touch ran",
+    "run z -- true",
+    "status",
+    "status x",
+    "wait x",
+    "evict x",
+];
+
+/// Starts these commands on this store.
+fn start_all<'a>(place: &Place, url: &str, lines: &[&'a str]) -> Vec<(&'a str, Process)> {
+    let start = |line: &&'a str| {
+        let arguments: Vec<_> = line.split(' ').collect();
+        let mut command = place.tool(&arguments);
+        command.env("LEASEHOLD_STORE", url);
+        (*line, place.start(command))
+    };
+    lines.iter().map(start).collect()
+}
+
+fn all_are_well(place: &Place, commands: Vec<(&str, Process)>) {
+    for (line, mut command) in commands {
+        let ended = command.end();
+        assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
+    }
+    assert!(place.has("ran"), "a run that was skipped");
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_at_the_wrong_second_is_asked_again_by_every_command() {
+    let mut server = RedisServer::start().await;
+    let url = server.url();
+    server.kill();
+    let place = Place::new();
+    let lines = [&COMMANDS[..], &["doctor"]].concat();
+    let commands = start_all(&place, &url, &lines);
+    at(now().after(Duration::from_millis(1_200))).await;
+    server.start_again().await;
+    all_are_well(&place, commands);
+}
+
+#[tokio::test]
+async fn a_server_that_is_full_for_a_moment_is_asked_again_by_every_command() {
+    let server = RedisServer::start().await;
+    let () = server.told("CONFIG SET maxmemory 1").await;
+    let place = Place::new();
+    let commands = start_all(&place, &server.url(), &COMMANDS);
+    at(now().after(Duration::from_millis(1_200))).await;
+    let () = server.told("CONFIG SET maxmemory 0").await;
+    all_are_well(&place, commands);
+}
+
+// The proxy works on while the test blocks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_was_carried_out_unheard_is_not_another_holders() {
+    for fault in [Fault::DropReply, Fault::HoldReply] {
+        let site = Site::start().await;
+        let proxy = site.server.proxy().await;
+        let mut met = 0;
+        proxy.set(move |request| {
+            // What others see of a holder is in its claim only.
+            let is_claim = request.words.iter().any(|word| word.contains("pid"));
+            let next = match met {
+                0 if is_claim => fault,
+                // The release that gives the grant back.
+                1 if request.is_script() && !is_claim => Fault::DropRequest,
+                _ => return None,
+            };
+            met += 1;
+            Some(next)
+        });
+        let run = ["run", "-n", "--ttl", "3s", "x", "--", "true"];
+        let ended = site.place.start(site.tool_on(&proxy.url(), &run)).end();
+        assert_eq!(ended.code, Some(0), "{fault:?}: {ended:?}");
+        assert_eq!(proxy.faults().len(), 2, "{fault:?}: {ended:?}");
+    }
 }
 
 #[tokio::test]
