@@ -127,7 +127,8 @@ pub struct RunOptions {
 
     /// Keep the name taken for at least this long
     ///
-    /// Even if the job ends sooner.
+    /// However the job ends. Not if the lease was lost, by an eviction or an outage, or the tool was killed: then the
+    /// name is free after its ttl. If the store is away at the end, the tool waits for it until the ttl is over.
     #[arg(long, env = "LEASEHOLD_HOLD_AT_LEAST", hide_env = true)]
     pub hold_at_least: Option<Span>,
 

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::clock::{Boottime, Clock, Monotonic, Term, wall_clock};
-use leasehold::{Attempt, Lease, ReleaseOutcome};
+use leasehold::store::HeldState;
+use leasehold::{Attempt, Lease, Name, ReleaseOutcome};
 
 use crate::args;
 use crate::channel::End;
@@ -42,6 +43,9 @@ use supervise::Supervisor;
 /// Limit for the release. After that the lease expires by itself: what follows the job waits for the tool, and not
 /// for a store that does not answer. Together with the limit below it is two seconds.
 const RELEASE_LIMIT: Duration = Duration::from_millis(1_700);
+
+/// How often a name that is to be kept is looked at while the store does not answer.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Limit for giving back a claim of unknown outcome. After that it expires by itself; the user waits for the end of the
 /// run.
@@ -172,7 +176,7 @@ impl Run<'_> {
         if let Some(metrics) = &self.metrics {
             metrics.ended(held_for);
         }
-        release(lease, self.plan, held_for).await;
+        release(lease, self.plan, held_for, contact, &mut self.signals).await;
         let left = RELEASE_LIMIT.saturating_sub(Boottime.now().since(ended_at));
         self.closing = left.max(GIVE_BACK_LIMIT);
         result
@@ -256,28 +260,80 @@ fn is_repeated(result: &Result<Exit, Failure>) -> bool {
     }
 }
 
-/// Releases the lease, which was held for this long. The name stays taken for the rest of `--hold-at-least`, without
-/// a holder.
-async fn release(lease: Lease, plan: &Plan, held_for: Duration) {
+/// Releases the lease, which was held for this long. The name stays taken for the rest of `--hold-at-least`, without a
+/// holder. That takes a release that was carried out, so with this option a store that does not answer is waited for
+/// until the lease would be over, or a signal ends the wait.
+async fn release(
+    lease: Lease,
+    plan: &Plan,
+    held_for: Duration,
+    contact: &Contact,
+    signals: &mut Signals,
+) {
+    let ttl = plan.timing.ttl();
+    let (name, now) = (&plan.name, Boottime.now());
+    let over_at = lease
+        .term()
+        .map_or(now.after(ttl), |term| term.sent_at().after(ttl));
+    let least = plan.options.hold_at_least.as_ref();
+    let rest = least.map_or(Duration::ZERO, |least| least.time.saturating_sub(held_for));
+    let kept = (!rest.is_zero()).then(|| lease.name().clone());
     match tokio::time::timeout(RELEASE_LIMIT, lease.release()).await {
         Ok(ReleaseOutcome::Released) => {
-            say::detail("released", format_args!("released name={}", plan.name));
+            say::detail("released", format_args!("released name={name}"));
+            return;
         }
-        Ok(ReleaseOutcome::AlreadyLost) => {}
-        Ok(ReleaseOutcome::Unknown) | Err(_) => {
-            let least = plan.options.hold_at_least.as_ref();
-            let rest = least.map_or(Duration::ZERO, |least| least.time.saturating_sub(held_for));
-            let left = plan.timing.ttl().max(rest);
-            say::note(
-                "release_unanswered",
-                format_args!(
-                    "the store did not answer the release: unless it still carries it out, the name stays taken until {} name={}",
-                    humantime::format_rfc3339_seconds(wall_clock() + left),
-                    plan.name
-                ),
-            );
+        Ok(ReleaseOutcome::AlreadyLost) => return,
+        Ok(ReleaseOutcome::Unknown) | Err(_) => {}
+    }
+    let left = over_at.since(Boottime.now());
+    let Some(kept) = kept else {
+        let message = format_args!(
+            "the store did not answer the release: unless it still carries it out, the name stays taken until {} name={name}",
+            in_wall_time(left)
+        );
+        return say::note("release_unanswered", message);
+    };
+    say::note(
+        "release_unanswered",
+        format_args!(
+            "the store did not answer the release, without which the name is not kept: it is repeated until {} name={name}",
+            in_wall_time(left)
+        ),
+    );
+    let is_kept = tokio::select! {
+        is_kept = tokio::time::timeout(left, seen_kept(contact, &kept)) => is_kept.unwrap_or(false),
+        _ = signals.ending() => false,
+    };
+    let left = over_at.since(Boottime.now());
+    match is_kept {
+        true => say::note("released", format_args!("released, and kept name={name}")),
+        false => say::fault(
+            "not_kept",
+            format_args!(
+                "the name is not known to be kept: without a release that the store carries out it is free at {} name={name}",
+                in_wall_time(left)
+            ),
+        ),
+    }
+}
+
+/// Waits until the store says that the name is kept, or is no longer taken by a lease. Returns whether it is kept.
+async fn seen_kept(contact: &Contact, name: &Name) -> bool {
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        // The client repeats the release in the background.
+        match contact.client.store().inspect(name, RELEASE_LIMIT).await {
+            Ok(Some(held)) if held.state == HeldState::Kept => return true,
+            Ok(Some(held)) if held.info.pid == std::process::id() => {}
+            Ok(_) => return false,
+            Err(_) => {}
         }
     }
+}
+
+fn in_wall_time(left: Duration) -> impl std::fmt::Display {
+    humantime::format_rfc3339_seconds(wall_clock() + left)
 }
 
 #[cfg(test)]

@@ -237,6 +237,51 @@ async fn a_store_that_dies_while_a_run_waits_is_said_and_so_is_its_return() {
     drop(holder);
 }
 
+/// Keeps the name for longer than any outage here.
+const KEPT: [&str; 4] = ["--ttl", "8s", "--hold-at-least", "1h"];
+
+#[tokio::test]
+async fn a_name_is_kept_through_an_outage_at_the_end_of_the_job() {
+    let mut patient = Patient::begin(Site::start().await, &KEPT);
+    patient.site.server.pause();
+    patient.site.place.let_go();
+    patient.tool.wait_to_say("it is repeated until");
+    patient.site.server.resume();
+    let ended = patient.tool.end();
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    assert!(ended.stderr.contains("released, and kept"), "{ended:?}");
+    let status = patient.site.tool(&["status"]);
+    let status = patient.site.place.start(status).end().stdout;
+    assert!(status.contains("state=kept"), "{status}");
+}
+
+#[tokio::test]
+async fn a_name_that_could_not_be_kept_is_said_to_be_free() {
+    let options = ["--ttl", "3s", "--hold-at-least", "1h"];
+    let mut patient = Patient::begin(Site::start().await, &options);
+    patient.site.server.kill();
+    let began = now();
+    patient.site.place.let_go();
+    let ended = patient.tool.end();
+    let took = now().since(began);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    assert!(ended.stderr.contains("not known to be kept"), "{ended:?}");
+    assert!(took < Duration::from_secs(3) + SLACK, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_signal_ends_the_wait_for_a_release() {
+    let mut patient = Patient::begin(Site::start().await, &KEPT);
+    patient.site.server.pause();
+    patient.site.place.let_go();
+    patient.tool.wait_to_say("it is repeated until");
+    patient.tool.signal(rustix::process::Signal::TERM);
+    let ended = patient.tool.end();
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    assert!(ended.stderr.contains("not known to be kept"), "{ended:?}");
+    patient.site.server.resume();
+}
+
 #[tokio::test]
 async fn a_wait_says_that_its_store_cannot_be_reached() {
     let mut site = Site::start().await;
