@@ -163,7 +163,8 @@ pub struct RunOptions {
 
     /// Serve /metrics, /healthz, /readyz and /status at this address while the job runs
     ///
-    /// Such as 9464 (this machine only) or 0.0.0.0:9464. Needs a build with the feature `export`.
+    /// Such as 9464 (this machine only) or 0.0.0.0:9464. If another process has it, the job runs without. Needs a build
+    /// with the feature `export`.
     #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_METRICS")]
     pub metrics: Option<String>,
 

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use leasehold::{Name, store};
 use rustix::process::Signal;
@@ -10,7 +11,7 @@ use super::{HOLDER, Place, Process, until};
 use crate::harness::ports::free_port;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::LIMIT;
-use crate::harness::wait::until_so;
+use crate::harness::wait::{now, until_so};
 use crate::metrics::text::check_text;
 
 /// Sends this request, and returns the whole answer.
@@ -176,6 +177,39 @@ fn the_pages_of_a_job_are_there_while_it_runs_and_only_for_get() {
     place.let_go();
     assert_eq!(job.end().code, Some(0));
     assert!(TcpStream::connect(&address).is_err());
+}
+
+#[test]
+fn clients_that_send_nothing_keep_none_from_an_answer() {
+    let place = Place::new();
+    let job = place.run(&["-v", "--metrics", "localhost:0"], HOLDER);
+    let export = place.start(place.tool(&["export", "--listen", ":0"]));
+    for process in [&job, &export] {
+        let address = address(process);
+        let began = now();
+        let silent: Vec<_> = (0..300).map(|_| TcpStream::connect(&address)).collect();
+        assert!(silent.iter().all(Result::is_ok));
+        let connected = now();
+        assert_eq!(page(&address, "/healthz").0, "HTTP/1.1 200 OK");
+        let took = now().since(connected);
+        // Within the second in which they are not closed yet, unless the machine was too slow to fill it.
+        println!("connected in {:?}", connected.since(began));
+        assert!(took < Duration::from_millis(500), "{took:?}");
+    }
+}
+
+#[test]
+fn the_second_job_with_one_metrics_address_runs_and_says_so() {
+    let place = Place::new();
+    let port = free_port().to_string();
+    let first = place.run(&["-v", "--metrics", &port], HOLDER);
+    place.mark("first");
+    let second = place.tool(&["run", "--metrics", &port, "y", "true"]);
+    let ended = place.start(second).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("metrics are not served"), "{ended:?}");
+    assert!(ended.stderr.contains(&port), "{ended:?}");
+    assert_eq!(page(&address(&first), "/healthz").0, "HTTP/1.1 200 OK");
 }
 
 /// A store with one holder and one client that waits in its queue.

@@ -1,5 +1,7 @@
 //! A small HTTP server: five pages, GET and HEAD only, one request a connection.
 
+use std::collections::VecDeque;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +9,9 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Monotonic, wall_clock};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::page::{self, Snapshot};
@@ -17,11 +21,18 @@ use crate::exit::Failure;
 /// The longest head of a request; a scraper's has some hundred bytes.
 const MAX_HEAD: u64 = 8 * 1024;
 
-/// Limit for a request, from its first byte to the last of its answer.
+/// Limit for the head of a request, which a scraper sends at once.
+const HEAD_LIMIT: Duration = Duration::from_secs(1);
+
+/// Limit for an answer, from the moment at which its request was read.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Most requests that are answered at the same time; more wait.
 const AT_ONCE: usize = 16;
+
+/// Most connections whose request was not read yet. Then the oldest is closed: a client that sends nothing keeps none
+/// from an answer.
+const UNREAD: usize = 256;
 
 /// Interval at which samples are moved out of the way while nothing reads them.
 const TIDY: Duration = Duration::from_secs(30);
@@ -73,68 +84,89 @@ pub fn address(text: &str) -> Result<SocketAddr, Failure> {
     })
 }
 
-/// Binds the address, and serves the pages there on a thread of its own for as long as the process lives. Returns the
-/// address, whose port was chosen if none was given.
-pub fn serve(address: SocketAddr, pages: Arc<Pages>) -> Result<SocketAddr, Failure> {
-    let refused = |error: std::io::Error| {
-        Failure::usage(format!(
-            "metrics address {address} refused: {error}; expected an address of this machine and a free port"
-        ))
-    };
-    let listener = TcpListener::bind(address).map_err(refused)?;
-    let address = listener.local_addr().map_err(refused)?;
-    listener.set_nonblocking(true).map_err(refused)?;
+/// Binds the address.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Makes the failure of an address that cannot be bound.
+pub fn refused(address: SocketAddr, error: &io::Error) -> Failure {
+    Failure::usage(format!(
+        "metrics address {address} refused: {error}; expected an address of this machine and a free port"
+    ))
+}
+
+/// Serves the pages on a thread of its own for as long as the process lives. Returns the address, whose port was chosen
+/// if none was given.
+pub fn serve(listener: TcpListener, pages: Arc<Pages>) -> Result<SocketAddr, Failure> {
+    let failed = |error: io::Error| Failure::internal("cannot serve metrics", &error);
+    let address = listener.local_addr().map_err(failed)?;
     std::thread::Builder::new()
         .name("metrics".into())
         .spawn(move || crate::block_on(accept(listener, pages)))
-        .map_err(|error| Failure::internal("cannot start a thread", &error))?;
+        .map_err(failed)?;
     Ok(address)
 }
 
 async fn accept(listener: TcpListener, pages: Arc<Pages>) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::internal("cannot serve metrics", &error);
+    let failed = |error: io::Error| Failure::internal("cannot serve metrics", &error);
     let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
     let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut unread: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let place = places.clone().acquire_owned().await;
         let Ok(accepted) = timeout(TIDY, listener.accept()).await else {
             pages.recorder.tidy();
             continue;
         };
-        let Ok((stream, _)) = accepted else {
+        unread.retain(|head| !head.is_finished());
+        if accepted.is_err() || unread.len() >= UNREAD {
+            unread.pop_front().inspect(AbortHandle::abort);
+        }
+        let Ok((mut stream, _)) = accepted else {
             // Out of descriptors: some are given back soon.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let pages = pages.clone();
-        tokio::spawn(async move {
+        let (pages, places) = (pages.clone(), places.clone());
+        let reading = tokio::spawn(async move {
             // A client that goes away, or is too slow, gets no answer.
-            let _ = timeout(LIMIT, answer(stream, &pages)).await;
-            drop(place);
+            if let Ok(Ok(request)) = timeout(HEAD_LIMIT, read(&mut stream)).await {
+                tokio::spawn(async move {
+                    let _place = places.acquire().await;
+                    let _ = timeout(LIMIT, answer(stream, request, &pages)).await;
+                });
+            }
         });
+        unread.push_back(reading.abort_handle());
     }
 }
 
-async fn answer(mut stream: tokio::net::TcpStream, pages: &Pages) -> std::io::Result<()> {
-    let mut head = BufReader::new((&mut stream).take(MAX_HEAD)).split(b'\n');
-    let mut lines = Vec::new();
-    let is_whole = loop {
-        match head.next_segment().await? {
-            Some(line) if line.trim_ascii().is_empty() => break true,
-            Some(line) => lines.push(line),
-            None => break false,
+/// Reads the head of a request. Returns its first line; `None` if the head is too long, or was not sent whole.
+async fn read(stream: &mut TcpStream) -> io::Result<Option<String>> {
+    let mut head = BufReader::new(stream.take(MAX_HEAD)).split(b'\n');
+    let mut first = None;
+    while let Some(line) = head.next_segment().await? {
+        let line = String::from_utf8_lossy(line.trim_ascii()).into_owned();
+        if line.is_empty() {
+            return Ok(Some(first.unwrap_or_default()));
         }
-    };
-    let request = lines.first().map(|line| line.trim_ascii());
-    let request = String::from_utf8_lossy(request.unwrap_or_default());
-    let answer = match is_whole {
-        true => respond(&request, pages),
-        false => plain(
+        first.get_or_insert(line);
+    }
+    Ok(None)
+}
+
+async fn answer(mut stream: TcpStream, request: Option<String>, pages: &Pages) -> io::Result<()> {
+    let answer = match &request {
+        Some(request) => respond(request, pages),
+        None => plain(
             "431 Request Header Fields Too Large",
             "the head is too long, or was not sent whole\n",
         ),
     };
-    let written = written(answer, !request.starts_with("HEAD "));
+    let is_head = request.is_some_and(|request| request.starts_with("HEAD "));
+    let written = written(answer, !is_head);
     stream.write_all(written.as_bytes()).await?;
     stream.shutdown().await
 }

@@ -1,5 +1,7 @@
 //! The metrics of one job: in a file, at an address, or both.
 
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -50,11 +52,28 @@ impl JobMetrics {
             metrics.file = Some(TextFile::start(path, recorder).await?);
         }
         if let Some(address) = address {
-            let address = http::serve(http::address(address)?, metrics.pages.clone())?;
-            let message = format_args!("metrics are served at http://{address}/metrics");
-            say::detail("metrics", message);
+            metrics.serve(http::address(address)?)?;
         }
         Ok(Some(metrics))
+    }
+
+    /// Serves them at this address, unless another job of this machine does: metrics do not decide whether a job runs.
+    fn serve(&self, address: SocketAddr) -> Result<(), Failure> {
+        match http::bind(address) {
+            Ok(listener) => {
+                let address = http::serve(listener, self.pages.clone())?;
+                let message = format_args!("metrics are served at http://{address}/metrics");
+                say::detail("metrics", message);
+            }
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                let message = format_args!(
+                    "metrics are not served: another process has the address {address}"
+                );
+                say::note("metrics", message);
+            }
+            Err(error) => return Err(http::refused(address, &error)),
+        }
+        Ok(())
     }
 
     /// Sets the series of the job, and goes on from what an earlier run left in the file.

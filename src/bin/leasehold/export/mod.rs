@@ -34,7 +34,8 @@ pub fn main(arguments: args::ExportOptions) -> Result<Exit, Failure> {
         pages
             .content
             .send_modify(|content| content.snapshot = Some(first));
-        let address = http::serve(address, pages.clone())?;
+        let listener = http::bind(address).map_err(|error| http::refused(address, &error))?;
+        let address = http::serve(listener, pages.clone())?;
         say::note(
             "listening",
             format_args!(
