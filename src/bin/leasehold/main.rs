@@ -59,6 +59,8 @@ mod wait;
 mod waiting;
 mod warden;
 
+use std::io;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 #[cfg(not(feature = "export"))]
@@ -119,10 +121,14 @@ fn act(mut arguments: Arguments) -> Result<Exit, Failure> {
 
 /// Runs a command that uses a store, on a runtime of its own.
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let failed = |error: io::Error| Failure::internal("cannot start a runtime", &error);
+    // Where it finds no descriptors for its signals, the runtime panics.
+    let spare = (0..8).map(|_| io::stdin().as_fd().try_clone_to_owned());
+    drop(spare.collect::<io::Result<Vec<_>>>().map_err(failed)?);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::internal("cannot start a runtime", &error))?;
+        .map_err(failed)?;
     let result = runtime.block_on(work);
     // A store that hangs must not delay the end of the tool.
     runtime.shutdown_background();

@@ -32,7 +32,8 @@
 //! # Assumptions
 //! One kernel writes the file, no program but leasehold opens it, and no second copy of the SQLite library in this
 //! process does: closing its descriptor would drop the store's locks. A process that is stopped inside its transaction
-//! blocks all others until it is resumed; their calls time out meanwhile.
+//! blocks all others until it is resumed or killed: their calls time out meanwhile, and the leases of other names in
+//! the file that cannot be renewed in time are lost.
 //!
 //! # Errors
 //! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself or read-only, and for one

@@ -77,6 +77,21 @@ fn a_job_that_is_ended_by_a_limit_of_its_own_keeps_its_name_taken() {
 }
 
 #[test]
+fn with_few_descriptors_a_run_works_or_says_why_and_the_name_is_free() {
+    let place = Place::new();
+    assert_eq!(place.run(&[], "true").end().code, Some(0));
+    for most in 4..=32 {
+        let script = format!("ulimit -n {most}; exec \"$TOOL\" run -n x true");
+        let ended = place.start(place.program("sh", &["-c", &script])).end();
+        let is_internal = ended.code == Some(125) && !ended.stderr.contains("panicked");
+        // A file that cannot be opened is a store that cannot be used.
+        let is_expected = is_internal || matches!(ended.code, Some(0 | 69 | 78));
+        assert!(is_expected, "{most}: {ended:?}");
+        assert_eq!(place.run(&["-n"], "true").end().code, Some(0), "{most}");
+    }
+}
+
+#[test]
 fn a_name_is_kept_for_longer_than_a_day() {
     let place = Place::new();
     let weekly = ["--hold-at-least", "8d"];
