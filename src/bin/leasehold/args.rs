@@ -169,6 +169,8 @@ pub struct RunOptions {
     pub metrics: Option<String>,
 
     /// Write the outcome of the run to this file, as JSON
+    ///
+    /// A file is replaced; a device or a pipe such as /dev/stdout is written to.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub report: Option<PathBuf>,
 

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::args::Arguments;
 use crate::exit::{Exit, Failure};
+use crate::file;
 use crate::span::Span;
 use crate::store::{Choice, StoreOptions, warn_if_others_read};
 
@@ -114,7 +115,7 @@ impl Files {
 
 impl File {
     fn read(path: &Path) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
+        let text = file::read(path).map_err(|error| {
             // As after `su` without a dash.
             let uid = rustix::process::geteuid().as_raw();
             let home = std::env::var_os("HOME").map(PathBuf::from);

@@ -210,7 +210,7 @@ fn is_own(folder: &Path) -> bool {
 
 async fn write(path: PathBuf, status: Status) -> io::Result<()> {
     let text = serde_json::to_string(&status)? + "\n";
-    spawn_blocking(move || file::replace(&path, text.as_bytes(), 0o600)).await?
+    spawn_blocking(move || file::replace(&path, text.as_bytes(), Some(0o600))).await?
 }
 
 /// Returns the identity of this boot.

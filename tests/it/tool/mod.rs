@@ -13,6 +13,7 @@ mod doctor;
 mod exclusion;
 mod export;
 pub(crate) mod fenced_jobs;
+mod given_files;
 mod guarding;
 mod job;
 mod limits;

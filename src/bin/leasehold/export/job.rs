@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,7 +14,7 @@ use serde_json::json;
 
 use super::http::{self, Content, Pages};
 use super::recorder::Recorder;
-use super::textfile::TextFile;
+use super::textfile::{self, TextFile};
 use crate::args::RunOptions;
 use crate::exit::{Exit, Failure};
 use crate::say;
@@ -47,7 +46,11 @@ impl JobMetrics {
             file: None,
             pages: Arc::new(Pages::new(recorder.clone())),
         };
-        metrics.begin(file.as_deref());
+        let earlier = match file {
+            Some(path) => textfile::read(path.clone()).await,
+            None => String::new(),
+        };
+        metrics.begin(&earlier);
         if let Some(path) = file.clone() {
             metrics.file = Some(TextFile::start(path, recorder).await?);
         }
@@ -77,9 +80,7 @@ impl JobMetrics {
     }
 
     /// Sets the series of the job, and goes on from what an earlier run left in the file.
-    fn begin(&self, file: Option<&Path>) {
-        let text = file.map(std::fs::read_to_string);
-        let text = text.and_then(Result::ok).unwrap_or_default();
+    fn begin(&self, text: &str) {
         let label = |label: &Label| {
             let value = sanitize_label_value(label.value());
             format!("{}=\"{value}\"", label.key())
@@ -88,9 +89,9 @@ impl JobMetrics {
         let labels = labels.join(",");
         for reason in reasons() {
             let series = format!("{EXITS}{{{labels},reason=\"{reason}\"}}");
-            self.exits(reason, earlier(&text, &series).unwrap_or_default());
+            self.exits(reason, earlier(text, &series).unwrap_or_default());
         }
-        if let Some(at) = earlier::<f64>(&text, &format!("{LAST_SUCCESS}{{{labels}}}")) {
+        if let Some(at) = earlier::<f64>(text, &format!("{LAST_SUCCESS}{{{labels}}}")) {
             self.set(LAST_SUCCESS, at);
         }
         self.set("leasehold_run_in_progress", false);

@@ -20,7 +20,10 @@ use crate::say;
 /// Interval at which the file is written while the job runs.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Time that the end of a run waits for the last write.
+/// Limit for one write.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Time that the start of a run waits for the earlier content, and its end for the last write.
 const LAST: Duration = Duration::from_secs(2);
 
 /// The writer of the file.
@@ -75,8 +78,17 @@ async fn write_on(path: PathBuf, recorder: Recorder, mut is_over: Receiver<Infal
     }
 }
 
+/// Returns the content of the file of an earlier run, or nothing if it cannot be read in time.
+pub async fn read(path: PathBuf) -> String {
+    let reading = timeout(LAST, spawn_blocking(move || file::read(&path)));
+    let read = reading.await.ok().and_then(Result::ok);
+    read.and_then(Result::ok).unwrap_or_default()
+}
+
 /// A collector passes over the new file until it is whole, because its name does not end in `.prom`.
 async fn write(path: PathBuf, recorder: &Recorder) -> io::Result<()> {
     let text = recorder.text();
-    spawn_blocking(move || file::replace(&path, text.as_bytes(), 0o666)).await?
+    let writing = spawn_blocking(move || file::replace(&path, text.as_bytes(), None));
+    let written = timeout(LIMIT, writing).await;
+    written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??
 }

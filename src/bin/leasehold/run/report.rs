@@ -1,7 +1,7 @@
 //! The outcome of a run, for `--report FILE`: what ended the job and why, because a job may use any exit code itself.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 
 use leasehold::Lease;
 use leasehold::clock::{Boottime, Clock, Instant};
@@ -11,7 +11,7 @@ use super::outcome::Outcome;
 use super::plan::Plan;
 use crate::channel::End;
 use crate::exit::{Exit, Failure};
-use crate::file;
+use crate::file::Output;
 use crate::span::milliseconds;
 use crate::timeline::Cause;
 
@@ -19,7 +19,7 @@ use crate::timeline::Cause;
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     #[serde(skip)]
-    path: Option<PathBuf>,
+    output: Option<Output>,
     #[serde(skip)]
     began: Option<Instant>,
     version: u32,
@@ -45,10 +45,19 @@ pub struct Report {
 }
 
 impl Report {
-    /// Writes that the run has begun, so that a path that cannot be written is found before the command runs.
+    /// Writes that the run has begun, so that a path that cannot be written is found before the command runs. A device
+    /// or a pipe is opened, and gets only the outcome.
     pub fn begin(plan: &Plan) -> Result<Self, Failure> {
+        let refused = |error: io::Error| {
+            let path = plan.options.report.as_deref().unwrap_or(Path::new(""));
+            Failure::usage(format!(
+                "report {} refused: {error}; expected a path that can be written",
+                path.display()
+            ))
+        };
+        let output = plan.options.report.as_deref().map(Output::open);
         let report = Self {
-            path: plan.options.report.clone(),
+            output: output.transpose().map_err(refused)?,
             began: Some(Boottime.now()),
             version: 1,
             name: plan.name.to_string(),
@@ -56,13 +65,9 @@ impl Report {
             outcome: "running",
             ..Self::default()
         };
-        report.write().map_err(|error| {
-            let path = plan.options.report.clone().unwrap_or_default();
-            let path = path.display();
-            Failure::usage(format!(
-                "report {path} refused: {error}; expected a path that can be written"
-            ))
-        })?;
+        if let Some(Output::File(_)) = &report.output {
+            report.write().map_err(refused)?;
+        }
         Ok(report)
     }
 
@@ -112,10 +117,10 @@ impl Report {
     }
 
     fn write(&self) -> io::Result<()> {
-        let Some(path) = &self.path else {
+        let Some(output) = &self.output else {
             return Ok(());
         };
         let text = serde_json::to_string_pretty(self)? + "\n";
-        file::replace(path, text.as_bytes(), 0o666)
+        output.write(text.as_bytes())
     }
 }
