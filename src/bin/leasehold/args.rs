@@ -27,13 +27,10 @@ pub struct Arguments {
 pub enum Command {
     Run(Box<RunOptions>),
     Status(StatusOptions),
-    /// Check the lease of the job that calls this
-    ///
-    /// Exit 0 if it is held, 79 if not, 64 outside of a job.
-    Check,
+    Check(CheckOptions),
     /// Report progress of the job that calls this
     ///
-    /// For `run --progress-within`. Exit 64 outside of a job.
+    /// For `run --progress-within`. Exit 79 if its run has ended, 125 if it cannot be reached, 64 outside of a job.
     Progress,
     Wait(WaitOptions),
     Evict(EvictOptions),
@@ -128,7 +125,7 @@ pub struct RunOptions {
     /// Keep the name taken for at least this long
     ///
     /// However the job ends. Not if the lease was lost, by an eviction or an outage, or the tool was killed: then the
-    /// name is free after its ttl. If the store is away at the end, the tool waits for it until the ttl is over.
+    /// name is free after its ttl. If the store is away at the end, the tool waits for it for the rest of the ttl.
     #[arg(long, env = "LEASEHOLD_HOLD_AT_LEAST", hide_env = true)]
     pub hold_at_least: Option<Span>,
 
@@ -218,6 +215,18 @@ pub struct StatusOptions {
 
     #[command(flatten)]
     pub store: StoreOptions,
+}
+
+/// Check the lease of the job that calls this
+///
+/// Exit 0 if it is held, 79 if not, 125 if this process cannot know it, 64 outside of a job.
+#[derive(Debug, Args)]
+pub struct CheckOptions {
+    /// Exit 0 only if this process is of a job that has this name, or a permit of it
+    ///
+    /// For a script that runs itself under a lease. It prints nothing if not, and exits 79 outside of a job.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
 }
 
 /// Wait until a name is free, without taking it
@@ -389,7 +398,7 @@ impl Command {
             Self::Doctor(arguments) => Some(&mut arguments.store),
             Self::Top(arguments) => Some(&mut arguments.store),
             Self::Export(arguments) => Some(&mut arguments.store),
-            Self::Check | Self::Progress | Self::Completions(_) | Self::Man => None,
+            Self::Check(_) | Self::Progress | Self::Completions(_) | Self::Man => None,
         }
     }
 }

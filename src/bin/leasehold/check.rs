@@ -2,28 +2,65 @@
 
 use std::path::PathBuf;
 
-use crate::exit::{Exit, Failure};
-use crate::status_file::{self, Status};
+use crate::args;
+use crate::exit::Exit;
+use crate::exit::Failure;
+use crate::process;
+use crate::row::permit;
+use crate::say::Loudness;
+use crate::status_file::{self, Status, not_held, not_opened, unknown};
 
-/// Exits 0 if the lease is held, 79 if not, 64 outside of a job.
-pub fn main() -> Result<Exit, Failure> {
-    let lost = |why: String| Failure::new(Exit::Lost, format!("the lease is not held: {why}"));
-    let status = Status::read(&status_file()?)
-        .map_err(|error| lost(format!("cannot read its status file: {error}")))?;
-    let Status { name, token, .. } = &status;
-    status
-        .check()
-        .map_err(|why| lost(format!("{why} name={name} token={token}")))?;
-    Ok(Exit::Success)
+/// Exits 0 if the lease is held, 79 if not, 125 if that cannot be known, 64 outside of a job.
+pub fn main(arguments: args::CheckOptions) -> Result<Exit, Failure> {
+    let Some(name) = arguments.name else {
+        held_lease()?;
+        return Ok(Exit::Success);
+    };
+    match is_held(&name) {
+        // Scripts ask it whenever they begin: the usual answer is no fault.
+        Err(failure) if failure.exit == Exit::Lost => Err(Failure {
+            loudness: Loudness::Verbose,
+            ..failure
+        }),
+        answer => answer.map(|()| Exit::Success),
+    }
+}
+
+/// Checks that this process is of a job that has this name. A variable alone is no proof: daemons, terminals and `at`
+/// keep the environment of a job that has long ended.
+fn is_held(name: &str) -> Result<(), Failure> {
+    if std::env::var_os(status_file::VARIABLE).is_none() {
+        return Err(not_held("this is not in a job"));
+    }
+    let status = held_lease()?;
+    let pool = permit(&status.name).map(|(pool, _)| pool);
+    if status.name != name && pool != Some(name) {
+        return Err(not_held(format_args!("the job has {}", status.name)));
+    }
+    match process::is_ancestor(status.pid) {
+        true => Ok(()),
+        false => Err(not_held("this process is not of the job that has it")),
+    }
+}
+
+/// Returns the status of the lease of the job that calls this, if it is held.
+fn held_lease() -> Result<Status, Failure> {
+    let path = status_file()?;
+    let status = Status::read(&path).map_err(|error| not_opened(&path, &error))?;
+    match status.check() {
+        Ok(()) => Ok(status),
+        Err(failure) => Err(failure.about(format_args!("name={}", status.name))),
+    }
 }
 
 /// Returns the status file of the job that calls this.
 pub fn status_file() -> Result<PathBuf, Failure> {
-    let path = std::env::var_os(status_file::VARIABLE).map(PathBuf::from);
-    path.ok_or_else(|| {
-        Failure::usage(format!(
+    match std::env::var_os(status_file::VARIABLE) {
+        Some(path) if path.is_empty() => Err(unknown("its run has no status file")),
+        Some(path) => Ok(path.into()),
+        None => Err(Failure::usage(format!(
             "not in a job: {} is not set; expected to be run by the command of `leasehold run`",
             status_file::VARIABLE
-        ))
-    })
+        ))),
+    }
 }

@@ -105,7 +105,7 @@ fn act(mut arguments: Arguments) -> Result<Exit, Failure> {
     let result = match files.fill(arguments)?.command {
         Command::Run(arguments) => run::main(*arguments),
         Command::Status(arguments) => status::main(arguments),
-        Command::Check => check::main(),
+        Command::Check(arguments) => check::main(arguments),
         Command::Progress => progress::main(),
         Command::Wait(arguments) => wait::main(arguments),
         Command::Evict(arguments) => evict::main(arguments),

@@ -392,7 +392,9 @@ mod tests {
                 progress_ms: ago_ms.map(|ago_ms| now_ms.saturating_sub(ago_ms)),
                 denied: Vec::new(),
             });
-            files.push(file.await.expect("written"));
+            let (file, why_not) = file.await;
+            assert!(why_not.is_none(), "{why_not:?}");
+            files.push(file);
         }
         assert_eq!(sorted(Column::Progress, &leases), "cab");
         for file in files {

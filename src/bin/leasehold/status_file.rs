@@ -1,27 +1,40 @@
 //! The file in which a job, and every process that it starts, can read the state of its lease.
 //!
 //! It has the deadline on the lease's own clock and the boot to which that clock belongs, so a reader needs neither the
-//! store nor a running tool. It is replaced as a whole at each change, is readable by its owner only, and is removed
-//! with the job. It is written on threads for what blocks, so that a disk that hangs does not delay the end of a job.
+//! store nor a running tool. It is replaced as a whole at each change, and is removed with the job. It is written on
+//! threads for what blocks, so that a disk that hangs does not delay the end of a job.
+//!
+//! A job may change its user, so everyone who knows its name can read it: there is nothing secret in it, and its folder
+//! cannot be listed. Where no folder can be written to the job runs without it: it serves the questions of the job, and
+//! the lease does not need it.
 
 use std::fmt;
-use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::clock::{Boottime, Clock, Instant, Monotonic};
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch::{self, Receiver, Sender};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
+use crate::exit::{Exit, Failure};
 use crate::file;
-use crate::process::Denied;
+use crate::process::{self, Denied};
+use crate::progress;
 
-/// The variable that gives the job its path.
+/// The variable that gives the job its path; empty in a job that has none.
 pub const VARIABLE: &str = "LEASEHOLD_STATUS_FILE";
+
+/// Mode of the file, whatever the mask of this process.
+const MODE: u32 = 0o644;
+
+/// Mode of the folder: other users can reach a file in it whose name they know, and see no names.
+const FOLDER_MODE: u32 = 0o711;
 
 /// The longest time that the first write and the removal may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -32,7 +45,10 @@ pub struct Status {
     /// The version of this format. A later version may add fields.
     pub version: u32,
     pub name: String,
+    /// Not in the file, as is the holder: together with the name they are the pass.
+    #[serde(skip)]
     pub token: u64,
+    #[serde(skip)]
     pub holder: String,
     pub ttl_ms: u64,
     pub state: State,
@@ -71,25 +87,23 @@ impl fmt::Display for State {
 impl Status {
     /// Reads a status file.
     pub fn read(path: &Path) -> io::Result<Self> {
-        Ok(serde_json::from_slice(&fs::read(path)?)?)
+        Ok(serde_json::from_str(&file::read(path)?)?)
     }
 
-    /// Checks that the lease is held now. The error says why it is not.
-    pub fn check(&self) -> Result<(), String> {
+    /// Checks that the lease is held now. The failure says why it is not, or cannot be known.
+    pub fn check(&self) -> Result<(), Failure> {
         if self.state == State::Lost {
-            return Err("it was lost".into());
+            return Err(not_held("it was lost"));
         }
-        if boot_id().unwrap_or_default() != self.boot_id {
-            return Err("it belongs to another boot of this machine".into());
+        let boot = boot_id().map_err(|error| unknown(format_args!("no boot: {error}")))?;
+        if boot != self.boot_id {
+            return Err(not_held("it belongs to another boot of this machine"));
         }
-        let now_ms = self.now_ms()?;
-        if now_ms >= self.deadline_ms {
-            return Err(format!(
-                "its deadline passed {} ms ago",
-                now_ms - self.deadline_ms
-            ));
+        let now_ms = self.now_ms().map_err(unknown)?;
+        match now_ms.checked_sub(self.deadline_ms) {
+            Some(ago) => Err(not_held(format_args!("its deadline passed {ago} ms ago"))),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Returns how long ago the job reported progress, if it did in this boot.
@@ -114,9 +128,30 @@ pub fn milliseconds(at: Instant) -> u64 {
     at.as_nanos() / 1_000_000
 }
 
+/// Makes the failure of a question about a lease that is not held.
+pub fn not_held(why: impl fmt::Display) -> Failure {
+    Failure::new(Exit::Lost, format!("the lease is not held: {why}"))
+}
+
+/// Makes the failure of a question that cannot be answered.
+pub fn unknown(why: impl fmt::Display) -> Failure {
+    Failure::new(Exit::Internal, format!("cannot know of the lease: {why}"))
+}
+
+/// Makes the failure of a question about a run whose file could not be opened. A file that is missing from its folder
+/// was removed with its run; without the folder, as after a `chroot`, nothing is known.
+pub fn not_opened(path: &Path, error: &io::Error) -> Failure {
+    let is_folder_there = path.parent().is_some_and(Path::is_dir);
+    match error.kind() {
+        ErrorKind::NotFound if is_folder_there => not_held("its run has ended"),
+        _ => unknown(format_args!("cannot open {}: {error}", path.display())),
+    }
+}
+
 /// The writing side of the file.
 #[derive(Debug)]
 pub struct StatusFile {
+    /// Empty if there is no file.
     pub path: PathBuf,
     /// The newest status. The file is removed when this is dropped.
     newest: Sender<Status>,
@@ -124,18 +159,36 @@ pub struct StatusFile {
 }
 
 impl StatusFile {
-    /// Writes the file for the first time.
-    pub async fn create(status: Status) -> io::Result<Self> {
-        let path = own_folder(folders())?.join(name(status.pid, &status.holder));
-        let first = timeout(LIMIT, write(path.clone(), status.clone())).await;
-        first.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+    /// Writes the file for the first time, and removes what dead runs left in its folder. Also returns why there is no
+    /// file, if there is none.
+    pub async fn create(status: Status) -> (Self, Option<io::Error>) {
+        let writing = spawn_blocking({
+            let status = status.clone();
+            move || {
+                let folder = own_folder(folders())?;
+                sweep(&folder);
+                let path = folder.join(name(status.pid, &status.holder));
+                write(&path, &status)?;
+                Ok::<_, io::Error>(path)
+            }
+        });
+        let first = match timeout(LIMIT, writing).await {
+            Ok(Ok(written)) => written,
+            Ok(Err(died)) => Err(died.into()),
+            Err(_) => Err(ErrorKind::TimedOut.into()),
+        };
+        let (path, why_not) = match first {
+            Ok(path) => (path, None),
+            Err(error) => (PathBuf::new(), Some(error)),
+        };
         let (newest, changes) = watch::channel(status);
         let writer = tokio::spawn(write_on(path.clone(), changes));
-        Ok(Self {
+        let file = Self {
             path,
             newest,
             writer,
-        })
+        };
+        (file, why_not)
     }
 
     /// Writes a new status soon, unless a newer one replaces it first.
@@ -152,25 +205,40 @@ impl StatusFile {
 
 /// Writes each change, and removes the file at the end.
 async fn write_on(path: PathBuf, mut changes: Receiver<Status>) {
+    if path.as_os_str().is_empty() {
+        return;
+    }
     while changes.changed().await.is_ok() {
-        let status = changes.borrow_and_update().clone();
+        let (path, status) = (path.clone(), changes.borrow_and_update().clone());
         // The error is ignored: the job's own check fails once the deadline in the file has passed.
-        let _ = write(path.clone(), status).await;
+        let _ = spawn_blocking(move || write(&path, &status)).await;
     }
     let _ = spawn_blocking(|| fs::remove_file(path)).await;
 }
 
-/// Returns the path of the file of this run, if this user has a folder for it.
+fn write(path: &Path, status: &Status) -> io::Result<()> {
+    let text = serde_json::to_string(status)? + "\n";
+    file::replace(path, text.as_bytes(), Some(MODE))
+}
+
+/// Returns the path of the file of this run, if it is one of this user.
 pub fn path(pid: u32, holder: &str) -> Option<PathBuf> {
-    let folder = folders().into_iter().find(|folder| is_own(folder))?;
-    Some(folder.join(name(pid, holder)))
+    let folders = folders().into_iter().filter(|folder| is_own(folder));
+    let mut paths = folders.map(|folder| folder.join(name(pid, holder)));
+    paths.find(|path| path.exists())
+}
+
+/// Returns why no run of this user could have a file, if so.
+pub fn no_place() -> Option<io::Error> {
+    own_folder(folders()).err()
 }
 
 fn name(pid: u32, holder: &str) -> String {
     format!("{pid}-{holder}.json")
 }
 
-/// Returns the folders for the files of this user, those in memory first.
+/// Returns the folders for the files of this user, those in memory first. Root's jobs change their user, so of root's
+/// folders those come first that other users can reach.
 fn folders() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -178,25 +246,68 @@ fn folders() -> Vec<PathBuf> {
     let in_memory = [runtime, shared].into_iter().flatten();
     let mut folders: Vec<_> = in_memory.map(|parent| parent.join("leasehold")).collect();
     folders.push(std::env::temp_dir().join(format!("leasehold-{}", user.as_raw())));
+    // The guardian learns the path as text.
+    folders.retain(|folder| folder.is_absolute() && folder.to_str().is_some());
+    if user.is_root() {
+        folders.sort_by_key(|folder| !is_reached_by_all(folder));
+    }
     folders
 }
 
-/// Returns the first of these folders that this user has or can make; where other users have taken even the last name,
-/// a new folder next to it.
+/// Returns whether every user can search the folders above this one.
+fn is_reached_by_all(folder: &Path) -> bool {
+    let is_open = |folder: &Path| fs::metadata(folder).is_ok_and(|it| it.mode() & 0o001 != 0);
+    folder.ancestors().skip(1).all(is_open)
+}
+
+/// Returns the first of these folders that this user has or can make, and can write to; where other users have taken
+/// even the last name, a new folder next to it.
 fn own_folder(mut folders: Vec<PathBuf>) -> io::Result<PathBuf> {
     if let Some(last) = folders.last() {
         let mut other = last.as_os_str().to_owned();
         other.push(format!("-{:016x}", fastrand::u64(..)));
         folders.push(other.into());
     }
-    let mut result = Err(io::ErrorKind::NotFound.into());
+    let mut result = Err(ErrorKind::NotFound.into());
     for folder in folders {
-        result = match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        let made = fs::DirBuilder::new().mode(FOLDER_MODE).create(&folder);
+        result = match made {
             Err(error) if !is_own(&folder) => Err(error),
-            _ => return Ok(folder),
+            // Whatever the mask of this process, and where an earlier version made it for its owner only.
+            _ => fs::set_permissions(&folder, Permissions::from_mode(FOLDER_MODE)).map(|()| folder),
         };
+        if result.is_ok() {
+            break;
+        }
     }
     result
+}
+
+/// Removes the files of runs that are gone, which were killed together with their guardian and the warden: their lease
+/// has ended, and their process is not there.
+fn sweep(folder: &Path) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let pid = path.file_name().and_then(|name| {
+            let (pid, _) = name.to_str()?.split_once('-')?;
+            Pid::from_raw(pid.parse().ok()?)
+        });
+        // A process of another container may use the folder, too, and is not seen here.
+        let is_over = |status: Status| {
+            matches!(
+                status.check(),
+                Err(Failure {
+                    exit: Exit::Lost,
+                    ..
+                })
+            )
+        };
+        if pid.is_some_and(|pid| !process::is_alive(pid)) && Status::read(&path).is_ok_and(is_over)
+        {
+            let _ = fs::remove_file(progress::of_run(&path));
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// Returns whether this is a folder of this user alone: another user could otherwise replace the file in it.
@@ -206,11 +317,6 @@ fn is_own(folder: &Path) -> bool {
             && metadata.uid() == rustix::process::geteuid().as_raw()
             && metadata.mode() & 0o022 == 0
     })
-}
-
-async fn write(path: PathBuf, status: Status) -> io::Result<()> {
-    let text = serde_json::to_string(&status)? + "\n";
-    spawn_blocking(move || file::replace(&path, text.as_bytes(), Some(0o600))).await?
 }
 
 /// Returns the identity of this boot.

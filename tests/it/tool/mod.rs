@@ -25,6 +25,7 @@ mod on_zookeeper;
 mod operators;
 mod pages;
 mod pools;
+mod questions;
 mod quiet;
 mod reports;
 pub(crate) mod schedules;
@@ -41,6 +42,7 @@ mod turns;
 mod watching;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -57,7 +59,11 @@ struct Place(tempfile::TempDir);
 
 impl Place {
     fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        // For jobs that change their user.
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&folder, open).expect("set");
+        Self(folder)
     }
 
     fn path(&self, file: &str) -> PathBuf {

@@ -26,7 +26,7 @@ use crate::export::JobMetrics;
 use crate::progress::Reports;
 use crate::say::{self, Loudness};
 use crate::span::milliseconds;
-use crate::status_file::{Status, StatusFile};
+use crate::status_file::{self, Status, StatusFile};
 use crate::store::Contact;
 use crate::waiting::Places;
 
@@ -62,6 +62,12 @@ pub fn main(arguments: args::RunOptions) -> Result<Exit, Failure> {
         say::as_json(&arguments.name);
     }
     let plan = Plan::new(arguments)?;
+    // Before the wait for the name, which may be long.
+    if plan.options.progress_within.is_some()
+        && let Some(error) = status_file::no_place()
+    {
+        return Err(unheard(&error));
+    }
     let mut report = Report::begin(&plan)?;
     let result = crate::block_on(run(&plan, &mut report));
     if let Err(error) = report.finish(&result) {
@@ -214,9 +220,16 @@ impl Run<'_> {
             return Err(Failure::new(Exit::Lost, message));
         };
         let status = first_status(lease, &term, self.plan)?;
-        let file = StatusFile::create(status.clone()).await;
-        let file =
-            file.map_err(|error| Failure::internal("cannot write the status file", &error))?;
+        let (file, why_not) = StatusFile::create(status.clone()).await;
+        if let Some(error) = why_not {
+            if self.plan.options.progress_within.is_some() {
+                return Err(unheard(&error));
+            }
+            let message = format_args!(
+                "the job has no status file, so `leasehold check` cannot tell it of its lease: {error}"
+            );
+            say::note("status_file", message);
+        }
         let result = self.supervise(lease, term, status, (standby, &file)).await;
         file.remove().await;
         result
@@ -239,6 +252,14 @@ impl Run<'_> {
         let supervisor = Supervisor::new(lease, term, self.plan, (job, reports), announcer);
         or_exit(supervisor.run(&mut self.signals)).await
     }
+}
+
+/// Makes the failure of a run whose job could not report its progress, and would be ended for it.
+fn unheard(error: &std::io::Error) -> Failure {
+    Failure::internal(
+        "progress-within refused: no folder for the job's reports can be written to; set XDG_RUNTIME_DIR or TMPDIR",
+        error,
+    )
 }
 
 /// Ends the tool should the work panic. After such a bug the lease is not released, because the guardian needs time to
