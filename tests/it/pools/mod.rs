@@ -376,7 +376,7 @@ async fn a_call_of_a_pool_ends_at_its_limit_though_its_store_is_silent() {
 }
 
 #[tokio::test]
-async fn a_call_of_a_full_pool_on_a_slow_store_ends_at_its_limit_and_names_a_holder() {
+async fn a_call_of_a_full_pool_on_a_slow_store_ends_at_its_limit() {
     let memory = Memory::new();
     let holder = client_of(&memory).await;
     let mut permits = Vec::new();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Place, Process, is_dead, loss, sleep};
+use super::{Place, Process, is_dead, loss, sleep, until};
 use crate::harness::child::stop;
 
 /// Ignores what asks it to end, notes its number, and works for half a minute.
@@ -194,7 +194,13 @@ fn lives(way: &Way, ending: Ending) -> (usize, String) {
         options.extend(["--max-runtime", "3s"]);
     }
     let mut first = place.run(&options, way.script);
-    place.mark("pids");
+    until(&format!("the work of {way:?}"), || {
+        let is_there =
+            fs::read_to_string(place.path("pids")).is_ok_and(|pids| pids.ends_with('\n'));
+        let ended = first.child.try_wait().expect("our child");
+        assert!(ended.is_none(), "{way:?}: {ended:?} {}", first.said());
+        is_there
+    });
     ending.happen(&place, &mut first);
     let ended = place.run(&["-w", "15s"], LOOK).end();
     assert_eq!(ended.code, Some(0), "{way:?} {ending:?}: {ended:?}");
@@ -402,21 +408,29 @@ fn a_job_that_the_tool_may_not_signal_is_named_early_and_at_the_end() {
     let place = Place::new();
     program(&place, "work", WORK);
     // As in an image whose capabilities were dropped but for those to change the user.
-    let script = "exec setpriv --bounding-set -kill --inh-caps -kill $TOOL run --ttl 2s x -- \
+    let script = "exec setpriv --bounding-set -kill --inh-caps -kill $TOOL run --ttl 2s --report report.json x -- \
         sh -c 'echo $LEASEHOLD_STATUS_FILE > path; exec setpriv --reuid=nobody ./work'";
     let mut run = place.start(place.program("sh", &["-c", script]));
     let pid = place.numbers("pids")[0];
     let named = format!("{pid} of nobody");
     run.wait_to_say(&named);
-    let status: serde_json::Value =
-        serde_json::from_slice(&fs::read(place.mark("path")).expect("there")).expect("JSON");
-    assert_eq!(status["denied"][0]["pid"], pid);
-    assert_eq!(status["denied"][0]["user"], "nobody");
+    let named_in_file = serde_json::json!([{"pid": pid, "user": "nobody"}]);
+    let path = place.mark("path");
+    until("the process in the status file", || {
+        let status = fs::read(&path).expect("there");
+        let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+        let denied = status["denied"].as_array().into_iter().flatten();
+        denied.into_iter().any(|denied| *denied == named_in_file[0])
+    });
     place.start(place.tool(&["evict", "x"])).end();
     let ended = run.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
     assert!(!is_dead(pid));
     killed(&[Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("positive")]);
+    let report: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.path("report.json")).expect("there")).expect("JSON");
+    let left = report["unended_pids"].as_array().expect("a list");
+    assert!(left.contains(&pid.into()), "{report}");
     let last = ended
         .stderr
         .lines()

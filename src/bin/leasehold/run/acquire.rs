@@ -63,8 +63,8 @@ pub struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Asks once, and again while the store cannot answer. Whether the run may wait or not: `--nonblock` is about a name
-    /// that is held, not about a store that restarts.
+    /// Asks once, and again while the store cannot answer. Whether the run may wait or not: `--nonblock` is about a
+    /// name that is held, not about a store that restarts.
     pub async fn once(&self, signals: &mut Signals) -> Result<Attempt, Failure> {
         let has_failed = Cell::new(false);
         let first = self.contact.answer(async |_| {

@@ -40,8 +40,10 @@ pub struct Report {
     waited_ms: Option<u64>,
     /// For how long the lease was held until its job had ended.
     pub held_ms: Option<u64>,
-    /// Processes that left the job's group and are still running.
+    /// Processes that left the job's session and are still running.
     left_pids: Vec<i32>,
+    /// Processes of the job that could not be ended.
+    unended_pids: Vec<i32>,
 }
 
 impl Report {
@@ -89,6 +91,7 @@ impl Report {
         }
         self.why = outcome.cause().map(Cause::in_words).map(Into::into);
         self.left_pids.clone_from(&outcome.strays);
+        self.unended_pids.clone_from(&outcome.left);
     }
 
     /// Writes the report at the end of the run.
