@@ -21,8 +21,8 @@
 //!
 //! # Guarantees
 //! 1. The server compares the pass, raises the fence and carries out the commands in one step.
-//! 2. The fence does not expire under a holder that writes: each admitted pass removes an expiry that its key, or a field
-//!    of it, was given.
+//! 2. The fence does not expire under a holder that writes: each admitted pass removes an expiry that its key, or a
+//!    field of it, was given.
 //! 3. A refused write changes nothing.
 //!
 //! # Assumptions
