@@ -66,6 +66,7 @@ impl SessionCall<'_> {
         reading: &NameReading,
         places: &[String],
     ) -> Result<Answer, Failure> {
+        self.shorten(reading, places).await?;
         let client = claim.holder.client();
         let last = match &reading.last {
             Some(last) => Some(last.token),

@@ -7,7 +7,32 @@ use super::protocol::wire::{Change, Mode, Stat};
 use crate::holder::ClientId;
 use crate::name::Name;
 
+/// The most bytes of paths in one transaction: far less than what a server takes (`jute.maxbuffer`, 1 MiB), which ends
+/// the connection of a client that sends more.
+const BYTES_AT_ONCE: usize = 32 * 1024;
+
 impl SessionCall<'_> {
+    /// Deletes some of the places that a grant deletes, if they are too many for its transaction. Then the name has to
+    /// be looked at again.
+    pub(super) async fn shorten(
+        &self,
+        reading: &NameReading,
+        places: &[String],
+    ) -> Result<(), Failure> {
+        let gone = reading.places_to_delete(places);
+        let bytes = |place: &String| reading.path.len() + 2 * place.len();
+        let at_once = gone
+            .first()
+            .map_or(1, |place| BYTES_AT_ONCE / bytes(place))
+            .max(8);
+        if gone.len() <= at_once {
+            return Ok(());
+        }
+        let steps: Vec<_> = reading.delete_places(&gone[..at_once]).collect();
+        self.transact(&steps).await?;
+        Err(Failure::Changed)
+    }
+
     /// Frees the name of what has run out, and keeps it for the next client in the queue, if there is one.
     pub(super) async fn pass_on(
         &self,

@@ -162,6 +162,17 @@ impl NameReading {
         paths.map(|path| Change::Delete(path, None))
     }
 
+    /// Returns the places that a grant deletes: these, or all of them if the name is made or made anew.
+    pub(in super::super) fn places_to_delete(&self, places: &[String]) -> Vec<String> {
+        if !self.is_to_be_made() {
+            return places.to_vec();
+        }
+        let queue = self.children.queue.iter();
+        queue
+            .flat_map(|place| place.nodes.iter().cloned())
+            .collect()
+    }
+
     /// Returns the steps that write the name's node first, and delete what a grant replaces: what keeps the name taken,
     /// the last token and these places, or all places if the name is made or made anew; those clients join again.
     ///
@@ -175,8 +186,8 @@ impl NameReading {
         let deleted = self.delete_token().into_iter().chain(self.delete_taken());
         let path = self.path.clone();
         if self.is_to_be_made() {
-            let queue = self.children.queue.iter();
-            let places = queue.flat_map(|place| self.delete_places(&place.nodes));
+            let gone = self.places_to_delete(places);
+            let places = self.delete_places(&gone).collect::<Vec<_>>();
             // This fails unless all of its children are among those that are deleted.
             let name = self.stat.map(|_| Change::Delete(path.clone(), None));
             let made = [
