@@ -9,9 +9,11 @@
 //!
 //! # Guarantees
 //! 1. The guarantees of [the contract](super) hold among all processes of one kernel, also across containers, time
-//!    namespaces and boot ids.
+//!    namespaces and boot ids. But a container with a boot id of its own (systemd-nspawn, gVisor, Kata) is taken for
+//!    another kernel: it gets a name of another one's dead holder, and cannot wait for a name that a live one renews.
 //! 2. Leases are timed by `CLOCK_MONOTONIC`, which stops while the machine is suspended: every rival is suspended too.
-//! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl. So after
+//! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl; each
+//!    boot watches for itself. So after
 //!    a reboot names are free one ttl after the file was first opened, and a lease that is held is never taken. A name
 //!    that is kept after its release (`hold_at_least`) counts in the same way: for all that was left at its release.
 //! 4. Killing a process at any moment does not damage the file, and a power cut loses at most the last grants. Tokens

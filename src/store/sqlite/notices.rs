@@ -2,11 +2,11 @@
 //! milliseconds while a client waits.
 //!
 //! SQLite announces no change, but `PRAGMA data_version` shows one to a reader, from shared memory and without a lock.
-//! A look takes some ten microseconds, so a client that waits costs about a thousandth of a core, and one that does not
-//! costs nothing. A watch on the log file (inotify) would wake faster, but too early: the log is written before the
-//! change can be seen. Only when the counter has moved are the names looked up. Those that are free or newly kept for a
-//! while are hinted; to a client of the queue, those that are offered to it or free for it, and those for which it is
-//! next.
+//! With its changes of threads a look takes a fraction of a millisecond, so a client that waits costs one or two
+//! hundredths of a core (measured on a virtual machine), and one that does not costs nothing. A watch on the log file
+//! (inotify) would wake faster, but too early: the log is written before the change can be seen. Only when the counter
+//! has moved are the names looked up. Those that are free or newly kept for a while are hinted; to a client of the
+//! queue, those that are offered to it or free for it, and those for which it is next.
 //!
 //! The connection is the listener's own and never writes, so that the counter moves for the changes of all others,
 //! those of this client included.

@@ -2,8 +2,9 @@
 //!
 //! A row of another boot is not an *earlier* boot's for certain: a container or a virtual machine that shares the file
 //! has a boot id of its own and may renew right now. So it counts until this boot has watched it unchanged for its
-//! whole ttl. The watch is in the row, since the tool's processes are short-lived.
+//! whole ttl. The watch is in the file, since the tool's processes are short-lived; each boot has its own.
 
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{OptionalExtension, params};
@@ -42,10 +43,8 @@ pub(super) struct Row {
     info: String,
     since_us: i64,
     renewals: i64,
-    /// Another boot, which waits until then for a sign of life, with the renewals that it saw.
-    watcher: Option<String>,
-    watched_until: Instant,
-    watched_renewals: i64,
+    /// Until when this boot waits for a sign of life of another one, and the renewals that it saw.
+    watch: Option<(Instant, i64)>,
 }
 
 /// Says whether a row still counts.
@@ -62,7 +61,7 @@ pub(super) enum Validity {
 }
 
 impl Row {
-    /// Reads a row with the columns of the schema, in their order.
+    /// Reads a row of [`SELECT`].
     fn read(record: &rusqlite::Row<'_>, tx: &Tx<'_>) -> rusqlite::Result<Self> {
         let mut row = Self {
             name: record.get(0)?,
@@ -81,9 +80,10 @@ impl Row {
             ends_at: moment(record.get(7)?),
             ttl: Duration::from_nanos(moment(record.get(8)?).as_nanos()),
             renewals: record.get(9)?,
-            watcher: record.get(10)?,
-            watched_until: moment(record.get::<_, Option<_>>(11)?.unwrap_or_default()),
-            watched_renewals: record.get::<_, Option<_>>(12)?.unwrap_or_default(),
+            watch: match (record.get(10)?, record.get(11)?) {
+                (Some(until), Some(renewals)) => Some((moment(until), renewals)),
+                _ => None,
+            },
             validity: Validity::Void,
         };
         row.validity = row.judge(tx.boot, tx.now);
@@ -99,13 +99,11 @@ impl Row {
             // No lease is at stake, so there is nothing to watch.
             return Validity::Void;
         }
-        if self.watcher.as_deref() != Some(boot.id()) {
-            return Validity::Unwatched;
+        match self.watch {
+            None => Validity::Unwatched,
+            Some((_, renewals)) if renewals != self.renewals => Validity::Shared,
+            Some((until, _)) => taken_until(until, now),
         }
-        if self.watched_renewals != self.renewals {
-            return Validity::Shared;
-        }
-        taken_until(self.watched_until, now)
     }
 
     /// Returns how much longer it counts unless it is renewed, if that is known.
@@ -153,25 +151,18 @@ impl Row {
 impl Tx<'_> {
     /// The row of this name if it still counts.
     pub(super) fn row(&self, name: &Name) -> Result<Option<Row>, Failure> {
-        let mut find = self.db.prepare_cached(
-            "SELECT *
-            FROM lease
-            WHERE name = ?1",
-        )?;
-        let found = find.query_row([name.as_str()], |record| Row::read(record, self));
+        let mut find = self.db.prepare_cached(&SELECT_ONE)?;
+        let facts = [self.boot.id(), name.as_str()];
+        let found = find.query_row(facts, |record| Row::read(record, self));
         let found = found.optional()?;
         Ok(found.filter(|row| row.validity != Validity::Void))
     }
 
     /// The rows that count of all names with this prefix, in the order of their bytes.
     pub(super) fn rows_with_prefix(&self, prefix: &str) -> Result<Vec<Row>, Failure> {
-        let mut find = self.db.prepare_cached(
-            "SELECT *
-            FROM lease
-            WHERE name >= ?1
-            ORDER BY name",
-        )?;
-        let rows = find.query_map([prefix], |record| Row::read(record, self))?;
+        let mut find = self.db.prepare_cached(&SELECT_FROM)?;
+        let facts = [self.boot.id(), prefix];
+        let rows = find.query_map(facts, |record| Row::read(record, self))?;
         // No LIKE or GLOB: names may contain their wildcards, and LIKE takes `a` for `A`.
         let has_prefix = |row: &rusqlite::Result<Row>| {
             let row = row.as_ref().ok();
@@ -183,7 +174,7 @@ impl Tx<'_> {
     }
 
     /// Begins a lease, or without a grant an offer to this client, in place of whatever row the name had, and without
-    /// its watch.
+    /// its watches.
     pub(super) fn put(
         &self,
         name: &Name,
@@ -199,6 +190,7 @@ impl Tx<'_> {
             }
             None => (OFFERED, 0, "{}".to_owned(), 0),
         };
+        self.unwatch(name)?;
         self.run(
             "INSERT OR REPLACE INTO lease (
                 name, holder, token, info, since_us, standing, boot, ends_at_ns, ttl_ns, renewals
@@ -252,9 +244,22 @@ impl Tx<'_> {
 
     /// Frees the name.
     pub(super) fn delete(&self, name: &Name) -> Result<(), Failure> {
+        self.unwatch(name)?;
         self.run("DELETE FROM lease WHERE name = ?1", [name.as_str()])
     }
 }
+
+/// The columns of a row, with the watch of this boot, which is the first fact.
+const SELECT: &str = "
+    SELECT l.name, l.holder, l.token, l.info, l.since_us, l.standing, l.boot, l.ends_at_ns, l.ttl_ns, l.renewals,
+        w.until_ns, w.renewals
+    FROM lease l
+    LEFT JOIN watch w ON w.name = l.name AND w.boot = ?1 AND w.token = l.token";
+
+static SELECT_ONE: LazyLock<String> = LazyLock::new(|| format!("{SELECT} WHERE l.name = ?2"));
+
+static SELECT_FROM: LazyLock<String> =
+    LazyLock::new(|| format!("{SELECT} WHERE l.name >= ?2 ORDER BY l.name"));
 
 fn taken_until(end: Instant, now: Instant) -> Validity {
     if end <= now {
@@ -283,7 +288,7 @@ mod tests {
         Instant::ZERO.after(Duration::from_secs(seconds))
     }
 
-    fn row(boot: &str, watch: Option<(&str, u64, i64)>) -> Row {
+    fn row(boot: &str, watch: Option<(u64, i64)>) -> Row {
         Row {
             name: "a".into(),
             holder: String::new(),
@@ -295,9 +300,7 @@ mod tests {
             ends_at: at(10),
             ttl: TTL,
             renewals: 7,
-            watcher: watch.map(|(by, ..)| by.into()),
-            watched_until: at(watch.map_or(0, |(_, until, _)| until)),
-            watched_renewals: watch.map_or(0, |(.., renewals)| renewals),
+            watch: watch.map(|(until, renewals)| (at(until), renewals)),
             validity: Validity::Void,
         }
     }
@@ -305,7 +308,7 @@ mod tests {
     #[test]
     fn a_row_of_this_boot_counts_until_its_end() {
         let ours = Boot::new("ours".into(), 0);
-        let row = row("ours", Some(("theirs", 0, 7)));
+        let row = row("ours", Some((0, 7)));
         assert_eq!(
             row.judge(&ours, at(9)),
             Validity::Taken(Duration::from_secs(1))
@@ -316,18 +319,16 @@ mod tests {
     #[test]
     fn a_row_of_another_boot_counts_though_its_end_looks_past() {
         let ours = Boot::new("ours".into(), 0);
-        for watch in [None, Some(("third", 0, 7))] {
-            assert_eq!(
-                row("theirs", watch).judge(&ours, at(1_000)),
-                Validity::Unwatched
-            );
-        }
+        assert_eq!(
+            row("theirs", None).judge(&ours, at(1_000)),
+            Validity::Unwatched
+        );
     }
 
     #[test]
     fn a_row_watched_unchanged_is_void_at_the_end_of_the_watch() {
         let ours = Boot::new("ours".into(), 0);
-        let row = row("theirs", Some(("ours", 500, 7)));
+        let row = row("theirs", Some((500, 7)));
         assert_eq!(
             row.judge(&ours, at(499)),
             Validity::Taken(Duration::from_secs(1))
@@ -338,7 +339,7 @@ mod tests {
     #[test]
     fn a_row_renewed_under_watch_shows_that_two_kernels_share_the_file() {
         let ours = Boot::new("ours".into(), 0);
-        let row = row("theirs", Some(("ours", 500, 6)));
+        let row = row("theirs", Some((500, 6)));
         assert_eq!(row.judge(&ours, at(1)), Validity::Shared);
         assert_eq!(row.judge(&ours, at(1_000)), Validity::Shared);
     }

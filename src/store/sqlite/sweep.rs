@@ -33,8 +33,12 @@ impl Tx<'_> {
         for ((table, key, rows, limit), is_due) in KINDS.into_iter().zip(found) {
             if is_due {
                 let some = format!("SELECT {key} {rows} LIMIT ?3");
+                let facts = params![self.boot.id(), stored(self.now), limit];
                 let removal = format!("DELETE FROM {table} WHERE ({key}) IN ({some})");
-                self.run(&removal, params![self.boot.id(), stored(self.now), limit])?;
+                self.run(&removal, facts)?;
+                if table == "lease" {
+                    self.run(UNUSED_WATCHES, ())?;
+                }
             }
         }
         Ok(())
@@ -44,6 +48,11 @@ impl Tx<'_> {
     pub(super) fn watch(&self, name: &Name) -> Result<(), Failure> {
         let facts = params![self.boot.id(), stored(self.now), name.as_str()];
         self.run(&format!("{WATCH} WHERE name = ?3"), facts)
+    }
+
+    /// Ends all watches of this name: its row is about to go.
+    pub(super) fn unwatch(&self, name: &Name) -> Result<(), Failure> {
+        self.run("DELETE FROM watch WHERE name = ?1", [name.as_str()])
     }
 
     /// Begins to watch some rows of other boots that this boot does not watch.
@@ -71,15 +80,24 @@ impl Tx<'_> {
 }
 
 const WATCH: &str = "
-    UPDATE lease
-    SET watcher = ?1,
-        watched_until_ns = ?2 + min(ttl_ns, 9223372036854775807 - ?2),
-        watched_renewals = renewals";
+    INSERT OR REPLACE INTO watch (name, boot, token, renewals, until_ns)
+    SELECT name, ?1, token, renewals, ?2 + min(ttl_ns, 9223372036854775807 - ?2)
+    FROM lease";
+
+/// There are as many watches as leases of other boots, which are few but after a restart of the machine.
+const UNUSED_WATCHES: &str = "
+    DELETE FROM watch
+    WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.name = watch.name)";
 
 const UNWATCHED: &str = "
     SELECT name
     FROM lease
-    WHERE (boot < ?1 OR boot > ?1) AND watcher IS NOT ?1";
+    WHERE (boot < ?1 OR boot > ?1)
+        AND NOT EXISTS (
+            SELECT 1
+            FROM watch
+            WHERE watch.name = lease.name AND watch.boot = ?1 AND watch.token = lease.token
+        )";
 
 const FOREIGN_CLIENTS: &str = "
     SELECT client
@@ -104,9 +122,10 @@ const RUN_OUT: &str = "
     WHERE boot = ?1 AND ends_at_ns <= ?2";
 
 const WATCHED_OUT: &str = "
-    FROM lease
-    WHERE watcher = ?1 AND watched_until_ns <= ?2
-        AND boot <> ?1 AND watched_renewals = renewals";
+    FROM watch
+    JOIN lease USING (name, token)
+    WHERE watch.boot = ?1 AND watch.until_ns <= ?2
+        AND lease.boot <> ?1 AND watch.renewals = lease.renewals";
 
 const DEAD_IN_QUEUE: &str = "
     FROM line

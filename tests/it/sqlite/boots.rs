@@ -140,6 +140,33 @@ async fn a_third_boot_begins_its_own_watch() {
     assert!(found.remaining.expect("watched") > TTL / 2, "{found}");
 }
 
+/// As with containers whose boot ids are their own: each of them asks again and again.
+#[tokio::test]
+async fn boots_that_watch_at_once_do_not_end_each_others_watch() {
+    if !places::are_allowed() {
+        return;
+    }
+    for watchers in [&["other"] as &[&str], &["other", "third"]] {
+        let bench = Bench::new();
+        // The holder is dead, and of the boot of this process.
+        let ttl = TTL.as_millis();
+        token(&told_once(&bench.file(), &format!("acquire a {ttl}")));
+        let mut children: Vec<_> = watchers.iter().map(|id| bench.child(id)).collect();
+        let end = Monotonic.now().after(TTL * 4);
+        'asking: loop {
+            assert!(Monotonic.now() < end, "still taken for {watchers:?}");
+            for child in &mut children {
+                let answer = child.ask("acquire a 1000");
+                if answer.starts_with("granted ") {
+                    break 'asking;
+                }
+                assert!(answer.starts_with("held "), "{answer}");
+            }
+            pass(TTL / 5).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn leases_of_another_boot_are_shown_and_are_a_hazard() {
     if !places::are_allowed() {
