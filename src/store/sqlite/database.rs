@@ -211,6 +211,7 @@ impl Database {
         if self.db.is_readonly("main")? {
             return Err(Failure::unfit("the file is read-only"));
         }
+        self.refuse_auto_vacuum()?;
         self.db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
         patiently(caller, || use_log(&self.db))?;
@@ -221,6 +222,19 @@ impl Database {
             self.write_though_full(caller, complete_schema)?;
         }
         Ok(())
+    }
+
+    /// With `auto_vacuum` no page of the file is ever free, and so no lease would find room.
+    pub(super) fn refuse_auto_vacuum(&self) -> Result<(), Failure> {
+        let mode: i64 = self
+            .db
+            .query_row("PRAGMA auto_vacuum", (), |row| row.get(0))?;
+        if mode == 0 {
+            return Ok(());
+        }
+        Err(Failure::unfit(
+            "auto_vacuum is on; turn it off with `PRAGMA auto_vacuum = NONE; VACUUM`",
+        ))
     }
 
     /// SQLite would go on with a file or a log that was deleted or replaced, and grant what the new one grants too.

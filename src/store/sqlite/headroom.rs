@@ -38,7 +38,9 @@ pub(super) fn make(file: &mut Database, caller: Caller<'_>) -> Result<(), Failur
     drop(blocks);
     let grown = file.empty_log(caller);
     let freed = file.write_though_full(caller, |tx| tx.run("DELETE FROM room", ()));
-    grown.and(freed)
+    grown.and(freed)?;
+    // An administrator may have turned it on since the file was opened.
+    file.refuse_auto_vacuum()
 }
 
 fn fill(tx: &Tx<'_>) -> Result<(), Failure> {

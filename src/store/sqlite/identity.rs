@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
+use rustix::process::geteuid;
 
 use super::failure::Failure;
 
@@ -83,6 +84,7 @@ pub(super) fn examine(path: &Path) -> Result<Identity, Failure> {
              folder that holds it",
         ));
     }
+    refuse_strangers(path, folder)?;
     // SQLite would answer no more than "cannot open" or fall back to reading.
     for (place, what) in [
         (path, "write the file"),
@@ -92,6 +94,33 @@ pub(super) fn examine(path: &Path) -> Result<Identity, Failure> {
             .map_err(|error| Failure::io(what, error.into()))?;
     }
     Identity::of(path.into())
+}
+
+/// Refuses a file, or one of its logs, that another user may have put there: in a folder in which everybody may write,
+/// one that is not of this user or root, or that everybody may write. Its rows and triggers would be that user's
+/// choice.
+fn refuse_strangers(path: &Path, folder: &Path) -> Result<(), Failure> {
+    const OTHERS_WRITE: u32 = 0o002;
+    if fs::metadata(folder).map_err(unseen)?.mode() & OTHERS_WRITE == 0 {
+        return Ok(());
+    }
+    let [log, index] = logs(path)?;
+    for file in [path, &log, &index] {
+        let found = match fs::metadata(file) {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(unseen(error)),
+        };
+        let is_trusted = found.uid() == 0 || found.uid() == geteuid().as_raw();
+        if !is_trusted || found.mode() & OTHERS_WRITE != 0 {
+            return Err(Failure::Unfit(format!(
+                "everybody may write in its folder, and the file may be another user's; use a folder of this user \
+                 file={file:?} uid={}",
+                found.uid()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The mount that a path is in; `None` where a kernel before 5.8, or a sandbox, does not say.

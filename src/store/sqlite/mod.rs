@@ -39,7 +39,8 @@
 //!
 //! # Errors
 //! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself or read-only, and for one
-//! that two kernels share; `Unavailable` while the disk is full; `Denied` without the permissions; `TimedOut` if other
+//! that two kernels share, that has `auto_vacuum` on, or that another user may have put into a folder in which
+//! everybody may write; `Unavailable` while the disk is full; `Denied` without the permissions; `TimedOut` if other
 //! processes kept the file busy up to the limit.
 //!
 //! A file of an older version of leasehold is migrated when it is opened. From then on an older version refuses it as

@@ -518,3 +518,49 @@ async fn a_renewal_that_failed_says_what_caused_it() {
     };
     assert!(format!("{error:#}").contains("no such table"), "{error:#}");
 }
+
+/// As in `/tmp`, where another user can be first.
+#[tokio::test]
+async fn a_file_that_a_stranger_put_into_a_shared_folder_is_refused() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("leases.sqlite");
+    std::fs::write(&file, "").expect("planted");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).expect("ours");
+    // In a folder of our own it is our own doing.
+    open(&file).await.close().await;
+    for log in ["leases.sqlite-wal", "leases.sqlite-shm"] {
+        let _ = std::fs::remove_file(folder.path().join(log));
+    }
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).expect("ours");
+    let refused = leasehold::store::sqlite::Sqlite::open(file.clone()).await;
+    let error = refused.expect_err("everybody may write it");
+    assert_eq!(error.kind(), leasehold::ErrorKind::Misconfigured, "{error}");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("ours");
+    drop(open(&file).await);
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    chown(&file, Some(65_534), None).expect("root gives it away");
+    let refused = leasehold::store::sqlite::Sqlite::open(file.clone()).await;
+    refused.expect_err("it is another user's");
+}
+
+#[tokio::test]
+async fn a_file_with_auto_vacuum_is_refused_by_name_and_not_asked_for_ever() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("leases.sqlite");
+    let store = open(&file).await;
+    granted(&store, &claim("a", LONG)).await;
+    let change = "PRAGMA auto_vacuum = FULL; VACUUM";
+    raw(&file).execute_batch(change).expect("an administrator");
+    let refused = asked(&store, &claim("b", LONG), LIMIT).await;
+    let error = refused.expect_err("no page is free");
+    assert_eq!(error.kind(), leasehold::ErrorKind::Misconfigured, "{error}");
+    store.close().await;
+    let refused = leasehold::store::sqlite::Sqlite::open(file.clone()).await;
+    refused.expect_err("it is on");
+    let change = "PRAGMA auto_vacuum = NONE; VACUUM";
+    raw(&file).execute_batch(change).expect("an administrator");
+    granted(&open(&file).await, &claim("b", LONG)).await;
+}
