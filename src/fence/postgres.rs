@@ -1,5 +1,6 @@
 //! The parts that the two Postgres drivers share: the statements, and the meaning of the server's failures.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::time::Duration;
 
@@ -7,7 +8,10 @@ use super::{Blocked, checked_resource};
 use crate::error::{Error, ErrorKind};
 use crate::postgres_codes;
 
-pub(super) const CREATE: &str = "
+/// The name of the table, in a statement that is made for a schema.
+const TABLE: &str = "leasehold_fence";
+
+const CREATE: &str = "
     CREATE TABLE IF NOT EXISTS leasehold_fence (
         resource TEXT PRIMARY KEY,
         token BIGINT NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991),
@@ -18,7 +22,7 @@ pub(super) const CREATE: &str = "
 /// Updates the row even if it already is the pass: a new version of the row makes a successor's transaction, at
 /// `REPEATABLE READ` and above, fail and start again rather than read a snapshot from before this write. The lock on
 /// the row, held until the commit, orders a paused holder and its successor.
-pub(super) const RAISE: &str = "
+const RAISE: &str = "
     INSERT INTO leasehold_fence AS fence (resource, token, holder, name)
     VALUES ($1, $2, $3, $4)
     ON CONFLICT (resource) DO UPDATE
@@ -26,7 +30,7 @@ pub(super) const RAISE: &str = "
     WHERE fence.name = excluded.name
     AND (fence.token < excluded.token OR (fence.token = excluded.token AND fence.holder = excluded.holder))";
 
-pub(super) const ROW: &str = "
+const ROW: &str = "
     SELECT token, holder, name
     FROM leasehold_fence
     WHERE resource = $1";
@@ -35,16 +39,18 @@ pub(super) const ROW: &str = "
 /// before a raise may be outdated, and at `REPEATABLE READ` so is everything that is read after it.
 const FIRST: &str = "SET TRANSACTION NOT DEFERRABLE";
 
-/// Fails if the search path leads to tables `leasehold_fence` of several roles: another role may have made the first
-/// one, with triggers of its own and rows of its choice. The setting does not exist, so reading it fails with
-/// `NO_SETTING`.
-const ONE_OWNER: &str = "
-    SELECT pg_catalog.current_setting('leasehold_fence.has_several_owners')
+/// Fails if the search path leads to several tables `leasehold_fence`, or to a temporary one: the first one may be
+/// another role's, with triggers of its own and rows of its choice, and one of this session outlives its user in a
+/// pool. The setting does not exist, so reading it fails with `NO_SETTING`.
+const ONE_TABLE: &str = "
+    SELECT pg_catalog.current_setting('leasehold_fence.is_ambiguous')
     FROM pg_catalog.pg_class AS found
     JOIN pg_catalog.pg_namespace AS schema ON schema.oid OPERATOR(pg_catalog.=) found.relnamespace
     WHERE found.relname OPERATOR(pg_catalog.=) 'leasehold_fence'::pg_catalog.name
-    AND schema.nspname OPERATOR(pg_catalog.=) ANY (pg_catalog.current_schemas(false))
-    HAVING pg_catalog.count(DISTINCT found.relowner) OPERATOR(pg_catalog.>) 1::pg_catalog.int8";
+    AND (schema.nspname OPERATOR(pg_catalog.=) ANY (pg_catalog.current_schemas(true))
+        OR schema.oid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())
+    HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 1::pg_catalog.int8
+    OR pg_catalog.bool_or(schema.oid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())";
 const NO_SETTING: &str = "42704";
 
 /// The time for which a raise waits for an older write to end by default: longer than a healthy transaction, and much
@@ -56,6 +62,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct Fence {
     pub(super) resource: String,
     lock_timeout: Duration,
+    /// The schema of the table, quoted; without one the search path leads to it.
+    schema: Option<String>,
 }
 
 impl Fence {
@@ -64,7 +72,43 @@ impl Fence {
         Ok(Self {
             resource,
             lock_timeout: LOCK_TIMEOUT,
+            schema: None,
         })
+    }
+
+    pub(super) fn in_schema(mut self, schema: &str) -> Result<Self, Error> {
+        let is_fit = (1..=63).contains(&schema.len()) && !schema.chars().any(char::is_control);
+        if !is_fit {
+            return Err(Error::invalid(format!(
+                "schema {schema:?} refused: expected 1 to 63 bytes without control characters"
+            )));
+        }
+        self.schema = Some(format!("\"{}\"", schema.replace('"', "\"\"")));
+        Ok(self)
+    }
+
+    /// Returns the statement that makes the table.
+    pub(super) fn create(&self) -> Cow<'static, str> {
+        self.for_table(CREATE)
+    }
+
+    /// Returns the statement that raises the fence.
+    pub(super) fn raise(&self) -> Cow<'static, str> {
+        self.for_table(RAISE)
+    }
+
+    /// Returns the statement that reads the row.
+    pub(super) fn row(&self) -> Cow<'static, str> {
+        self.for_table(ROW)
+    }
+
+    fn for_table(&self, statement: &'static str) -> Cow<'static, str> {
+        match &self.schema {
+            None => statement.into(),
+            Some(schema) => statement
+                .replacen(TABLE, &format!("{schema}.{TABLE}"), 1)
+                .into(),
+        }
     }
 
     pub(super) fn with_lock_timeout(mut self, limit: Duration) -> Result<Self, Error> {
@@ -86,7 +130,10 @@ impl Fence {
     /// Returns the statements before each further raise of the same transaction.
     pub(super) fn prologue_of_further(&self) -> String {
         let ms = self.lock_timeout.as_millis();
-        format!("SET LOCAL lock_timeout = {ms}; {ONE_OWNER}")
+        match self.schema {
+            None => format!("SET LOCAL lock_timeout = {ms}; {ONE_TABLE}"),
+            Some(_) => format!("SET LOCAL lock_timeout = {ms}"),
+        }
     }
 
     /// Makes the error of a failure; `code` is the server's code, if the server answered at all.
@@ -122,7 +169,7 @@ fn meaning(code: Option<&str>) -> (ErrorKind, &'static str) {
         ("25001" | "25P01", _) => "a raise must be the first statement of its transaction",
         ("42P01", _) => "the table leasehold_fence is missing; create_table makes it",
         (NO_SETTING, _) => {
-            "tables leasehold_fence of several roles are in the search_path; leave one of them in it"
+            "several tables leasehold_fence, or a temporary one, are in the search_path; name the fence's schema"
         }
         ("25006", _) => "the transaction or the server is read-only",
         (_, ErrorKind::Denied) => "authentication failed or a permission is missing",
@@ -148,6 +195,22 @@ mod tests {
         let fence = fence().with_lock_timeout(Duration::from_millis(50));
         let prologue = fence.expect("valid").prologue();
         assert!(prologue.contains("lock_timeout = 50;"), "{prologue}");
+    }
+
+    #[test]
+    fn every_statement_names_the_schema_of_a_fence_that_has_one() {
+        let fence = Fence::new("ledger".into()).expect("valid");
+        for bad in ["", "a\n", &"a".repeat(64)] {
+            assert!(fence.clone().in_schema(bad).is_err(), "{bad:?}");
+        }
+        let fence = fence.in_schema("o\"d").expect("valid");
+        for statement in [fence.create(), fence.raise(), fence.row()] {
+            assert!(
+                statement.contains(r#" "o""d".leasehold_fence"#),
+                "{statement}"
+            );
+            assert_eq!(statement.matches(TABLE).count(), 1, "{statement}");
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@
 //! 3. A raise that is not the first statement of its transaction fails: what was read before it may be outdated.
 //!
 //! # Assumptions
+//! All sessions find the same table: the search path leads to one `leasehold_fence` alone, or the fence names its
+//! schema ([`in_schema`](Fence::in_schema)), which no session of the role can hide behind another table.
 //! The server keeps what it acknowledged: `synchronous_commit` is on, and there is no failover to a replica that missed
 //! the raise. Data and fence are in one database; reads after the raise go to the primary. The lock timeout holds for
 //! the whole transaction: later statements that wait longer for a lock fail too. Acquire all leases first, then begin:
@@ -49,7 +51,7 @@ use ::sqlx::{
     AssertSqlSafe, Executor, PgConnection, PgPool, Postgres, Transaction, query, query_as, raw_sql,
 };
 
-use super::postgres::{self, CREATE, RAISE, ROW};
+use super::postgres;
 use super::{Bearer, Pass, Shown, row};
 use crate::error::Error;
 use crate::telemetry::FenceKind;
@@ -79,6 +81,15 @@ impl Fence {
         self.0.with_lock_timeout(limit).map(Self)
     }
 
+    /// Names the schema of the table (default: the one to which the search path leads). With it, no table of another
+    /// schema, and no temporary one, is ever taken for this one.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that is empty, longer than 63 bytes, or has control characters.
+    pub fn in_schema(self, schema: &str) -> Result<Self, Error> {
+        self.0.in_schema(schema).map(Self)
+    }
+
     /// Makes the table `leasehold_fence` if it is missing. The fences of all resources share it.
     ///
     /// # Errors
@@ -90,7 +101,9 @@ impl Fence {
         &self,
         executor: impl Executor<'_, Database = Postgres>,
     ) -> Result<(), Error> {
-        let created = raw_sql(CREATE).execute(executor).await;
+        let created = raw_sql(AssertSqlSafe(self.0.create().into_owned()))
+            .execute(executor)
+            .await;
         created
             .map(drop)
             .map_err(|error| self.failed("create table", error))
@@ -193,7 +206,7 @@ impl Fence {
         shown: &Shown<'_>,
     ) -> Result<(), Error> {
         let pass = &shown.pass;
-        let raised = query(RAISE)
+        let raised = query(AssertSqlSafe(self.0.raise().into_owned()))
             .bind(&self.0.resource)
             .bind(pass.token.get().cast_signed())
             .bind(pass.holder.to_string())
@@ -212,7 +225,7 @@ impl Fence {
         &self,
         executor: impl Executor<'_, Database = Postgres>,
     ) -> Result<Option<row::Columns>, Error> {
-        let row = query_as(ROW)
+        let row = query_as(AssertSqlSafe(self.0.row().into_owned()))
             .bind(&self.0.resource)
             .fetch_optional(executor)
             .await;

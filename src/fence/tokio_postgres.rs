@@ -29,6 +29,8 @@
 //! 3. A raise that is not the first statement of its transaction fails: what was read before it may be outdated.
 //!
 //! # Assumptions
+//! All sessions find the same table: the search path leads to one `leasehold_fence` alone, or the fence names its
+//! schema ([`in_schema`](Fence::in_schema)), which no session of the role can hide behind another table.
 //! The server keeps what it acknowledged: `synchronous_commit` is on, and there is no failover to a replica that missed
 //! the raise. Data and fence are in one database; reads after the raise go to the primary. The lock timeout holds for
 //! the whole transaction: later statements that wait longer for a lock fail too. Acquire all leases first, then begin:
@@ -47,7 +49,7 @@ use std::time::Duration;
 use ::tokio_postgres::types::{ToSql, Type};
 use ::tokio_postgres::{Client, GenericClient, Transaction};
 
-use super::postgres::{self, CREATE, RAISE, ROW};
+use super::postgres;
 use super::{Bearer, Pass, Shown, row};
 use crate::error::Error;
 use crate::telemetry::FenceKind;
@@ -77,6 +79,15 @@ impl Fence {
         self.0.with_lock_timeout(limit).map(Self)
     }
 
+    /// Names the schema of the table (default: the one to which the search path leads). With it, no table of another
+    /// schema, and no temporary one, is ever taken for this one.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that is empty, longer than 63 bytes, or has control characters.
+    pub fn in_schema(self, schema: &str) -> Result<Self, Error> {
+        self.0.in_schema(schema).map(Self)
+    }
+
     /// Makes the table `leasehold_fence` if it is missing. The fences of all resources share it.
     ///
     /// # Errors
@@ -85,7 +96,7 @@ impl Fence {
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown. The call is idempotent: repeat it.
     pub async fn create_table(&self, client: &impl GenericClient) -> Result<(), Error> {
-        let created = client.batch_execute(CREATE).await;
+        let created = client.batch_execute(&self.0.create()).await;
         created.map_err(|error| self.failed("create table", error))
     }
 
@@ -170,12 +181,13 @@ impl Fence {
             (&holder, Type::TEXT),
             (&name, Type::TEXT),
         ];
+        let statement = self.0.raise();
         let raise = async {
             // Both statements are sent before either is answered: one round trip.
             let (ready, raised) = tokio::join!(
                 biased;
                 transaction.batch_execute(&prologue),
-                transaction.execute_typed(RAISE, &arguments),
+                transaction.execute_typed(&statement, &arguments),
             );
             let raised = ready.and(raised);
             if raised.map_err(|error| self.failed("raise", error))? == 1 {
@@ -189,7 +201,7 @@ impl Fence {
 
     async fn read(&self, client: &impl GenericClient) -> Result<Option<row::Columns>, Error> {
         let row = client
-            .query_typed_opt(ROW, &[(&self.0.resource, Type::TEXT)])
+            .query_typed_opt(&self.0.row(), &[(&self.0.resource, Type::TEXT)])
             .await
             .and_then(|row| {
                 row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))

@@ -435,3 +435,32 @@ async fn the_documented_one_row_form_keeps_to_the_rule() {
     }
     assert_eq!(stored, pass(2, 3));
 }
+
+#[tokio::test]
+async fn no_temporary_table_and_no_second_one_in_the_path_is_taken_for_the_fence() {
+    let database = PostgresServer::database().await;
+    let mut client = prepare(&database).await;
+    let named = || fence("a").in_schema("public").expect("a name");
+    let raised = named().begin(&mut client, &pass(2, 1)).await;
+    raised.expect("raised").commit().await.expect("done");
+    let second = "CREATE SCHEMA second; SET search_path = second";
+    client.batch_execute(second).await.expect("made");
+    fence("a").create_table(&client).await.expect("made");
+    let temporary = "CREATE TEMP TABLE leasehold_fence (LIKE public.leasehold_fence INCLUDING ALL)";
+    for (what, path) in [("", "second, public"), (temporary, "public")] {
+        client.batch_execute(what).await.expect("made");
+        let path = format!("SET search_path = {path}");
+        client.batch_execute(&path).await.expect("set");
+        // A pass that storage has seen superseded.
+        let error = fence("a").begin(&mut client, &pass(1, 1)).await;
+        let error = error.err().expect("the table may be another one");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{path}: {error:?}");
+        let error = named().begin(&mut client, &pass(1, 1)).await;
+        let error = error.err().expect("superseded");
+        assert_eq!(error.kind(), ErrorKind::Stale, "{path}: {error:?}");
+        named()
+            .begin(&mut client, &pass(2, 1))
+            .await
+            .expect("its own");
+    }
+}
