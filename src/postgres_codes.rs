@@ -30,12 +30,20 @@ const KINDS: &[(&str, ErrorKind)] = &[
     ("58000", ErrorKind::Unavailable),
     ("58030", ErrorKind::Unavailable),
 ];
+/// Parts of a text with 08P01 by which a pooler refuses a client: its password, its user, its address.
+const REFUSING: &[&str] = &["authentication failed", "no such user", "not allowed"];
+/// The beginning of what it says of its own login at the server.
+const OWN_LOGIN: &str = "server login";
 /// Parts of a text with 08P01 that no later try changes: another protocol, or a wrong name.
 const LASTING: &[&str] = &["protocol", "no such", "does not exist", "unsupported"];
 
 /// Returns the kind of error for this code and text of a server or a pooler.
 pub(crate) fn kind(code: &str, text: &str) -> ErrorKind {
-    if code == "08P01" && LASTING.iter().any(|word| text.contains(word)) {
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if code == "08P01" && says(REFUSING) && !text.starts_with(OWN_LOGIN) {
+        return ErrorKind::Denied;
+    }
+    if code == "08P01" && says(LASTING) {
         return ErrorKind::Misconfigured;
     }
     if is_of_old_plan(code, text) {
