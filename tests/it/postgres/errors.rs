@@ -2,6 +2,7 @@
 
 use leasehold::ErrorKind;
 use leasehold::store::{Outcome, Store};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{database, open, set_up, store};
 use crate::harness::asking::{asked, chain, claim, granted, next_token, renewed};
@@ -234,4 +235,35 @@ async fn a_table_that_was_dropped_names_the_command_and_tokens_rise_once_it_is_b
     let renewal = renewed(&*store, &kept).await;
     assert!(matches!(renewal, Outcome::Refused), "{renewal:?}");
     assert!(next_token(&*store, "kept").await > token);
+}
+
+/// What a server that cannot fork says, also in answer to the question for TLS.
+#[tokio::test]
+async fn a_server_that_cannot_fork_is_unavailable_also_behind_tls() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("loopback has a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    for (answer, kind) in [
+        (
+            &b"Ecould not fork new process for connection\n\0"[..],
+            ErrorKind::Unavailable,
+        ),
+        (b"N", ErrorKind::Misconfigured),
+    ] {
+        let url = format!("postgres://me@127.0.0.1:{port}/jobs?sslmode=require");
+        let store = open(&url);
+        let serving = async {
+            loop {
+                let (mut stream, _) = listener.accept().await.expect("a client");
+                let mut question = [0; 8];
+                let _ = stream.read_exact(&mut question).await;
+                let _ = stream.write_all(answer).await;
+            }
+        };
+        let error = tokio::select! {
+            error = refused(&*store) => error,
+            () = serving => unreachable!("it serves on"),
+        };
+        assert_eq!(error.kind(), kind, "{}", chain(&error));
+    }
 }

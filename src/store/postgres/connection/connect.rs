@@ -5,13 +5,15 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
-use tokio::net::lookup_host;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::{Client, Connection, Socket};
@@ -33,6 +35,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// At this many no further one is opened before one of them ends. While a standby is away each occupies one of the
 /// server's connections, of which it has 100 by default; one that the network has forgotten ends within a minute.
 const MOST_GIVEN_UP: usize = 16;
+
+/// What the driver says of a server that answered the question for TLS with anything but yes.
+const NO_TLS: &str = "server does not support TLS";
+/// The question for TLS: a length, and a number in place of a version.
+const ASK_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+/// The answer of a server that has none.
+const HAS_NO_TLS: u8 = b'N';
 
 /// One address of one host of the URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -216,7 +225,18 @@ impl Walk<'_> {
         config.target_session_attrs(attributes);
         let made = timeout(self.limit, config.connect(self.handshake.clone())).await;
         let made = made.map_err(|_| Unconnected::Late)?;
-        let (client, mut connection) = made.map_err(|error| Failure::unmade(&error))?;
+        let (client, mut connection) = match made {
+            Ok(made) => made,
+            Err(error) if Failure::unmade(&error).to_string().contains(NO_TLS) => {
+                let answer = self.ask_for_tls(&server);
+                let answer = timeout(self.limit, answer).await;
+                return Err(match answer {
+                    Ok(Ok(HAS_NO_TLS)) => Failure::unmade(&error),
+                    _ => Failure::before_connecting("the server could not answer".into()),
+                });
+            }
+            Err(error) => return Err(Failure::unmade(&error)),
+        };
         // What the server remarks at the login, on an outdated collation for example, is about no request.
         let mut remark = || poll_fn(|context| connection.poll_message(context)).now_or_never();
         while let Some(Some(Ok(_))) = remark() {}
@@ -225,6 +245,16 @@ impl Walk<'_> {
             connection,
             server,
         })
+    }
+
+    /// Asks the server once more whether it has TLS, and returns its answer. One that cannot fork answers with an
+    /// error, of which the driver makes that it has none.
+    async fn ask_for_tls(&self, server: &Endpoint) -> io::Result<u8> {
+        let address = server.address.ok_or(io::ErrorKind::Unsupported)?;
+        let port = self.address.hosts[server.host].port;
+        let mut stream = TcpStream::connect((address, port)).await?;
+        stream.write_all(&ASK_FOR_TLS).await?;
+        stream.read_u8().await
     }
 }
 
