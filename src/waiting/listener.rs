@@ -14,9 +14,19 @@ use crate::error::ErrorKind;
 use crate::name::Name;
 use crate::store::{Notice, Notices, Purpose, Store};
 use crate::telemetry;
+use crate::term::Instant;
 
 /// The pause before another try to subscribe, and before another try to leave a queue.
 const RETRY: Duration = Duration::from_secs(1);
+/// The longest pause before another try to subscribe; each is twice as long as the one before.
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+/// The pauses before another try where the store said that its notices do not arrive: the first one of a busy server
+/// may have been late. The last pause repeats.
+const NONE_ARRIVED: [Duration; 3] = [
+    Duration::from_secs(10),
+    Duration::from_secs(60),
+    Duration::from_secs(600),
+];
 /// The most tries to leave a queue. After them the store drops the client when its patience has run out, which has the
 /// same effect later.
 const LEAVE_TRIES: u32 = 3;
@@ -70,20 +80,28 @@ impl Listener {
 
     /// Listens, if the store gives hints, and leaves queues.
     async fn live(&self, leaving: &mut JoinSet<()>) {
-        let notices = self.subscribe().await;
-        match &notices {
-            Some(notices) => self.shared.registry().start_notices(notices.clone()),
-            None => self.stop_notices(),
-        }
+        let mut pauses = NONE_ARRIVED.iter();
+        let mut notices = self.subscribe_or_go_without().await;
+        let mut again = self.after_one_of(&mut pauses);
         loop {
             let next = async {
                 match &notices {
-                    Some(notices) => notices.next().await,
+                    Some(notices) => Some(notices.next().await),
+                    // A store that has none says so in advance.
+                    None if self.shared.store.facts().has_notices => {
+                        self.shared.clock.nap_until(again).await;
+                        None
+                    }
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 notice = next => {
+                    let Some(notice) = notice else {
+                        notices = self.subscribe_or_go_without().await;
+                        again = self.after_one_of(&mut pauses);
+                        continue;
+                    };
                     let has_missed = notice == Notice::Reconnected;
                     let wakes = self.shared.registry().on_notice(notice, self.shared.clock.now());
                     self.shared.counts.notice(match wakes.is_empty() {
@@ -100,6 +118,25 @@ impl Listener {
         }
     }
 
+    /// Returns when the next of these pauses ends. A quarter of it is random.
+    fn after_one_of(&self, pauses: &mut std::slice::Iter<'_, Duration>) -> Instant {
+        let pause = pauses
+            .next()
+            .unwrap_or(&NONE_ARRIVED[NONE_ARRIVED.len() - 1]);
+        let pause = pause.mul_f64(1.0 + fastrand::f64() / 4.0);
+        self.shared.clock.now().after(pause)
+    }
+
+    /// Subscribes, and has the waiters look by time if there are no notices.
+    async fn subscribe_or_go_without(&self) -> Option<Arc<dyn Notices>> {
+        let notices = self.subscribe().await;
+        match &notices {
+            Some(notices) => self.shared.registry().start_notices(notices.clone()),
+            None => self.stop_notices(),
+        }
+        notices
+    }
+
     fn stop_notices(&self) {
         // The store's notices are dropped outside the mutex.
         let (_notices, wakes) = self.shared.registry().stop_notices();
@@ -108,12 +145,14 @@ impl Listener {
 
     /// The store's notices, if it gives any.
     async fn subscribe(&self) -> Option<Arc<dyn Notices>> {
+        let mut pause = RETRY;
         loop {
             match self.shared.store.notices().await {
                 Ok(notices) => return notices.map(Arc::from),
                 Err(error) if error.is_transient() => {
-                    let again = self.shared.clock.now().after(RETRY);
+                    let again = self.shared.clock.now().after(pause);
                     self.shared.clock.nap_until(again).await;
+                    pause = (pause * 2).min(LONGEST_RETRY);
                 }
                 Err(error) => {
                     // After a shutdown there are no waiters.

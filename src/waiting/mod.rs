@@ -73,11 +73,21 @@ pub enum WaitOrder {
 const WITH_NOTICES: Duration = Duration::from_secs(5);
 /// That of a client in the store's queue: it shows three times within its patience that it is alive.
 const IN_QUEUE: Duration = Duration::from_secs(3);
-/// That where nothing else shows that the name was freed.
+/// That where nothing else shows that the name was freed. It is longer for a client that waits for several names, or
+/// has others before it in the store's queue: a crowd looks hardly more often than one.
 const WITHOUT_NOTICES: Duration = Duration::from_millis(100);
 /// The most by which a look comes after the moment that it waits for: clients that wait for one moment are spread over
 /// it, and a name that is free does not lie idle for longer.
 const JITTER: Duration = Duration::from_millis(50);
+
+/// The longest pause of a client without notices: no longer than that of one in the store's queue, which has to show
+/// that it is alive.
+fn without_notices(names: usize, ahead: Option<usize>) -> Duration {
+    let others = u32::try_from(ahead.unwrap_or_default()).unwrap_or(u32::MAX);
+    let names = u32::try_from(names.max(1)).unwrap_or(u32::MAX);
+    let share = others.saturating_add(1).saturating_mul(names);
+    WITHOUT_NOTICES.saturating_mul(share).min(IN_QUEUE)
+}
 
 /// The pause of the first waiter before it looks again; `roll` picks the jitter.
 fn pause(longest: Duration, remaining: Option<Duration>, roll: u16) -> Duration {
@@ -101,6 +111,21 @@ mod tests {
                 assert!(!late.is_zero() && late < JITTER * 2, "{late:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_crowd_without_notices_looks_hardly_more_often_than_one_client() {
+        let looks = |pause: Duration| pause.as_secs_f64().recip();
+        let queue: f64 = (0..1_000)
+            .map(|ahead| looks(without_notices(1, Some(ahead))))
+            .sum();
+        assert!(
+            queue < 400.0,
+            "{queue} looks a second in one queue of 1,000"
+        );
+        let names = 20.0 * looks(without_notices(20, None));
+        assert!(names < 11.0, "{names} looks a second for 20 names");
+        assert_eq!(without_notices(1, Some(0)), WITHOUT_NOTICES);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::waiters::{Action, Found, QueueKey, WaiterId, Waiters};
 use super::wake::{Sleeper, Wake};
-use super::{IN_QUEUE, OutagePolicy, WITH_NOTICES, WITHOUT_NOTICES, WaitOrder, pause};
+use super::{IN_QUEUE, OutagePolicy, WITH_NOTICES, WaitOrder, pause, without_notices};
 use crate::error::Error;
 use crate::holder::ClientId;
 use crate::name::Name;
@@ -18,7 +18,11 @@ use crate::store::{Notice, Notices, Queued, Topic};
 use crate::term::Instant;
 
 /// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
-const AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// Each further one is twice as long.
+const AFTER_FAILURE: Duration = Duration::from_millis(400);
+/// The longest of them. A crowd that waits comes back to a server after those who hold leases, which ask twenty times
+/// a second.
+const LONGEST_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// The time between the end of an offer and the look of the next client in the store's queue.
 const AFTER_OFFER: Duration = Duration::from_millis(5);
@@ -123,7 +127,7 @@ impl Registry {
     pub(super) fn found(&mut self, key: &QueueKey, found: Found, now: Instant) -> Vec<Wake> {
         let (is_held, ahead, remaining) = match &found {
             Ok(held) => (true, held.ahead, held.remaining),
-            Err(_) => (false, None, Some(AFTER_FAILURE)),
+            Err(_) => (false, None, Some(self.after_failure(key))),
         };
         // The store tells the client when it is next; until then it only has to show that it is alive.
         let remaining = remaining.filter(|_| ahead.unwrap_or_default() == 0);
@@ -166,12 +170,21 @@ impl Registry {
         wake
     }
 
+    /// The pause after one more look that failed. Half of it is random.
+    fn after_failure(&mut self, key: &QueueKey) -> Duration {
+        let failures = self.waiters(key).failures;
+        let pause = AFTER_FAILURE.saturating_mul(1 << failures.min(8));
+        pause
+            .min(LONGEST_AFTER_FAILURE)
+            .mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+
     /// The longest pause before the next look of a client with this number of others before it in the store's queue.
     fn pace(&self, ahead: Option<usize>) -> Duration {
         match (&self.notices, ahead) {
             (Some(_), Some(_)) => IN_QUEUE,
             (Some(_), None) => WITH_NOTICES,
-            (None, _) => WITHOUT_NOTICES,
+            (None, ahead) => without_notices(self.queues.len() - self.idle, ahead),
         }
     }
 

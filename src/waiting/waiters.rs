@@ -24,6 +24,8 @@ pub(super) struct Waiters {
     found: Option<Found>,
     /// The last waiter at the time of that look.
     found_for: WaiterId,
+    /// The looks in a row that failed.
+    pub(super) failures: u32,
     /// The client is, or may be, in the store's queue of the name.
     pub(super) is_queued: bool,
     /// While the client listens to hints for these waiters: the number of them in a row that no task wanted.
@@ -82,6 +84,7 @@ impl Waiters {
             next_look: NextLook::Planned(DUE),
             found: None,
             found_for: 0,
+            failures: 0,
             is_queued: false,
             followed,
         }
@@ -140,6 +143,7 @@ impl Waiters {
 
     /// The look of the first waiter brought no grant. It is made again at `at`, or at once if a hint came meanwhile.
     pub(super) fn found(&mut self, found: Found, at: Instant) {
+        self.failures = if found.is_err() { self.failures + 1 } else { 0 };
         self.found = Some(found);
         self.found_for = self.waiters.last_key_value().map_or(0, |(last, _)| *last);
         self.plan(at);

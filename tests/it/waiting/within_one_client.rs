@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::harness::faulty_store::{Call, Fault, FaultyStore};
 use crate::harness::leases::{client, take};
-use crate::harness::times::{PATIENCE, TTL};
+use crate::harness::times::{LONG, PATIENCE, TTL};
 use crate::harness::wait::{soon, until_so};
 
 /// Waits for "a" in a task of its own.
@@ -213,6 +213,33 @@ async fn without_rights_to_notices_waiters_look_by_time() {
         drop(soon(waiter).await.unwrap());
     }
     assert_eq!(store.subscriptions(), 1, "it is refused once");
+}
+
+/// As of a busy server: the first notice was late once, and the store took it that none arrive.
+#[tokio::test]
+async fn notices_that_did_not_arrive_once_are_tried_again() {
+    let store = FaultyStore::new();
+    store.faults.plan(Call::Subscribe, Fault::Unanswered, 1);
+    let holder = Client::builder().store(store.clone()).ttl(LONG).build();
+    let holder = holder.await.expect("settings in order");
+    let client = client(&store).await;
+    let lease = take(&holder, "a").await;
+    let waiter = waiter(&client);
+    let looks_within_a_second = async || {
+        let before = store.claims();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        store.claims() - before
+    };
+    assert!(looks_within_a_second().await > 3, "by time");
+    let end = Monotonic.now().after(Duration::from_secs(20));
+    while store.subscriptions() < 2 {
+        assert!(Monotonic.now() < end, "they are not tried again");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    looks_within_a_second().await;
+    assert!(looks_within_a_second().await <= 1, "it looks by time still");
+    lease.release().await;
+    drop(soon(waiter).await.unwrap());
 }
 
 #[tokio::test]
