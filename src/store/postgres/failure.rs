@@ -93,6 +93,17 @@ impl Failure {
         matches!(self, Self::Refused { code, .. } if code == LOCKED)
     }
 
+    /// Returns whether another run of `init` made the same at the same moment.
+    pub(super) fn is_of_other_init(&self) -> bool {
+        match self {
+            Self::Refused { code, text, .. } => {
+                ["23505", "42P06", "42P07", "42710", "42723"].contains(&&**code)
+                    || text.contains("tuple concurrently")
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether the request certainly was not carried out, so that it can be sent again.
     pub(super) fn is_to_be_repeated(&self) -> bool {
         match self {

@@ -37,6 +37,8 @@ impl Postgres {
                 match send(&self.address, &sql, limit).await {
                     // The server waits for a lock for a second only, and another run of this may take longer.
                     Err(failure) if failure.is_of_lock() => locked = Some(failure),
+                    // A first run that could not wait for another one, because a stranger had the lock.
+                    Err(failure) if failure.is_of_other_init() => {}
                     made => return made,
                 }
             }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold::store::{self, TableSettings, conformance};
+use leasehold::store::{self, Answer, HeldState, TableSettings, conformance};
 use leasehold::{Client, ErrorKind};
 
 use super::{open, set_up, with_max_ttl};
 use crate::harness::asking::{asked, chain, claim, granted, held, released};
-use crate::harness::postgres_server::PostgresServer;
+use crate::harness::postgres_server::{PostgresServer, as_user, programs};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::until;
 
@@ -156,4 +156,116 @@ async fn an_init_that_meets_a_lock_gives_up_and_leaves_nothing_that_waits() {
     .await;
     stranger.batch_execute("COMMIT").await.expect("let go");
     set_up(&database.url()).await;
+}
+
+#[tokio::test]
+async fn a_role_that_takes_the_lock_of_init_stops_no_run() {
+    let database = PostgresServer::database().await;
+    let stranger = database.connect().await;
+    let lock = "SELECT pg_advisory_lock(7810773120193241)";
+    stranger.batch_execute(lock).await.expect("locked");
+    // The first run makes the tables, the second one repairs them.
+    for run in ["first", "second"] {
+        let made = store::init(&database.url(), TableSettings::default(), LIMIT).await;
+        made.unwrap_or_else(|error| panic!("the {run} run: {}", chain(&error)));
+    }
+}
+
+#[tokio::test]
+async fn a_database_in_another_encoding_is_refused_by_name() {
+    let database = PostgresServer::database().await;
+    let latin = format!("{}_latin", database.name());
+    let make = format!("CREATE DATABASE {latin} ENCODING LATIN1 TEMPLATE template0");
+    database
+        .connect()
+        .await
+        .batch_execute(&make)
+        .await
+        .expect("made");
+    let url = database.url().replace(database.name(), &latin);
+    let refused = store::init(&url, TableSettings::default(), LIMIT).await;
+    let error = refused.expect_err("it is not in UTF8");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", chain(&error));
+    assert!(chain(&error).contains("LATIN1"), "{}", chain(&error));
+}
+
+/// As on a server that was hardened: only its administrator sees the timeline.
+#[tokio::test]
+async fn a_role_that_may_not_read_the_timeline_claims_all_the_same() {
+    let database = PostgresServer::database().await;
+    let role = format!("hardened_{}", database.name());
+    let administrator = database.connect().await;
+    let harden = "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC";
+    administrator.batch_execute(harden).await.expect("hardened");
+    set_up(&database.url()).await;
+    let rights = format!(
+        "CREATE ROLE {role} LOGIN;
+        GRANT USAGE ON SCHEMA leasehold TO {role};
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO {role}"
+    );
+    administrator.batch_execute(&rights).await.expect("granted");
+    let store = open(&database.url_as(&role));
+    granted(&*store, &claim("a", LONG)).await;
+    let ids = async |store: &dyn leasehold::store::Store| {
+        let hazards = store.hazards(LIMIT).await.expect("answered").into_iter();
+        hazards.map(|hazard| hazard.id).collect::<Vec<_>>()
+    };
+    assert!(!ids(&*store).await.contains(&"postgres-no-timeline"));
+    // Made by a role that may not read it either, after it was known.
+    let give = format!(
+        "GRANT CREATE ON DATABASE {name} TO {role};
+        CREATE SCHEMA own AUTHORIZATION {role}",
+        name = database.name()
+    );
+    administrator.batch_execute(&give).await.expect("given");
+    let own = format!("{}&schema=own", database.url_as(&role));
+    set_up(&own).await;
+    let known = "UPDATE own.lineage SET origin = 'it was known', started = NULL";
+    administrator.batch_execute(known).await.expect("known");
+    let store = open(&own);
+    granted(&*store, &claim("a", LONG)).await;
+    assert!(ids(&*store).await.contains(&"postgres-no-timeline"));
+}
+
+/// As after `pg_dump --clean` into the server that it is from.
+#[tokio::test]
+async fn nothing_is_granted_after_a_dump_was_restored_in_place() {
+    let database = PostgresServer::database().await;
+    set_up(&database.url()).await;
+    let store = open(&database.url());
+    granted(&*store, &claim("before", LONG)).await;
+    let dump = as_user(&programs().join("pg_dump"))
+        .args([
+            "--clean",
+            "--inserts",
+            "--schema=leasehold",
+            "--username=postgres",
+        ])
+        .arg(format!("--host={}", database.folder().display()))
+        .args(["--port=5432", database.name()])
+        .output()
+        .expect("pg_dump starts");
+    assert!(dump.status.success(), "{dump:?}");
+    let dump = String::from_utf8(dump.stdout).expect("text");
+    // Its orders to `psql` aside.
+    let dump: Vec<_> = dump
+        .lines()
+        .filter(|line| !line.starts_with('\\'))
+        .collect();
+    let first = claim("a", LONG);
+    granted(&*store, &first).await;
+    let control = asked(&*store, &claim("a", LONG), LIMIT)
+        .await
+        .expect("answered");
+    assert!(matches!(control, Answer::Held(_)), "{control:?}");
+    let restored = database
+        .connect()
+        .await
+        .batch_execute(&dump.join("\n"))
+        .await;
+    restored.expect("restored");
+    for _ in 0..2 {
+        let held = held(&*store, &claim("a", LONG)).await;
+        assert_eq!(held.state, HeldState::KeepOut, "{held:?}");
+    }
 }

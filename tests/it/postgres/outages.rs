@@ -6,11 +6,11 @@ use leasehold::ErrorKind;
 use leasehold::store::Outcome;
 
 use super::{database, open, set_up};
-use crate::harness::asking::{asked, claim, granted, held, next_token, renewed};
+use crate::harness::asking::{asked, chain, claim, granted, held, next_token, renewed};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::relay::{Passing, Relay};
 use crate::harness::times::{LIMIT, LONG};
-use crate::harness::wait::now;
+use crate::harness::wait::{now, until};
 
 #[tokio::test]
 async fn leases_and_tokens_outlive_a_crash_of_the_server() {
@@ -64,4 +64,44 @@ async fn a_silent_server_ends_no_call_late_and_is_found_again() {
     // The first one to be sent may find out.
     let _ = asked(&*store, &claim, LIMIT).await;
     granted(&*store, &claim).await;
+}
+
+/// As where a role wants no warnings: they are the only sign that a commit is on no standby.
+#[tokio::test]
+async fn a_commit_that_no_standby_has_is_no_grant_whatever_messages_the_role_wants() {
+    let server = PostgresServer::start(&[]).await;
+    let database = server.database_named("postgres");
+    set_up(&database.url()).await;
+    let administrator = database.connect().await;
+    for level in ["warning", "error"] {
+        for sql in [
+            &*format!("ALTER DATABASE postgres SET client_min_messages = {level}"),
+            "ALTER SYSTEM SET synchronous_standby_names = 'away'",
+            "SELECT pg_reload_conf()",
+        ] {
+            administrator.batch_execute(sql).await.expect(sql);
+        }
+        let store = open(&database.url());
+        let claim = claim(level, LONG);
+        let (answer, ()) = tokio::join!(asked(&*store, &claim, LIMIT), async {
+            until("the wait for the standby", async || {
+                let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
+                    WHERE wait_event = 'SyncRep'";
+                let cancelled = administrator.query_one(cancel, &[]).await;
+                let cancelled: i64 = cancelled.expect("answered").get(0);
+                (cancelled > 0).then_some(())
+            })
+            .await;
+        });
+        let error = answer.expect_err("no standby has it");
+        assert!(
+            chain(&error).contains("standby"),
+            "{level}: {}",
+            chain(&error)
+        );
+        let reset = "ALTER SYSTEM RESET synchronous_standby_names";
+        administrator.batch_execute(reset).await.expect("reset");
+        let reload = "SELECT pg_reload_conf()";
+        administrator.batch_execute(reload).await.expect("reset");
+    }
 }

@@ -465,3 +465,36 @@ async fn a_client_told_that_it_is_next_keeps_its_place_in_quiet_time() {
     let granted = pair.one.queue("a", "c", 0).await;
     assert!(granted.outcome == "granted", "{granted:?}");
 }
+
+#[tokio::test]
+async fn an_end_written_by_a_clock_that_was_ahead_is_no_further_than_its_ttl() {
+    let (_database, leases) = Functions::fresh().await;
+    leases.acquire("dead", "h", 1_500).await;
+    leases.acquire("kept", "h", 1_500).await;
+    // What is kept for longer than the ttl stays so.
+    leases.release_keeping("kept", "h", LONG_MS).await;
+    let ahead =
+        "UPDATE leasehold.lease SET ends_at = ends_at + interval '1 day' WHERE name = 'dead'";
+    leases.run(ahead).await.expect("the clock was ahead");
+    let found = leases.acquire("dead", "h2", 1_500).await;
+    let left = found.left_us.expect("held");
+    assert!(left <= 1_500_000, "left_us={left}");
+    let found = leases.acquire("kept", "h2", 1_500).await;
+    assert!(found.left_us.expect("kept") > 20_000_000, "{found:?}");
+    pass(1_600).await;
+    let next = leases.acquire("dead", "h2", 1_500).await;
+    assert!(next.outcome == "granted", "{next:?}");
+    // The same for the quiet time.
+    let quiet = "UPDATE leasehold.lineage
+        SET max_ttl_ms = 1500, quiet_until = clock_timestamp() + interval '1 day'";
+    leases.run(quiet).await.expect("a promotion");
+    let kept_out = leases.acquire("new", "h", 1_000).await;
+    assert!(kept_out.state == Some(5), "{kept_out:?}");
+    assert!(
+        kept_out.left_us.expect("an end") <= 1_500_000,
+        "{kept_out:?}"
+    );
+    pass(1_600).await;
+    let next = leases.acquire("new", "h", 1_000).await;
+    assert!(next.outcome == "granted", "{next:?}");
+}

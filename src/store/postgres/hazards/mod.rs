@@ -101,7 +101,7 @@ pub(super) const CHECKS: &[Check<Findings>] = &[
             found(is_hidden, "the server does not show its timeline")
         },
         "a promoted standby that missed grants is not detected: two holders are possible, and only a fence protects",
-        "Allow pg_control_system() and pg_walfile_name() to this role and run `leasehold init` again",
+        "Allow pg_control_system() and pg_walfile_name() to the role that runs `leasehold init`, and run it again",
     ),
     // Things that fill up.
     Check::new(
@@ -145,11 +145,29 @@ pub(super) const CHECKS: &[Check<Findings>] = &[
         |facts| {
             let most = facts.number("max_connections");
             let spare = most - facts.known("connections")?;
-            let what = format!("{spare} connections are left of {most}");
+            // Tables of an earlier leasehold do not tell the last two.
+            let room = facts.known("room").unwrap_or(most);
+            let ours = facts.number("own_connections");
+            let spare = spare.min(room - ours);
+            let what = format!(
+                "{spare} connections are left for this role, which may have {room} here and has {ours}; a client that \
+                 holds a lease keeps one or two, and one that waits keeps one"
+            );
             found(spare < SPARE_CONNECTIONS, what)
         },
-        "a client that reconnects may be refused, and its leases expire",
-        "Raise max_connections, or use a pooler",
+        "a client that asks for one may be refused for as long as others wait, and a lease whose connection broke expires",
+        "Raise max_connections and the limits of role and database, or use a pooler",
+    ),
+    Check::new(
+        Critical,
+        "postgres-encoding",
+        |facts| {
+            let encoding = facts.word("encoding");
+            let what = format!("the encoding of the database is {encoding}");
+            found(!["UTF8", "SQL_ASCII", ""].contains(&encoding), what)
+        },
+        "a name outside of it is refused when it first comes",
+        "Move the leases to a database in UTF8",
     ),
     Check::new(
         Warning,
@@ -250,6 +268,8 @@ mod tests {
             ("oldest_snapshot_s", 61, "pg_stat_activity"),
             ("oldest_prepared_s", 61, "pg_prepared_xacts"),
             ("connections", 95, "max_connections"),
+            ("room", 5, "may have 5 here"),
+            ("own_connections", 95, "has 95"),
             ("notices_percent", 11, "queue of notices"),
             ("dead", 10_001, "dead rows"),
             ("idle_session_s", 30, "idle_session_timeout"),
@@ -259,6 +279,13 @@ mod tests {
             let facts = with(what, value);
             assert!(told(&facts).contains(word), "{what}: {}", told(&facts));
         }
+    }
+
+    #[test]
+    fn an_encoding_that_lacks_most_letters_is_told() {
+        let facts = with("encoding", "LATIN1");
+        assert!(told(&facts).contains("LATIN1"), "{}", told(&facts));
+        assert_eq!(told(&with("encoding", "SQL_ASCII")), "");
     }
 
     #[test]

@@ -10,12 +10,15 @@
 --   3  `excluded` was computed before the wait for the lock: the end of a lease is computed again.
 --   4  A decision made while waiting for the row's lock depends on that row alone (has_queue, awaited_until): other
 --      tables are seen as they were before.
---   5  A client that joins the queue writes the lease's row, so that a release that waits for it sees the queue.
+--   5  A client that joins the queue locks the lease's row until its commit, so that a release waits for it and then sees
+--      the queue. The first one writes the row. The others share a lock, with each other and with renewals: a crowd that
+--      joins would otherwise keep the row from its holder.
 --   6  Locks are taken in one order: the lease, then its queue. Where several leases are locked, those that another
 --      transaction has locked are skipped.
 --   7  A wait for a lock ends after 100 ms, by a clause of the function, because requests for other names wait behind it
 --      on its connection; the client sends it again. Nothing is set on the session.
---   8  If synchronous_commit is off, it is turned on for this transaction: what is answered must survive a crash.
+--   8  If synchronous_commit is off, it is turned on for this transaction: what is answered must survive a crash. And the
+--      WARNING of a commit that no standby has must reach the client, whatever client_min_messages says.
 --   9  No EXCEPTION block on a common path: each is a subtransaction.
 --  10  Every function that a client calls finds operators, types and functions in pg_catalog alone, by a clause of the
 --      function, and so do those that it calls: another role may have planted its own in a schema of the search path.
@@ -28,8 +31,25 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 -- A lock that is waited for makes all others wait for it that come afterwards.
 SET LOCAL lock_timeout = '1s';
 
--- One run at a time: of two that run at once, CREATE ... IF NOT EXISTS fails in the second.
-SELECT pg_advisory_xact_lock(7810773120193241);
+-- One run at a time: of two that run at once, CREATE ... IF NOT EXISTS fails in the second. Once there is a table, its
+-- lock needs a permission. Before, any role can take the advisory lock, so it is waited for for a moment only.
+DO $init$
+BEGIN
+  FOR i IN 1..40 LOOP
+    EXIT WHEN to_regclass(format('%I.lineage', {schema_text})) IS NOT NULL;
+    EXIT WHEN pg_try_advisory_xact_lock(7810773120193241);
+    PERFORM pg_sleep(0.05);
+  END LOOP;
+  IF to_regclass(format('%I.lineage', {schema_text})) IS NOT NULL THEN
+    LOCK TABLE {schema}.lineage IN SHARE ROW EXCLUSIVE MODE;
+  END IF;
+  -- A name is any text. SQL_ASCII takes whatever bytes it is sent.
+  IF current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII') THEN
+    RAISE feature_not_supported USING MESSAGE =
+      format('the encoding of the database is %s: leases need a database in UTF8', current_setting('server_encoding'));
+  END IF;
+END
+$init$;
 
 DO $init$
 BEGIN
@@ -79,21 +99,47 @@ CREATE TABLE IF NOT EXISTS {schema}.lineage (
   origin text,
   -- When the server started that had this origin: while it runs, and grants, it keeps it.
   started timestamptz,
+  -- The table's own number when that origin was seen: a dump that is restored brings that of another table.
+  seen_as oid,
   max_ttl_ms bigint NOT NULL CHECK (max_ttl_ms > 0),
   quiet_until timestamptz NOT NULL DEFAULT '-infinity'
 );
 
 -- Identifies this server and its timeline, to tell it from the one that a standby, a backup or a dump was taken from: a
--- promotion and a recovery to a point in time begin a new timeline, and another server has another identifier.
+-- promotion and a recovery to a point in time begin a new timeline, and another server has another identifier. NULL if the
+-- role that made it may not read them: clients need no permission of their own.
 CREATE OR REPLACE FUNCTION {schema}.origin_1() RETURNS text
-LANGUAGE sql
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
 AS $$
-  SELECT CASE
-    -- A standby has no timeline of its own, but writes nothing anyway.
-    WHEN pg_is_in_recovery() THEN 'standby'
-    ELSE c.system_identifier::text || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
-  END
-  FROM pg_control_system() c
+BEGIN
+  -- A standby has no timeline of its own, but writes nothing anyway.
+  IF pg_is_in_recovery() THEN
+    RETURN 'standby';
+  END IF;
+  RETURN (
+    SELECT c.system_identifier::text || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+    FROM pg_control_system() c
+  );
+EXCEPTION WHEN OTHERS THEN
+  -- A server that does not show them. The hazards report what that costs.
+  RETURN NULL;
+END
+$$;
+
+-- Makes sure of rule 8, in each function that answers what must be kept.
+CREATE OR REPLACE FUNCTION {schema}.keep_1() RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  IF current_setting('client_min_messages') IN ('error', 'fatal', 'panic') THEN
+    PERFORM set_config('client_min_messages', 'warning', true);
+  END IF;
+END
 $$;
 
 -- Microseconds since 1970.
@@ -397,12 +443,15 @@ DECLARE
   v_ttl interval := p_ttl_ms * interval '1 millisecond';
   v_us bigint := {schema}.micros_1(clock_timestamp());
   v_lineage record;
+  v_longest interval;
+  v_left_us bigint;
   v_is_new boolean;
   v_place bigint;
 BEGIN
   tell := false;
   SELECT g.quiet_until, g.max_ttl_ms,
-    g.origin IS NOT NULL AND g.started IS DISTINCT FROM pg_postmaster_start_time() AS is_restarted
+    g.origin IS NOT NULL AND g.started IS DISTINCT FROM pg_postmaster_start_time()
+      OR g.seen_as IS DISTINCT FROM g.tableoid AS is_restarted
   INTO v_lineage
   FROM {schema}.lineage g;
   IF NOT FOUND THEN
@@ -426,22 +475,31 @@ BEGIN
     RETURN;
   END IF;
   -- Rule 8.
-  IF current_setting('synchronous_commit') = 'off' THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
+  PERFORM {schema}.keep_1();
   IF v_lineage.is_restarted THEN
     -- Of several claims at once only the first one to write it finds the other origin.
     UPDATE {schema}.lineage g
-    SET origin = {schema}.origin_1(),
+    SET origin = coalesce({schema}.origin_1(), g.origin),
+      seen_as = g.tableoid,
       quiet_until = clock_timestamp() + g.max_ttl_ms * interval '1 millisecond'
-    WHERE g.origin <> {schema}.origin_1();
+    WHERE g.origin <> {schema}.origin_1() OR g.seen_as <> g.tableoid;
     -- With the same origin no claim waits for another one, whose commit may take long.
     UPDATE {schema}.lineage g
-    SET started = pg_postmaster_start_time()
+    SET started = pg_postmaster_start_time(),
+      seen_as = g.tableoid
     WHERE g.one IN (SELECT o.one FROM {schema}.lineage o FOR NO KEY UPDATE SKIP LOCKED);
     SELECT g.quiet_until
     INTO v_lineage.quiet_until
     FROM {schema}.lineage g;
+  END IF;
+  -- Written while the clock was ahead: no end is further away than its own length.
+  v_longest := v_lineage.max_ttl_ms * interval '1 millisecond';
+  IF v_lineage.quiet_until > clock_timestamp() + v_longest THEN
+    UPDATE {schema}.lineage g
+    SET quiet_until = clock_timestamp() + v_longest
+    WHERE g.quiet_until > clock_timestamp() + v_longest
+    RETURNING g.quiet_until
+    INTO v_lineage.quiet_until;
   END IF;
 
   -- Usually no client waits, and one statement grants. It locks nothing if another holder has the name.
@@ -487,6 +545,16 @@ BEGIN
     AND (l.holder <> p_holder OR l.state <> 0)
     AND (p_client IS NULL OR l.holder <> p_client);
   IF FOUND THEN
+    -- Again an end that was written while the clock was ahead. Its holder's own is earlier, because it is counted from
+    -- before its last renewal.
+    UPDATE {schema}.lease l
+    SET ends_at = clock_timestamp() + l.ttl_ms * interval '1 millisecond'
+    WHERE l.name = p_name
+      AND l.state < 3
+      AND l.ends_at > clock_timestamp() + (l.ttl_ms + 1000) * interval '1 millisecond'
+    RETURNING {schema}.left_1(l.ends_at)
+    INTO v_left_us;
+    left_us := coalesce(v_left_us, left_us);
     IF p_client IS NULL THEN
       RETURN;
     END IF;
@@ -496,6 +564,22 @@ BEGIN
     RETURNING q.place
     INTO v_place;
     IF FOUND THEN
+      ahead := {schema}.ahead_1(p_name, v_place);
+      RETURN;
+    END IF;
+    -- Rule 5. A release, which wants the row for itself, waits for this one.
+    SELECT 'held', l.token, l.state, l.holder, l.info, {schema}.micros_1(l.since), {schema}.left_1(l.ends_at)
+    INTO outcome, token, state, holder, info, since_us, left_us
+    FROM {schema}.lease l
+    WHERE l.name = p_name
+      AND l.has_queue
+      AND l.state <> 4
+      AND l.ends_at > clock_timestamp()
+      AND (l.holder <> p_holder OR l.state <> 0)
+      AND l.holder <> p_client
+    FOR KEY SHARE;
+    IF FOUND THEN
+      v_place := {schema}.join_1(p_name, p_client, p_patience_ms);
       ahead := {schema}.ahead_1(p_name, v_place);
       RETURN;
     END IF;
@@ -532,9 +616,7 @@ SET enable_seqscan = off
 AS $$
 BEGIN
   -- Rule 8: a renewal that a crash takes back frees a name that its holder still has.
-  IF current_setting('synchronous_commit') = 'off' THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
+  PERFORM {schema}.keep_1();
   WITH asked AS (
     SELECT u.*
     FROM unnest(p_names, p_holders, p_tokens, p_ttls_ms) WITH ORDINALITY AS u (name, holder, token, ttl_ms, i)
@@ -576,6 +658,30 @@ BEGIN
 END
 $$;
 
+-- Extends one lease, like renew_1, and waits for its row.
+CREATE OR REPLACE FUNCTION {schema}.renew_locked_1(
+  p_name text,
+  p_holder text,
+  p_token bigint,
+  p_ttl_ms bigint,
+  OUT letters text,
+  OUT server_us bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '100ms'
+AS $$
+BEGIN
+  PERFORM
+  FROM {schema}.lease l
+  WHERE l.name = p_name AND l.holder = p_holder AND l.token = p_token
+  FOR NO KEY UPDATE;
+  SELECT r.*
+  INTO letters, server_us
+  FROM {schema}.renew_1(ARRAY[p_name], ARRAY[p_holder], ARRAY[p_token], ARRAY[p_ttl_ms]) r;
+END
+$$;
+
 -- Frees a name if this holder has it, at once or (p_keep_ms above 0) after a time in which no holder can renew it.
 --
 -- outcome  'released', or 'not_held': nothing was changed
@@ -595,13 +701,12 @@ AS $$
 DECLARE
   v_now timestamptz;
 BEGIN
-  IF current_setting('synchronous_commit') = 'off' THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
+  PERFORM {schema}.keep_1();
   IF p_keep_ms > 0 THEN
     -- An evicted holder cannot keep the name: an operator wants it free.
     UPDATE {schema}.lease l
     SET state = 2,
+      ttl_ms = p_keep_ms,
       ends_at = clock_timestamp() + p_keep_ms * interval '1 millisecond'
     WHERE l.name = p_name
       AND l.holder = p_holder
@@ -703,9 +808,7 @@ DECLARE
   v_row record;
   v_now timestamptz;
 BEGIN
-  IF current_setting('synchronous_commit') = 'off' THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
+  PERFORM {schema}.keep_1();
   outcome := 'not_held';
   tell := false;
   SELECT l.*
@@ -745,7 +848,7 @@ LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
   SELECT l.name, l.token, l.state, l.holder, l.info, {schema}.micros_1(l.since), {schema}.left_1(l.ends_at),
-    CASE WHEN l.has_queue THEN {schema}.ahead_1(l.name, NULL) ELSE 0 END
+    CASE WHEN l.has_queue THEN {schema}.ahead_1(l.name, NULL::bigint) ELSE 0 END
   FROM {schema}.lease l
   WHERE l.name >= p_prefix
     AND starts_with(l.name, p_prefix)
@@ -769,7 +872,7 @@ LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
   SELECT l.token, l.state, l.holder, l.info, {schema}.micros_1(l.since), {schema}.left_1(l.ends_at),
-    CASE WHEN l.has_queue THEN {schema}.ahead_1(l.name, NULL) ELSE 0 END
+    CASE WHEN l.has_queue THEN {schema}.ahead_1(l.name, NULL::bigint) ELSE 0 END
   FROM {schema}.lease l
   WHERE l.name = p_name
     AND l.state <> 4
@@ -779,7 +882,8 @@ $$;
 -- Returns the channel of a name's notices. Names are longer than the identifiers that LISTEN takes.
 CREATE OR REPLACE FUNCTION {schema}.channel_1(p_name text) RETURNS text
 LANGUAGE sql IMMUTABLE
-AS $$ SELECT 'lh_' || left(md5({schema_text} || '.' || p_name), 16) $$;
+-- md5() fails on a server in FIPS mode.
+AS $$ SELECT 'lh_' || to_hex(hashtextextended({schema_text} || '.' || p_name, 0)) $$;
 
 -- Subscribes to notices of these names for 15 s. Returns their channels, in the order of the names; NULL for a name whose
 -- row another transaction has locked: ask again soon. A client that listens to a channel before it checks the name misses
@@ -888,7 +992,7 @@ AS $$
       current_setting('server_version') AS version,
       g.max_ttl_ms,
       {schema}.left_1(g.quiet_until) AS quiet_us,
-      g.origin IS NOT NULL AS tells_origin,
+      g.origin IS NOT NULL AND {schema}.origin_1() IS NOT NULL AS tells_origin,
       current_setting('synchronous_commit') AS synchronous_commit,
       current_setting('fsync') AS fsync,
       current_setting('full_page_writes') AS full_page_writes,
@@ -898,6 +1002,17 @@ AS $$
       current_setting('synchronous_standby_names') AS synchronous_standbys,
       current_setting('max_connections')::bigint AS max_connections,
       (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend') AS connections,
+      (
+        SELECT count(*)
+        FROM pg_stat_activity a
+        WHERE a.usename = current_user AND a.datname = current_database() AND a.backend_type = 'client backend'
+      ) AS own_connections,
+      -- For this role: what the server has for roles that are no superusers, the role and the database. -1 is no limit.
+      least(
+        current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint,
+        (SELECT nullif(r.rolconnlimit, -1) FROM pg_roles r WHERE r.rolname = current_user),
+        (SELECT nullif(d.datconnlimit, -1) FROM pg_database d WHERE d.datname = current_database())
+      ) AS room,
       (SELECT count(*) FROM pg_stat_activity a WHERE a.wait_event = 'SyncRep') AS waits_for_standby,
       pg_has_role('pg_read_all_stats', 'USAGE') AS sees_transactions,
       (SELECT count(*) FROM pg_stat_replication r WHERE r.state = 'streaming') AS standbys,
@@ -959,9 +1074,16 @@ BEGIN
   IF NOT EXISTS (
     SELECT
     FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('%I.lineage', {schema_text})) AND a.attname = 'started'
+    WHERE a.attrelid = to_regclass(format('%I.lineage', {schema_text})) AND a.attname = 'started' AND NOT a.attisdropped
   ) THEN
     ALTER TABLE {schema}.lineage ADD COLUMN started timestamptz;
+  END IF;
+  IF NOT EXISTS (
+    SELECT
+    FROM pg_attribute a
+    WHERE a.attrelid = to_regclass(format('%I.lineage', {schema_text})) AND a.attname = 'seen_as' AND NOT a.attisdropped
+  ) THEN
+    ALTER TABLE {schema}.lineage ADD COLUMN seen_as oid;
   END IF;
 END
 $init$;
@@ -971,15 +1093,8 @@ VALUES (1, {max_ttl_ms})
 ON CONFLICT (one) DO UPDATE
 SET max_ttl_ms = {max_ttl_ms_again};
 
-DO $init$
-BEGIN
-  UPDATE {schema}.lineage g
-  SET origin = {schema}.origin_1()
-  WHERE g.origin IS NULL;
-EXCEPTION WHEN OTHERS THEN
-  -- A server that does not show it. `leasehold status` reports what that costs.
-  NULL;
-END
-$init$;
+UPDATE {schema}.lineage g
+SET origin = {schema}.origin_1()
+WHERE g.origin IS NULL;
 
 COMMIT;
