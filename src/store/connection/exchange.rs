@@ -129,7 +129,7 @@ impl<C: Exchange> Connection<C> {
     }
 
     /// Gives up this connection, unless it was replaced already.
-    fn give_up(&self, open: &Arc<C::Open>) {
+    pub(in crate::store) fn give_up(&self, open: &Arc<C::Open>) {
         if self.shared.leave_up(Arc::as_ptr(open), State::Down) {
             self.shared.gauge.lost();
         }

@@ -17,7 +17,7 @@
 mod exchange;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod first_of;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(feature = "redis")]
 pub(super) mod pauses;
 #[cfg(all(test, any(feature = "postgres", feature = "redis")))]
 mod tests;
@@ -182,6 +182,12 @@ impl<C: Connect> Connection<C> {
 
     pub(super) fn connector(&self) -> &C {
         &self.shared.connect
+    }
+
+    /// The runtime on which the connection is made.
+    #[cfg(feature = "postgres")]
+    pub(super) const fn home(&self) -> &HomeRuntime {
+        &self.home
     }
 
     /// Returns the connection once it is made.

@@ -53,6 +53,7 @@ impl Builder {
         connect_timeout::check(self.connect_timeout)?;
         Ok(Postgres {
             connections: Arc::new(Connections::new(&address, self.connect_timeout)),
+            side: super::Side::All,
             address,
             connect_timeout: self.connect_timeout,
             has_told_of_pooler: Arc::default(),

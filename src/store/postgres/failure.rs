@@ -83,6 +83,19 @@ impl Failure {
         matches!(self, Self::Unsent(_) | Self::GivenUp)
     }
 
+    /// Returns whether the server, or a pooler before it, has no room for another connection.
+    pub(super) fn is_of_room(&self) -> bool {
+        match self {
+            Self::Unsent(why) => why.is_of_room(),
+            Self::Refused { code, text, .. } => {
+                let says = |words| text.contains(words);
+                code == "53300"
+                    || code == "08P01" && (says("no more connections") || says("too many"))
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether a server answered that it takes no writes, when one was looked for that does.
     pub(super) fn is_read_only(&self) -> bool {
         matches!(self, Self::Unsent(why) if why.to_string().contains(READ_ONLY))

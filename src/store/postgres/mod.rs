@@ -27,7 +27,8 @@
 //!   the folder of a socket. Several are separated by commas; one port is that of all hosts.
 //! - `notices`: `off`, so that waiting clients only check again after some time.
 //! - `connections`: the greatest number of connections for requests (default: 10). Another one is opened only when the
-//!   first is busy; unused ones are closed after ten seconds. The watchdog and the waiting clients each have one more.
+//!   first is busy; unused ones are closed after ten seconds. The watchdog has one more, from its first renewal on;
+//!   clients that wait listen on one of these.
 //!
 //! Of several hosts, and of several addresses of a host, the first one that accepts writes is used. The one that
 //! answered last is tried first, and the next one as well after 300 ms; `connect_timeout` limits each handshake.
@@ -50,7 +51,8 @@
 //! | the connection breaks, the server restarts or crashes | kept | kept | kept |
 //! | a synchronous standby is promoted | kept | kept | kept |
 //! | a lagging standby is promoted; recovery to a point in time | kept by the clock | kept by keep-out | kept |
-//! | a dump is restored into another server | kept by the clock | kept by keep-out | kept |
+//! | a dump is restored, into another server or in place | kept by the clock | kept by keep-out | kept |
+//! | the rows of a dump alone are restored in place | kept by the clock | only the fence protects | kept |
 //! | the disk is restored from a snapshot without a recovery | kept by the clock | only the fence protects | kept |
 //! | two primaries at once | by each one's clock | only the fence protects | kept |
 //! | `synchronous_commit = off` for the role or the server | kept: each grant turns it on for itself | kept | kept |
@@ -84,6 +86,7 @@ mod protocol;
 mod renewals;
 mod requests;
 mod setup;
+mod watchdog;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -96,6 +99,7 @@ use self::address::Address;
 use self::connection::connections::Connections;
 use self::max_ttl::MaxTtl;
 use self::protocol::reply;
+use self::watchdog::RenewalLane;
 use super::budget::{self, Budget};
 use super::{Error, Store};
 use crate::telemetry::Sink;
@@ -110,9 +114,22 @@ const KIND: &str = "postgres";
 pub struct Postgres {
     address: Arc<Address>,
     connections: Arc<Connections>,
+    side: Side,
     connect_timeout: Duration,
     has_told_of_pooler: Arc<AtomicBool>,
     max_ttl: Arc<MaxTtl>,
+}
+
+/// Whose store this is. All share the connections for requests: what waits for a lock there delays no renewal, and a
+/// client that only waits needs no other one.
+#[derive(Debug)]
+enum Side {
+    /// The client's, with whose end the connections end.
+    All,
+    /// The watchdog's.
+    Watchdog(RenewalLane),
+    /// That of the thread that leaves queues.
+    Waiting,
 }
 
 impl Postgres {
@@ -127,6 +144,16 @@ impl Postgres {
     /// Returns a builder for the store at this URL.
     pub fn builder(url: &str) -> Builder {
         Builder::from_url(url)
+    }
+}
+
+impl Postgres {
+    /// The connections for requests; those of the watchdog, once the client has closed them.
+    fn connections(&self) -> &Connections {
+        match &self.side {
+            Side::Watchdog(watchdog) if self.connections.is_closed() => &watchdog.own,
+            _ => &self.connections,
+        }
     }
 }
 

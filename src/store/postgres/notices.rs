@@ -1,4 +1,5 @@
-//! Hints that names were freed: one subscription for all names, on a connection of its own, while clients wait.
+//! Hints that names were freed: one subscription for all names, while clients wait. It is on one of the connections for
+//! requests: a client that only waits needs no other.
 //!
 //! A release sends a notice only if the name's row says that a client waits for it. So the listener marks each name
 //! before it listens, and again every few seconds: it marks, listens, then checks. A name whose row is locked is marked
@@ -6,32 +7,27 @@
 //! gives `Reconnected`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::mpsc::{self, error::TrySendError};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Client};
 
 use super::address::Address;
-use super::connection::connect::{self, GivenUp, Opened};
+use super::connection::connect::longest;
 use super::connection::connections::Connections;
-use super::connection::{Arguments, Query};
+use super::connection::{Arguments, Connector, OpenConnection, Query};
 use super::failure::Failure;
 use super::reply;
 use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::budget::Budget;
-use crate::store::connection::Unconnected;
-use crate::store::connection::pauses::Pauses;
+use crate::store::connection::{Connection, Unconnected};
 use crate::store::subscription::{Subscription, Wanted};
 use crate::store::{Notice, Topic};
-use crate::telemetry::{ConnectionGauge, LaneUse};
 
-/// Says how many messages of the server may wait to be read.
-const HEARD: usize = 1_024;
 /// Says how many names one statement marks.
 const AT_ONCE: usize = 256;
 /// Says how often names are marked again, and the connection is probed. A mark lasts for three times as long.
@@ -45,23 +41,29 @@ const OWN_CHANNEL: &str = "lh_own";
 const OWN_NOTICE: Duration = Duration::from_secs(2);
 /// The time for which the connection is kept while no client waits.
 const UNUSED: Duration = Duration::from_secs(30);
+/// The first pause before a connection that broke is made again, and as much again at random: those who hold leases are
+/// first at a server that has just started. Each further one is twice as long.
+const HOLDERS_FIRST: Duration = Duration::from_millis(500);
+/// The longest of them. Meanwhile waiting clients check again after some time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
 /// The task that listens.
 struct Listener {
     address: Arc<Address>,
-    /// For all requests but listening.
     connections: Arc<Connections>,
+    /// The one of them on which it listens.
+    lane: Arc<Connection<Connector>>,
     /// The limit of each single request to the server.
     limit: Duration,
     wanted: Wanted,
     /// The names of the topics, with the channels that are listened to; none for a name that was not marked yet.
     channels: BTreeMap<Name, Option<String>>,
-    gauge: Arc<ConnectionGauge>,
 }
 
-/// A connection that listens. The task that drives it ends with it.
+/// A connection that listens, and carries requests.
 struct ListeningConnection {
-    client: Client,
+    /// Gone once it was given up.
+    open: Weak<OpenConnection>,
     heard: mpsc::Receiver<String>,
 }
 
@@ -78,10 +80,10 @@ pub(super) async fn subscribe(
         let listener = Listener {
             address: address.clone(),
             connections: connections.clone(),
+            lane: connections.for_listener(),
             limit,
             wanted,
             channels: BTreeMap::new(),
-            gauge: super::counts().connection(Some(LaneUse::Notices)),
         };
         let connection = listener.connect().await.map_err(Some)?;
         // Without its own notice there is nothing to listen to.
@@ -98,16 +100,12 @@ pub(super) async fn subscribe(
 impl Listener {
     async fn run(mut self, mut connection: ListeningConnection) {
         loop {
-            self.gauge.made();
             let is_lost = self.listen(&mut connection).await.is_err();
-            if is_lost {
-                self.gauge.lost();
-            } else {
-                drop(connection);
-                self.gauge.closed();
+            drop(connection);
+            if !is_lost {
                 self.wanted.changed().await;
             }
-            connection = self.reconnect().await;
+            connection = self.reconnect(is_lost).await;
             if is_lost {
                 self.wanted.tell(Notice::Reconnected);
             }
@@ -116,7 +114,7 @@ impl Listener {
 
     /// Passes hints on until the connection is unusable, or no client has waited for a while.
     async fn listen(&mut self, connection: &mut ListeningConnection) -> Result<(), Failure> {
-        let ListeningConnection { client, heard } = connection;
+        let ListeningConnection { open, heard } = connection;
         let mut pulse = interval(PULSE);
         pulse.tick().await;
         let mut again = interval(AGAIN);
@@ -126,10 +124,10 @@ impl Listener {
             let has_unmarked = self.channels.values().any(Option::is_none);
             tokio::select! {
                 message = heard.recv() => self.hear(&message.ok_or(Failure::Silent)?),
-                () = self.wanted.changed() => self.adjust(client).await?,
-                _ = again.tick(), if has_unmarked => self.follow_and_hint(client).await?,
+                () = self.wanted.changed() => self.adjust(open).await?,
+                _ = again.tick(), if has_unmarked => self.follow_and_hint(open).await?,
                 _ = pulse.tick() => {
-                    self.within_limit(client.simple_query("")).await?;
+                    self.order(open, "").await?;
                     let names: Vec<_> = self.channels.keys().cloned().collect();
                     // A name that is not marked again now is still marked at the next pulse.
                     self.mark(&names).await;
@@ -141,7 +139,7 @@ impl Listener {
     }
 
     /// Follows and stops following names as asked.
-    async fn adjust(&mut self, client: &Client) -> Result<(), Failure> {
+    async fn adjust(&mut self, open: &Weak<OpenConnection>) -> Result<(), Failure> {
         let new = self.wanted.take_changes().new;
         let followed = self.wanted.followed().iter();
         let wanted: BTreeSet<_> = followed.map(Topic::name).collect();
@@ -153,7 +151,7 @@ impl Listener {
             }
             is_wanted
         });
-        self.send("UNLISTEN", client, &old).await?;
+        self.send("UNLISTEN", open, &old).await?;
         for topic in new {
             match self.channels.get(topic.name()) {
                 // Another topic of this name is followed already.
@@ -161,11 +159,11 @@ impl Listener {
                 _ => drop(self.channels.insert(topic.name().clone(), None)),
             }
         }
-        self.follow_and_hint(client).await
+        self.follow_and_hint(open).await
     }
 
-    async fn follow_and_hint(&mut self, client: &Client) -> Result<(), Failure> {
-        let new = self.follow(client).await?;
+    async fn follow_and_hint(&mut self, open: &Weak<OpenConnection>) -> Result<(), Failure> {
+        let new = self.follow(open).await?;
         // Each name may have been freed after its client checked and before the server listened for it.
         for topic in self.wanted.followed() {
             if new.contains(topic.name()) {
@@ -177,12 +175,12 @@ impl Listener {
 
     /// Marks the names that are not marked, and listens to their channels. A name whose row is locked stays unmarked.
     /// Returns the others.
-    async fn follow(&mut self, client: &Client) -> Result<BTreeSet<Name>, Failure> {
+    async fn follow(&mut self, open: &Weak<OpenConnection>) -> Result<BTreeSet<Name>, Failure> {
         let unmarked = self.channels.iter().filter(|(_, known)| known.is_none());
         let names: Vec<_> = unmarked.map(|(name, _)| name.clone()).collect();
         let channels = self.mark(&names).await;
         let listened: Vec<_> = channels.iter().flatten().cloned().collect();
-        self.send("LISTEN", client, &listened).await?;
+        self.send("LISTEN", open, &listened).await?;
         let mut new = BTreeSet::new();
         for (name, channel) in names.into_iter().zip(channels) {
             if channel.is_some() {
@@ -200,7 +198,6 @@ impl Listener {
         for part in names.chunks(AT_ONCE) {
             let texts: Vec<_> = part.iter().map(Name::as_str).collect();
             let arguments: Arguments<'_> = &[(&texts, Type::TEXT_ARRAY)];
-            // Not on the connection that listens: it may wait for locks, one name after the other.
             let budget = Budget::new(self.limit);
             let marked = self.connections.call("await_1", arguments, budget).await;
             match marked.and_then(|rows| reply::channels(&rows, part.len())) {
@@ -218,13 +215,13 @@ impl Listener {
     async fn send(
         &self,
         statement: &str,
-        client: &Client,
+        open: &Weak<OpenConnection>,
         channels: &[String],
     ) -> Result<(), Failure> {
         let statements = channels.iter().map(|name| format!("{statement} {name};"));
         match statements.collect::<String>() {
             none if none.is_empty() => Ok(()),
-            all => self.within_limit(client.batch_execute(&all)).await,
+            all => self.order(open, &all).await,
         }
     }
 
@@ -236,73 +233,83 @@ impl Listener {
         }
     }
 
-    /// Connects, and waits for a notice that it sends itself.
+    /// Connects, and waits for a notice that it sends itself, unless notices were seen to arrive before.
     async fn connect(&self) -> Result<Option<ListeningConnection>, Failure> {
-        let opened = connect::open(&self.address, self.limit, &GivenUp::default()).await?;
-        let (client, mut heard) = drive(opened);
+        let open = self
+            .lane
+            .open(Budget::new(longest(&self.address, self.limit)));
+        let open = open.await?;
+        let mut connection = ListeningConnection {
+            heard: open.listen(),
+            open: Arc::downgrade(&open),
+        };
+        drop(open);
+        let has_notices = &self.connections.room().has_notices;
+        if !has_notices.load(Ordering::Relaxed) {
+            if !self.hears_itself(&mut connection).await? {
+                return Ok(None);
+            }
+            has_notices.store(true, Ordering::Relaxed);
+        }
+        Ok(Some(connection))
+    }
+
+    /// Returns whether a notice arrives that is sent over another connection: over its own a pooler might hand it back.
+    async fn hears_itself(&self, listening: &mut ListeningConnection) -> Result<bool, Failure> {
         let own_channel = [OWN_CHANNEL.into()];
-        self.send("LISTEN", &client, &own_channel).await?;
+        self.send("LISTEN", &listening.open, &own_channel).await?;
         let own = format!("{:016x}", fastrand::u64(..));
         let query = Query {
             statement: "SELECT pg_catalog.pg_notify($1, $2)",
             arguments: &[(&OWN_CHANNEL, Type::TEXT), (&own, Type::TEXT)],
         };
-        // Not on this connection, on which a pooler might hand the notice back.
-        let sent = self.connections.request(query, Budget::new(self.limit));
+        let sent = async {
+            let other = Connections::connected(&self.address, self.limit).await?;
+            other.request(query, Budget::new(self.limit)).await
+        };
         let arrived = match sent.await {
-            Ok(_) => timeout(OWN_NOTICE, arrives(&mut heard, &own)).await,
+            Ok(_) => timeout(OWN_NOTICE, arrives(&mut listening.heard, &own)).await,
             Err(failure) => Ok(Err(failure)),
         };
         // A transaction pooler may send this on another connection of its own, but mostly takes the last one again.
-        self.send("UNLISTEN", &client, &own_channel).await?;
+        self.send("UNLISTEN", &listening.open, &own_channel).await?;
         match arrived {
-            Ok(arrived) => arrived.map(|()| Some(ListeningConnection { client, heard })),
-            Err(_) => Ok(None),
+            Ok(arrived) => arrived.map(|()| true),
+            Err(_) => Ok(false),
         }
     }
 
     /// Connects and subscribes again to all topics, however long it takes.
-    async fn reconnect(&mut self) -> ListeningConnection {
-        let mut pauses = Pauses::new();
+    async fn reconnect(&mut self, mut has_failed: bool) -> ListeningConnection {
+        let mut pause = HOLDERS_FIRST;
         loop {
+            if has_failed {
+                sleep(pause.mul_f64(1.0 + fastrand::f64())).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            has_failed = true;
             if let Ok(Some(connection)) = self.connect().await {
                 self.channels
                     .values_mut()
                     .for_each(|channel| *channel = None);
-                if self.follow(&connection.client).await.is_ok() {
+                if self.follow(&connection.open).await.is_ok() {
                     return connection;
                 }
             }
-            pauses.pass().await;
         }
     }
 
-    async fn within_limit<T>(
-        &self,
-        request: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, Failure> {
-        match timeout(self.limit, request).await {
-            Ok(outcome) => outcome.map_err(|error| Failure::of_request(&error)),
-            Err(_) => Err(Failure::Silent),
-        }
-    }
-}
-
-/// Drives a connection in a task, which ends with the client, or when the receiver of its notices is dropped.
-fn drive(opened: Opened) -> (Client, mpsc::Receiver<String>) {
-    let mut connection = opened.connection;
-    let (sender, heard) = mpsc::channel(HEARD);
-    tokio::spawn(async move {
-        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-            // With more than these a notice is lost, because the listener waits for answers on this connection.
-            if let AsyncMessage::Notification(notification) = message
-                && let Err(TrySendError::Closed(_)) = sender.try_send(notification.payload().into())
-            {
-                return;
+    /// Sends statements on the connection that listens.
+    async fn order(&self, open: &Weak<OpenConnection>, statements: &str) -> Result<(), Failure> {
+        let open = open.upgrade().ok_or(Failure::Ended)?;
+        match timeout(self.limit, open.order(statements)).await {
+            Ok(sent) => sent,
+            Err(_) => {
+                self.lane.give_up(&open);
+                Err(Failure::Silent)
             }
         }
-    });
-    (opened.client, heard)
+    }
 }
 
 /// Returns once this message is heard. Others may try at the same time.

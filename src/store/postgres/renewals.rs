@@ -1,7 +1,10 @@
-//! Renewals in batches: one statement each, which skips rows that another transaction has locked.
+//! Renewals in batches: one statement each, which skips rows that another transaction has locked. A lease whose row was
+//! skipped is renewed alone, by a statement that waits for the row, over the connections for requests.
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio_postgres::types::Type;
 
 use super::connection::Arguments;
@@ -15,8 +18,12 @@ use crate::token::Token;
 
 /// The pause before a locked row is tried again: a claim or a mark of ours holds its lock no longer than that.
 const AGAIN: Duration = Duration::from_millis(10);
-/// Says how often it is tried again. A row that is locked for longer is locked by another program.
+/// Says how often it is tried again, before a statement waits for it.
 const TRIES: usize = 3;
+/// Says how many statements wait for rows at once: each occupies a connection.
+const WAITING: usize = 4;
+/// The rest of a limit for which one is sent: more than the functions wait for a lock.
+const WORTH_A_WAIT: Duration = Duration::from_millis(150);
 
 impl Postgres {
     pub(super) async fn renew_batch(&self, batch: &[Renewal], budget: Budget) -> Renewed {
@@ -46,10 +53,58 @@ impl Postgres {
                 outcomes[index] = outcome;
             }
         }
+        self.wait_for_rows(batch, &mut outcomes, budget).await;
         let outcomes = batch.iter().zip(outcomes).map(|(renewal, outcome)| {
             outcome.unwrap_or_else(|| unknown(Failure::locked(), renewal))
         });
         Renewed::new(outcomes.collect()).at(Some(server_time))
+    }
+
+    /// Renews the leases whose rows were skipped, each alone, and waits for its row. What is locked for longer than the
+    /// limit stays unknown, and so do those that found no turn within it.
+    async fn wait_for_rows(
+        &self,
+        batch: &[Renewal],
+        outcomes: &mut [Option<Outcome>],
+        budget: Budget,
+    ) {
+        let mut locked: Vec<_> = (0..batch.len())
+            .filter(|index| outcomes[*index].is_none())
+            .collect();
+        // Those that stay locked must not always be the same that keep the others from their turn.
+        fastrand::shuffle(&mut locked);
+        let mut waits = FuturesUnordered::new();
+        loop {
+            while waits.len() < WAITING
+                && budget.left() > WORTH_A_WAIT
+                && let Some(index) = locked.pop()
+            {
+                waits.push(self.renew_alone(index, &batch[index], budget));
+            }
+            match waits.next().await {
+                Some((index, Ok(renewed))) => outcomes[index] = renewed,
+                Some((_, Err(failure))) => tracing::debug!(%failure, "a locked row was waited for"),
+                None => return,
+            }
+        }
+    }
+
+    async fn renew_alone(
+        &self,
+        index: usize,
+        renewal: &Renewal,
+        budget: Budget,
+    ) -> (usize, Result<Option<Outcome>, Failure>) {
+        let arguments: Arguments<'_> = &[
+            (&renewal.name.as_str(), Type::TEXT),
+            (&renewal.holder.to_string(), Type::TEXT),
+            (&token(renewal.token), Type::INT8),
+            (&millis(renewal.ttl), Type::INT8),
+        ];
+        let budget = replacing(budget, renewal.ttl);
+        let rows = self.connections().call("renew_locked_1", arguments, budget);
+        let renewed = rows.await.and_then(|rows| reply::renewed(&rows, 1));
+        (index, renewed.map(|(mut one, _)| one.pop().flatten()))
     }
 
     /// Returns what [`reply::renewed`] does.
@@ -71,8 +126,18 @@ impl Postgres {
             (&ttls, Type::INT8_ARRAY),
         ];
         let budget = replacing(budget, least.unwrap_or_default());
-        let rows = self.connections.call("renew_1", arguments, budget);
-        reply::renewed(&rows.await?, part.len())
+        let longest = part.iter().map(|renewal| renewal.ttl).max();
+        self.connections
+            .room()
+            .need_for(longest.unwrap_or_default());
+        let connections = self.renewing().await;
+        let rows = connections.call("renew_1", arguments, budget).await;
+        let renewed = reply::renewed(&rows?, part.len())?;
+        let is_renewed = |outcome: &Option<_>| matches!(outcome, Some(Outcome::Renewed));
+        if renewed.0.iter().any(is_renewed) {
+            connections.has_renewed();
+        }
+        Ok(renewed)
     }
 }
 

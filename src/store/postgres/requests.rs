@@ -1,17 +1,15 @@
 //! The calls of the functions, one for each operation, and the notices that follow some of them.
 
 use std::fmt::Display;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
 use super::connection::Arguments;
-use super::connection::connections::Connections;
 use super::failure::Failure;
 use super::hazards::CHECKS;
-use super::{KIND, Postgres, millis, notices, replacing, reply};
+use super::{KIND, Postgres, RenewalLane, Side, millis, notices, replacing, reply};
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::backend::Backend;
@@ -22,7 +20,6 @@ use crate::store::{
     Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Queued, Release,
     Renewal, Renewed,
 };
-use crate::telemetry::LaneUse;
 use crate::token::Token;
 
 /// The longest time that a call spends on the notices that follow it.
@@ -39,7 +36,7 @@ impl Postgres {
         let budget = budget.at_most(TELLING);
         let names = vec![name.as_str()];
         let arguments: Arguments<'_> = &[(&names, Type::TEXT_ARRAY)];
-        if let Err(failure) = self.connections.call("tell_1", arguments, budget).await {
+        if let Err(failure) = self.connections().call("tell_1", arguments, budget).await {
             tracing::debug!(%name, %failure, "notice not sent");
         }
     }
@@ -83,13 +80,16 @@ impl Backend for Postgres {
             (&millis(Queued::OFFER), Type::INT8),
         ];
         let replacing = replacing(budget, claim.ttl);
-        let rows = self.connections.call("acquire_1", arguments, replacing);
+        let rows = self.connections().call("acquire_1", arguments, replacing);
         let rows = rows.await?;
         let answered = reply::acquired(&rows, &claim.name);
         if let Err(Failure::TooLong { max_ttl_ms, .. }) = answered {
             self.max_ttl.learn(Duration::from_millis(max_ttl_ms));
         }
         let (answer, is_awaited) = answered?;
+        if let Answer::Granted(_) = answer {
+            self.connections.room().need_for(claim.ttl);
+        }
         self.tell(is_awaited, &claim.name, budget).await;
         Ok(answer)
     }
@@ -108,7 +108,7 @@ impl Backend for Postgres {
             (&millis(Queued::OFFER), Type::INT8),
         ];
         let rows = self
-            .connections
+            .connections()
             .call("release_1", arguments, budget)
             .await?;
         let (release, is_awaited) = reply::released(&rows)?;
@@ -127,7 +127,10 @@ impl Backend for Postgres {
             (&client.to_string(), Type::TEXT),
             (&millis(Queued::OFFER), Type::INT8),
         ];
-        let rows = self.connections.call("leave_1", arguments, budget).await?;
+        let rows = self
+            .connections()
+            .call("leave_1", arguments, budget)
+            .await?;
         self.tell(reply::left(&rows)?, name, budget).await;
         Ok(())
     }
@@ -142,7 +145,10 @@ impl Backend for Postgres {
             (&how, Type::TEXT),
             (&millis(Queued::OFFER), Type::INT8),
         ];
-        let rows = self.connections.call("evict_1", arguments, budget).await?;
+        let rows = self
+            .connections()
+            .call("evict_1", arguments, budget)
+            .await?;
         let (was_held, is_awaited) = reply::evicted(&rows)?;
         self.tell(is_awaited, name, budget).await;
         Ok(was_held)
@@ -151,7 +157,7 @@ impl Backend for Postgres {
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
         let arguments: Arguments<'_> = &[(&name.as_str(), Type::TEXT)];
         let rows = self
-            .connections
+            .connections()
             .call("inspect_1", arguments, budget)
             .await?;
         reply::inspected(&rows, name)
@@ -159,7 +165,7 @@ impl Backend for Postgres {
 
     async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
         let arguments: Arguments<'_> = &[(&prefix, Type::TEXT)];
-        let rows = self.connections.call("list_1", arguments, budget).await?;
+        let rows = self.connections().call("list_1", arguments, budget).await?;
         reply::listed(&rows)
     }
 
@@ -195,11 +201,13 @@ impl Backend for Postgres {
         if self.connections.is_closed() {
             return Err(Unconnected::Closed.into());
         }
-        let purpose = (purpose == Purpose::Watchdog).then_some(LaneUse::Watchdog);
-        let connections = Connections::connected(&self.address, self.connect_timeout, purpose);
         Ok(Self {
             address: self.address.clone(),
-            connections: Arc::new(connections.await?),
+            connections: self.connections.clone(),
+            side: match purpose {
+                Purpose::Watchdog => Side::Watchdog(RenewalLane::start(self)),
+                Purpose::Waiting => Side::Waiting,
+            },
             connect_timeout: self.connect_timeout,
             has_told_of_pooler: self.has_told_of_pooler.clone(),
             max_ttl: self.max_ttl.clone(),
@@ -207,6 +215,10 @@ impl Backend for Postgres {
     }
 
     async fn end(&self) {
-        self.connections.close();
+        match &self.side {
+            Side::All => self.connections.close(),
+            Side::Watchdog(watchdog) => watchdog.own.close(),
+            Side::Waiting => {}
+        }
     }
 }

@@ -9,6 +9,7 @@ use leasehold::store::{self, Store, TableSettings};
 use crate::harness::postgres_server::{Database, PostgresServer};
 
 mod connections;
+pub(crate) mod crowds;
 mod errors;
 pub(crate) mod functions;
 mod hazards;

@@ -132,8 +132,9 @@ async fn certificate_files_that_are_replaced_are_read_by_the_next_connection() {
     made.expect("the tables are made");
     granted(&store, &claim("a", LONG)).await;
     std::fs::remove_file(file("key.pem")).expect("it is there");
-    let own = store.on_own_connection(Purpose::Watchdog).await;
-    let error = own.expect_err("a file is missing");
+    // It makes a connection of its own.
+    let made = store.init(TableSettings::default(), PATIENCE).await;
+    let error = made.expect_err("a file is missing");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(chain(&error).contains("key.pem"), "{error:#}");
     granted(&store, &claim("b", LONG)).await;

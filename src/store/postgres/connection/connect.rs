@@ -66,20 +66,26 @@ pub(in super::super) struct Opened {
 pub(in super::super) struct GivenUp(Mutex<HashMap<Endpoint, Unended>>);
 
 /// Counts one of them until this is dropped.
-pub(in super::super) struct GivenUpOne(Arc<GivenUp>, Endpoint);
+pub(in super::super) struct GivenUpOne(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 /// The connections to one server whose end was not seen.
 #[derive(Debug, Default)]
 struct Unended {
-    count: usize,
+    /// Shared with each of them.
+    counted: Arc<()>,
     /// When a further one may be opened, once there are too many, and after how long a pause.
     next: Option<(Instant, Duration)>,
 }
 
 impl GivenUp {
-    pub(in super::super) fn count(self: &Arc<Self>, server: Endpoint) -> GivenUpOne {
-        self.0.lock().entry(server.clone()).or_default().count += 1;
-        GivenUpOne(self.clone(), server)
+    pub(in super::super) fn count(&self, server: Endpoint) -> GivenUpOne {
+        GivenUpOne(self.0.lock().entry(server).or_default().counted.clone())
+    }
+
+    /// Notes that a lease was renewed on a later connection: nothing holds the server up, so it is the network that has
+    /// forgotten those that were given up before.
+    pub(in super::super) fn forgive(&self) {
+        self.0.lock().clear();
     }
 
     fn may_connect(&self, server: &Endpoint, now: Instant) -> bool {
@@ -90,24 +96,20 @@ impl GivenUp {
     }
 }
 
-impl Drop for GivenUpOne {
-    fn drop(&mut self) {
-        if let Some(unended) = self.0.0.lock().get_mut(&self.1) {
-            unended.count -= 1;
-        }
-    }
-}
-
 impl Unended {
+    fn count(&self) -> usize {
+        Arc::strong_count(&self.counted) - 1
+    }
+
     /// Returns whether a connection may be opened now. If there are too many, one may at the end of each pause, up to
     /// the bound.
     fn may_connect(&mut self, now: Instant) -> bool {
-        if self.count < GIVEN_UP {
+        if self.count() < GIVEN_UP {
             self.next = None;
             return true;
         }
         let (is_due, pause) = match self.next {
-            _ if self.count >= MOST_GIVEN_UP => return false,
+            _ if self.count() >= MOST_GIVEN_UP => return false,
             None => (false, FIRST_PAUSE),
             Some((at, _)) if now < at => return false,
             Some((_, pause)) => (true, (pause * 2).min(LONGEST_PAUSE)),
@@ -267,36 +269,57 @@ mod tests {
         let mut unended = Unended::default();
         let mut now = Instant::ZERO;
         assert!(unended.may_connect(now));
-        unended.count = GIVEN_UP;
+        let mut given_up = vec![unended.counted.clone(); GIVEN_UP];
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
             assert!(!unended.may_connect(now));
             now = now.after(Duration::from_secs(seconds));
             assert!(unended.may_connect(now), "{seconds} s");
         }
-        unended.count = 1;
+        given_up.pop();
         assert!(unended.may_connect(now));
+    }
+
+    #[test]
+    fn connections_that_the_network_forgot_delay_no_further_one() {
+        let (given_up, server) = (
+            GivenUp::default(),
+            Endpoint {
+                host: 0,
+                address: None,
+            },
+        );
+        let counted = [(); GIVEN_UP].map(|()| given_up.count(server.clone()));
+        assert!(!given_up.may_connect(&server, Instant::ZERO));
+        given_up.forgive();
+        assert!(given_up.may_connect(&server, Instant::ZERO));
+        drop(counted);
+        assert!(given_up.may_connect(&server, Instant::ZERO));
     }
 
     #[test]
     fn of_a_standby_that_is_away_for_long_few_connections_are_left() {
         let mut unended = Unended::default();
         let mut now = Instant::ZERO;
-        let mut opened_within = |unended: &mut Unended, seconds: u32| {
+        let mut given_up = Vec::new();
+        let mut open_within = |given_up: &mut Vec<_>, unended: &mut Unended, seconds: u32| {
             for _ in 0..seconds {
-                unended.count += usize::from(unended.may_connect(now));
+                if unended.may_connect(now) {
+                    given_up.push(unended.counted.clone());
+                }
                 now = now.after(Duration::from_secs(1));
             }
         };
-        opened_within(&mut unended, 36_000);
-        assert_eq!(unended.count, MOST_GIVEN_UP, "in ten hours");
-        unended.count -= 1;
-        opened_within(&mut unended, 60);
+        open_within(&mut given_up, &mut unended, 36_000);
+        assert_eq!(given_up.len(), MOST_GIVEN_UP, "in ten hours");
+        given_up.pop();
+        open_within(&mut given_up, &mut unended, 60);
         assert_eq!(
-            unended.count, MOST_GIVEN_UP,
+            given_up.len(),
+            MOST_GIVEN_UP,
             "in the place of one that has ended"
         );
         // Once the standby is back the server ends them all.
-        unended.count = 0;
+        given_up.clear();
         assert!(unended.may_connect(now));
     }
 }

@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_postgres::Row;
 
 use super::super::address::Address;
 use super::super::failure::Failure;
 use super::connect;
-use super::{Arguments, BUSY, Connector, OpenConnection, Query};
+use super::room::Room;
+use super::{Arguments, BUSY, Connector, Lane, OpenConnection, Query};
 use crate::store::budget::Budget;
 use crate::store::connection::{Connection, Driver, HomeRuntime};
 use crate::telemetry::LaneUse;
@@ -26,38 +28,105 @@ const WORTH_A_LOCK: Duration = Duration::from_millis(250);
 /// Several connections to the same servers.
 #[derive(Debug)]
 pub(in super::super) struct Connections {
-    all: Vec<Connection<Connector>>,
+    all: Vec<Arc<Connection<Connector>>>,
+    /// Held while a listener takes one of them.
+    listening: Mutex<()>,
+    room: Arc<Room>,
 }
 
 impl Connections {
     /// Connections for requests, on a thread of the store's: at most as many as the URL says, each closed when it is no
     /// longer used.
     pub(in super::super) fn new(address: &Arc<Address>, connect_timeout: Duration) -> Self {
-        let connector = Connector::new(address, connect_timeout, IDLE);
+        let room = Arc::default();
+        let connector = Connector::new(address, connect_timeout, IDLE, &room, Lane::First);
         let home = HomeRuntime::Thread(Arc::<Driver>::default());
-        let connection = |_| {
+        let connection = |index| {
             let gauge = super::super::counts().connection(Some(LaneUse::Requests));
-            Connection::new(connector.clone(), home.clone(), gauge)
+            let connector = match index {
+                0 => connector.clone(),
+                _ => connector.for_another(Lane::Further),
+            };
+            Arc::new(Connection::new(connector, home.clone(), gauge))
         };
         Self {
             all: (0..address.connections).map(connection).collect(),
+            listening: Mutex::default(),
+            room,
         }
+    }
+
+    /// The watchdog's connection, on the calling runtime. It is made for the first renewal, and kept while a lease may
+    /// be held.
+    pub(in super::super) fn for_watchdog(&self, connect_timeout: Duration) -> Self {
+        let address = &self.all[0].connector().address;
+        let connector = Connector::new(address, connect_timeout, IDLE, &self.room, Lane::Watchdog);
+        let gauge = super::super::counts().connection(Some(LaneUse::Watchdog));
+        let home = HomeRuntime::Runtime(Handle::current());
+        Self {
+            all: vec![Arc::new(Connection::new(connector, home, gauge))],
+            listening: Mutex::default(),
+            room: self.room.clone(),
+        }
+    }
+
+    /// A connection for a listener: one of these on which no other listens, or one of its own.
+    pub(in super::super) fn for_listener(&self) -> Arc<Connection<Connector>> {
+        let _one_by_one = self.listening.lock();
+        let is_free = |connection: &&Arc<_>| Arc::strong_count(connection) == 1;
+        self.all.iter().find(is_free).cloned().unwrap_or_else(|| {
+            let connector = self.all[0].connector().for_another(Lane::Further);
+            let gauge = super::super::counts().connection(Some(LaneUse::Notices));
+            Arc::new(Connection::new(
+                connector,
+                self.all[0].home().clone(),
+                gauge,
+            ))
+        })
     }
 
     /// Makes one connection now, on the calling runtime, and keeps it.
     pub(in super::super) async fn connected(
         address: &Arc<Address>,
         connect_timeout: Duration,
-        purpose: Option<LaneUse>,
     ) -> Result<Self, Failure> {
-        let connector = Connector::new(address, connect_timeout, Duration::MAX);
-        let gauge = super::super::counts().connection(purpose);
+        let room = Arc::default();
+        let never = Duration::MAX;
+        let connector = Connector::new(address, connect_timeout, never, &room, Lane::Further);
+        let gauge = super::super::counts().connection(None);
         let connection = Connection::new(connector, HomeRuntime::Runtime(Handle::current()), gauge);
         let longest = connect::longest(address, connect_timeout);
         connection.open(Budget::new(longest)).await?;
         Ok(Self {
-            all: vec![connection],
+            all: vec![Arc::new(connection)],
+            listening: Mutex::default(),
+            room,
         })
+    }
+
+    pub(in super::super) fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
+
+    /// Makes the first connection, unless there is one or it was refused a moment ago.
+    pub(in super::super) async fn open(&self, budget: Budget) {
+        // A request would report the failure.
+        let _ = self.all[0].open(budget).await;
+    }
+
+    /// Returns whether there is a connection.
+    pub(in super::super) fn is_up(&self) -> bool {
+        let is_open = |connection: &Arc<Connection<_>>| connection.measure(|_| true, false);
+        self.all.iter().any(|one| is_open(one) == Some(true))
+    }
+
+    /// Notes that a lease was renewed over these connections. Of the watchdog's, of which there is one, those that were
+    /// given up before count no longer.
+    pub(in super::super) fn has_renewed(&self) {
+        let connector = self.all[0].connector();
+        if connector.lane == Lane::Watchdog {
+            connector.given_up.forgive();
+        }
     }
 
     /// Calls one of the store's functions.
@@ -89,7 +158,7 @@ impl Connections {
         budget: Budget,
     ) -> Result<Vec<Row>, Failure> {
         loop {
-            let (first, chosen) = (&self.all[0], self.choose());
+            let (first, chosen) = (self.all[0].as_ref(), self.choose());
             let mut outcome = chosen.request(query, budget).await;
             // The server may refuse another connection while the first one works.
             if matches!(&outcome, Err(failure) if failure.is_unconnected())
@@ -116,18 +185,17 @@ impl Connections {
     }
 
     pub(in super::super) fn is_closed(&self) -> bool {
-        self.all.iter().all(Connection::is_closed)
+        self.all.iter().all(|connection| connection.is_closed())
     }
 
     /// Returns the open connection with the fewest requests; another one if all are busy.
     fn choose(&self) -> &Connection<Connector> {
         let load = |connection: &Connection<_>| connection.measure(OpenConnection::load, BUSY - 1);
-        let open = self.all.iter();
+        let open = self.all.iter().map(Arc::as_ref);
         let open = open.filter_map(|connection| Some((load(connection)?, connection)));
         let closed = || {
-            self.all
-                .iter()
-                .find(|connection| load(connection).is_none())
+            let mut all = self.all.iter().map(Arc::as_ref);
+            all.find(|connection| load(connection).is_none())
         };
         match open.min_by_key(|(load, _)| *load) {
             Some((load, connection)) if load < BUSY => connection,

@@ -8,6 +8,7 @@
 
 pub(super) mod connect;
 pub(super) mod connections;
+pub(super) mod room;
 pub(super) mod tls;
 
 use std::future::poll_fn;
@@ -16,13 +17,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Row, Socket};
 
 use self::connect::{Endpoint, GivenUp, Opened};
+use self::room::Room;
 use self::tls::Encrypted;
 use super::address::Address;
 use super::failure::Failure;
@@ -34,6 +37,8 @@ use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
 pub(super) const BUSY: usize = 4;
 /// After how long without an answer a connection counts as stuck, behind a statement that waits for a lock.
 const STUCK: Duration = Duration::from_millis(50);
+/// Says how many messages of the server may wait to be read by a listener.
+const HEARD: usize = 1_024;
 
 /// The way in which connections are made.
 #[derive(Debug, Clone)]
@@ -43,6 +48,20 @@ pub(super) struct Connector {
     /// After how long without a request the connection is closed; `Duration::MAX` for never.
     pub(super) idle_after: Duration,
     pub(super) given_up: Arc<GivenUp>,
+    room: Arc<Room>,
+    lane: Lane,
+}
+
+/// The use of a connection, which says how long it is kept while it is idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// For renewals. Kept while a lease may be held.
+    Watchdog,
+    /// The first one for requests, over which leases are renewed as long as the watchdog has none of its own. Kept
+    /// while a lease may be held and it is the only one.
+    First,
+    /// Another one for requests.
+    Further,
 }
 
 /// The arguments of a statement, with their types, so that no statement has to be prepared.
@@ -63,6 +82,8 @@ pub(super) struct OpenConnection {
     in_flight: AtomicUsize,
     /// When the last answer came, or the first request after a pause was sent, in nanoseconds of the lease clock.
     moved_at: AtomicU64,
+    /// The listener on this connection.
+    heard: Mutex<Option<mpsc::Sender<String>>>,
     /// Dropped with this value, which gives the connection up.
     _end: oneshot::Sender<()>,
 }
@@ -83,18 +104,23 @@ impl Connect for Connector {
     type Failure = Failure;
 
     async fn connect(&mut self) -> Result<(OpenConnection, Engine), Failure> {
-        let opened = connect::open(&self.address, self.connect_timeout, &self.given_up);
+        if let Some(refusal) = self.room.refusal() {
+            return Err(refusal);
+        }
+        let opened = connect::open(&self.address, self.connect_timeout, &self.given_up).await;
+        self.room.note(&opened);
         let Opened {
             client,
             connection,
             server,
-        } = opened.await?;
+        } = opened?;
         let (end, ended) = oneshot::channel();
         let open = OpenConnection {
             client,
             is_unreplicated: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             moved_at: AtomicU64::new(Boottime.now().as_nanos()),
+            heard: Mutex::default(),
             _end: end,
         };
         let engine = Engine {
@@ -115,19 +141,23 @@ impl Connect for Connector {
         let mut run = pin!(async {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
             {
-                if let AsyncMessage::Notice(notice) = message
-                    && says_unreplicated(&notice)
-                    && let Some(open) = driven.open()
-                {
-                    open.is_unreplicated.store(true, Ordering::Relaxed);
+                let Some(open) = driven.open() else { continue };
+                match message {
+                    AsyncMessage::Notice(notice) if says_unreplicated(&notice) => {
+                        open.is_unreplicated.store(true, Ordering::Relaxed);
+                    }
+                    AsyncMessage::Notification(notification) => open.hear(notification.payload()),
+                    _ => {}
                 }
             }
         });
+        let up = (self.lane != Lane::Further).then(|| self.room.count());
         tokio::select! {
             () = &mut run => return AfterEnd::Down,
             _ = ended => {}
             () = self.unused(driven) => {}
         }
+        drop(up);
         let _counted = self.given_up.count(server);
         run.await;
         AfterEnd::Down
@@ -139,19 +169,43 @@ impl Connector {
         address: &Arc<Address>,
         connect_timeout: Duration,
         idle_after: Duration,
+        room: &Arc<Room>,
+        lane: Lane,
     ) -> Self {
         Self {
             address: address.clone(),
             connect_timeout,
             idle_after,
             given_up: Arc::default(),
+            room: room.clone(),
+            lane,
+        }
+    }
+
+    /// Returns the same for another connection to the same servers.
+    fn for_another(&self, lane: Lane) -> Self {
+        Self {
+            lane,
+            ..self.clone()
+        }
+    }
+
+    /// Returns whether the connection is kept for a renewal.
+    fn is_kept(&self) -> bool {
+        match self.lane {
+            Lane::Watchdog => self.room.is_needed(),
+            Lane::First => self.room.is_needed() && !self.room.has_others(),
+            Lane::Further => false,
         }
     }
 
     /// Returns once the connection was not used for so long that it was given up.
     async fn unused(&self, driven: &Driven<Self>) {
         let is_unused = |open: &OpenConnection| {
-            open.in_flight.load(Ordering::Relaxed) == 0 && open.rested_for() >= self.idle_after
+            open.in_flight.load(Ordering::Relaxed) == 0
+                && open.rested_for() >= self.idle_after
+                && !open.has_listener()
+                && !self.is_kept()
         };
         loop {
             // One that was replaced meanwhile is not counted as given up while callers wait on it.
@@ -195,6 +249,31 @@ impl OpenConnection {
         } else {
             requests
         }
+    }
+
+    /// Begins to listen. The notices end when this connection is given up or ends.
+    pub(super) fn listen(&self) -> mpsc::Receiver<String> {
+        let (sender, heard) = mpsc::channel(HEARD);
+        *self.heard.lock() = Some(sender);
+        heard
+    }
+
+    /// Sends statements without results, outside of all requests.
+    pub(super) async fn order(&self, statements: &str) -> Result<(), Failure> {
+        let sent = self.client.batch_execute(statements).await;
+        sent.map_err(|error| Failure::of_request(&error))
+    }
+
+    /// Gives a notice to the listener. With too many one is lost, because the listener waits for answers.
+    fn hear(&self, payload: &str) {
+        if let Some(sender) = &*self.heard.lock() {
+            let _ = sender.try_send(payload.into());
+        }
+    }
+
+    fn has_listener(&self) -> bool {
+        let heard = self.heard.lock();
+        heard.as_ref().is_some_and(|sender| !sender.is_closed())
     }
 
     fn rested_for(&self) -> Duration {

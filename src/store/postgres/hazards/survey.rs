@@ -59,7 +59,7 @@ impl Postgres {
         let looks = servers.map(async |server| {
             let server = Arc::new(server);
             let connect_timeout = self.connect_timeout.min(limit);
-            match Connections::connected(&server, connect_timeout, None).await {
+            match Connections::connected(&server, connect_timeout).await {
                 Ok(connections) => self.member(&server, &connections, budget).await,
                 Err(failure) => unreached(&server, failure),
             }

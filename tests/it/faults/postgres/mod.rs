@@ -2,6 +2,7 @@
 
 mod chaos;
 mod clock;
+mod crowds;
 mod failover;
 mod full_disk;
 mod growth;
