@@ -36,7 +36,8 @@
 //! # Restarting the members
 //! 1. Restart one member.
 //! 2. `leasehold status --members` shows it as away, with the time left: the longest ttl.
-//! 3. Wait until it is up. Held leases come back to it with their next renewal, within a third of their ttl.
+//! 3. Wait until it is up. Held leases come back to it with their next renewal, within a third of their ttl. Names that
+//!    are kept taken come back from its disk, so give the members one (`appendonly yes`).
 //! 4. Restart the next.
 //! 5. With one member away and another one down, three members grant nothing: do not begin while one is down.
 //!
@@ -58,7 +59,8 @@
 //! - Grants, renewals and releases go on while a majority is in.
 //!
 //! No disk and no replica is trusted: a member that was restarted or promoted is *out* for the longest ttl, and then
-//! comes in without its leases and above all tokens.
+//! comes in without its leases and above all tokens. Names that are kept taken (`hold_at_least`, and the fires of `once`
+//! that were done) come in with it as far as its disk has them: a member that lost its data forgets them.
 //!
 //! # Its limits
 //! 1. **The clocks of members.** If the clock of a member of the granting majority gains more than the margin within

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::store::quorum::Quorum;
 use leasehold::store::{Answer, MemberState, Outcome, Purpose, Store as _};
-use leasehold::{Client, Lease};
+use leasehold::{Attempt, Client, Lease};
 use tokio::runtime::{Builder, Runtime};
 
 use super::rivals::{lead_nowhere, over, renewed_for, states, ways};
@@ -338,6 +338,34 @@ async fn a_claim_whose_grant_came_too_late_is_granted_afterwards() {
         matches!(answer, Ok(Answer::Granted(_)))
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_rolling_restart_forgets_no_name_that_is_kept_taken() {
+    let on_disk = || Setup::default().with(["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut quorum = RedisQuorum::with(3, on_disk, STORED_TTL).await;
+    let client = async || {
+        let builder = Client::builder().store(quorum.open_with(STORED_TTL));
+        builder.ttl(STORED_TTL).build().await.expect("a client")
+    };
+    let (holder, rival) = (client().await, client().await);
+    let request = holder.request("kept").hold_at_least(LONG * 60);
+    request.acquire().await.expect("free").release().await;
+    // The control: what is not kept is free after the restarts.
+    holder.acquire("freed").await.expect("free").release().await;
+    let watcher = quorum.open_with(STORED_TTL);
+    for member in 0..3 {
+        quorum.servers[member].kill();
+        quorum.servers[member].start_again().await;
+        until_so("it is in", async || {
+            states(&watcher).await == [MemberState::Up; 3]
+        })
+        .await;
+    }
+    let kept = rival.try_acquire("kept").await.expect("answered");
+    assert!(matches!(kept, Attempt::Held(_)), "{kept:?}");
+    let freed = rival.try_acquire("freed").await.expect("answered");
+    assert!(matches!(freed, Attempt::Acquired(_)), "{freed:?}");
 }
 
 #[tokio::test]

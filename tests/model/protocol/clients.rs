@@ -100,6 +100,11 @@ impl Setup {
                 self.broke(world, Promise::TokensRise);
             }
             world.granted[name] |= 1 << token;
+            if (0..self.names.len()).any(|other| {
+                other != holder && self.names[other] == self.names[holder] && is_kept(world, other)
+            }) {
+                self.broke(world, Promise::KeptIsNotGranted);
+            }
         } else if Claimant::has(claimant.overtaken, round) {
             self.broke(world, Promise::OvertakenIsNotRenewed);
         } else if Claimant::has(claimant.after_eviction, round) {
@@ -218,7 +223,8 @@ impl Setup {
             }
             // What does not count any more needs no room.
             for lease in &mut server.data.leases {
-                if lease.floor != server.data.floor {
+                let is_kept = lease.is_kept && !self.rules.has(Wrong::AdoptionForgetsKept);
+                if lease.floor != server.data.floor && !is_kept {
                     *lease = Lease::default();
                 }
             }
@@ -246,6 +252,15 @@ pub(super) fn is_evicted(world: &World, holder: usize) -> bool {
         .iter()
         .filter(|server| server.evicted >> holder & 1 == 1);
     evicted.count() > world.members.len() / 2
+}
+
+/// Whether a majority has kept the name of a holder taken.
+fn is_kept(world: &World, holder: usize) -> bool {
+    let kept = world
+        .members
+        .iter()
+        .filter(|server| server.kept >> holder & 1 == 1);
+    kept.count() > world.members.len() / 2
 }
 
 pub(super) fn highest(tokens: u16) -> u8 {

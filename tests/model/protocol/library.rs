@@ -87,9 +87,10 @@ pub(super) fn record(data: &Data, name: usize) -> NameState {
             token: token(lease.token),
             ends_at_us: LATER_US,
             floor: lease.floor.into(),
-            state: match lease.is_evicted {
-                true => HeldState::Evicted,
-                false => HeldState::Leased,
+            state: match (lease.is_evicted, lease.is_kept) {
+                (true, _) => HeldState::Evicted,
+                (false, true) => HeldState::Kept,
+                (false, false) => HeldState::Leased,
             },
         }),
     }
@@ -107,6 +108,7 @@ pub(super) fn lease(record: &NameState, rounds: u8) -> Lease {
         token: lease.token.get() as u8,
         floor: lease.floor as u8,
         is_evicted: lease.state == HeldState::Evicted,
+        is_kept: lease.state == HeldState::Kept,
         rounds,
     }
 }

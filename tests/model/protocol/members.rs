@@ -3,7 +3,7 @@
 use leasehold::store::quorum::protocol::MemberAnswer;
 
 use super::clients::is_evicted;
-use super::library::{LATER_US, OTHER, asked, keep, keep_member, record};
+use super::library::{LATER_US, OTHER, TTL_US, asked, keep, keep_member, record};
 use super::node::{At, MemberRequest, NameState, Node};
 use super::rules::{Rules, Wrong};
 use super::setup::Setup;
@@ -121,7 +121,8 @@ impl Setup {
         let mut server = world.members[usize::from(member)];
         let lease = &mut server.data.leases[usize::from(name)];
         let holder = usize::from(lease.by) - 1;
-        if self.keeps_time && lease.rounds & !world.holders[holder].lapsed != 0 {
+        let is_live = lease.rounds & !world.holders[holder].lapsed != 0;
+        if lease.is_kept || self.keeps_time && is_live {
             return None;
         }
         server.over[holder] |= 1 << lease.token;
@@ -148,10 +149,18 @@ impl Setup {
         let mut record = record(&server.data, name);
         let token = world.holders[of].tokens[usize::from(round)];
         let asked = MemberRequest {
-            ttl_us: 0,
+            ttl_us: match self.keeps_names
+                && Claimant::has(world.holders[of].confirmed, round.into())
+            {
+                true => TTL_US,
+                false => 0,
+            },
             ..asked(holder.into(), token)
         };
-        self.rules.release(&mut node, &mut record, &asked, &at);
+        let answer = self.rules.release(&mut node, &mut record, &asked, &at);
+        if answer == MemberAnswer::Yes && record.lease.is_some() {
+            server.kept |= 1 << holder;
+        }
         server.freed[of] |= 1 << round;
         server.given_up[of] |= 1 << token;
         let rounds = server.data.leases[name].rounds;
@@ -214,7 +223,10 @@ impl Setup {
         let server = &mut world.members[member];
         let is_over = |lease: &Lease| {
             let lapsed = |by: u8| lapsed[usize::from(by) - 1];
-            self.keeps_time && lease.by != 0 && lease.rounds & !lapsed(lease.by) == 0
+            self.keeps_time
+                && lease.by != 0
+                && !lease.is_kept
+                && lease.rounds & !lapsed(lease.by) == 0
         };
         server.data = match (loss, server.copy) {
             (Loss::Empty, _) => Data::default(),

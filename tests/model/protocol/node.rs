@@ -45,7 +45,7 @@ pub(super) struct MemberRecord<I> {
     /// Not below the mark of any slot.
     pub(super) max: u64,
     /// What `max` was when the member came in. No claim at or below it is taken, and a lease that was taken under
-    /// another floor does not count: a member comes in without its leases.
+    /// another floor does not count: a member comes in without its leases, but for the names that are kept taken.
     pub(super) floor: u64,
     /// The quorum for which this one was closed. The first one stays.
     pub(super) closed_for: Option<u64>,
@@ -256,10 +256,12 @@ pub(super) struct MemberRequest {
 }
 
 impl NameState {
-    /// Returns the lease, if it is not over and was taken under this floor.
+    /// Returns the lease, if it is not over and was taken under this floor. A name that is kept taken has no holder who
+    /// would bring it back after an adoption, so it counts under any floor: nobody believes in it.
     pub(super) fn lease(&self, floor: u64, now_us: u64) -> Option<MemberLease> {
-        let is_live = |lease: &MemberLease| lease.ends_at_us > now_us && lease.floor == floor;
-        self.lease.filter(is_live)
+        let counts = |lease: &MemberLease| lease.floor == floor || lease.state == HeldState::Kept;
+        self.lease
+            .filter(|lease| lease.ends_at_us > now_us && counts(lease))
     }
 }
 

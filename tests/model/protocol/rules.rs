@@ -39,6 +39,8 @@ pub enum Wrong {
     NoFloor,
     /// What a member had before its adoption counts after it.
     AdoptionKeepsLeases,
+    /// A kept name that was kept before the adoption does not count after it.
+    AdoptionForgetsKept,
     /// A release that finds nothing leaves the mark.
     ReleaseLeavesMark,
     /// A release is compared by its holder only.
@@ -165,7 +167,7 @@ impl Rules {
         record: &mut NameState,
         asked: &MemberRequest,
         at: &At<u8>,
-    ) {
+    ) -> MemberAnswer {
         let mut asked = *asked;
         let before = (record.mark, node.clone());
         if let (true, Some(lease)) = (self.has(Wrong::ReleaseByHolder), record.lease) {
@@ -175,6 +177,7 @@ impl Rules {
         if self.has(Wrong::ReleaseLeavesMark) && released != MemberAnswer::Yes {
             (record.mark, *node) = before;
         }
+        released
     }
 
     pub(super) fn evict(

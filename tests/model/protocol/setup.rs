@@ -21,6 +21,8 @@ pub struct Setup {
     pub others: u8,
     /// Whether claims are taken back and leases released.
     pub releases: bool,
+    /// Whether a released name is kept taken, for longer than the search lasts.
+    pub keeps_names: bool,
     /// Whether renewals are sent after the deadline too.
     pub renews_late: bool,
     /// Whether holders are evicted.
@@ -46,12 +48,13 @@ pub struct Setup {
 }
 
 /// All promises.
-pub const ALL: [Promise; 7] = [
+pub const ALL: [Promise; 8] = [
     Promise::OneHolder,
     Promise::TokensRise,
     Promise::GivenUpStaysGivenUp,
     Promise::OvertakenIsNotRenewed,
     Promise::EvictedIsNotRenewed,
+    Promise::KeptIsNotGranted,
     Promise::GrantedInTheEnd,
     Promise::Repaired,
 ];
@@ -67,6 +70,7 @@ impl Setup {
             tokens: vec![vec![1, 2], vec![1, 2, 3]],
             others: 1,
             releases: false,
+            keeps_names: false,
             renews_late: false,
             evictions: false,
             evictions_last: false,

@@ -170,6 +170,7 @@ impl Space for Setup {
             Promise::EvictedIsNotRenewed => "E (evicted, and renewed)",
             Promise::GrantedInTheEnd => "P4 (never granted again)",
             Promise::Repaired => "R (cannot be repaired)",
+            Promise::KeptIsNotGranted => "K",
             Promise::ReachesARepair => "(reached)",
         })
     }
@@ -282,7 +283,9 @@ impl Setup {
                 steps.push(Step::Evict(holder));
             }
         }
-        if self.releases && !claimant.has_ended {
+        // Where names are kept, only what was granted is given up: for the sake of room.
+        let may_end = is_confirmed || !self.keeps_names;
+        if self.releases && may_end && !claimant.has_ended {
             steps.push(Step::End(holder));
         }
         if claimant.is_evicted {

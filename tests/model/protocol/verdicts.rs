@@ -1,8 +1,8 @@
 //! The bounds of the normal run: each rule that is replaced or left out is refuted, and the rules as they are hold.
 
 use super::Promise::{
-    EvictedIsNotRenewed, GivenUpStaysGivenUp, OneHolder, OvertakenIsNotRenewed, ReachesARepair,
-    Repaired, TokensRise,
+    EvictedIsNotRenewed, GivenUpStaysGivenUp, KeptIsNotGranted, OneHolder, OvertakenIsNotRenewed,
+    ReachesARepair, Repaired, TokensRise,
 };
 use super::{Loss, Promise, Replacing, Setup, Without, Wrong};
 use crate::search::{Space, search};
@@ -54,6 +54,17 @@ pub(super) fn late(first: u8) -> Setup {
 /// The same with one loss and one adoption.
 pub(super) fn lost(first: u8) -> Setup {
     rounds(first).losing()
+}
+
+/// The first holder has its name kept taken, and a member is restarted with its data. The release reaches the members in any
+/// order, so this is the second of a rolling restart, too.
+pub(super) fn kept() -> Setup {
+    Setup {
+        releases: true,
+        keeps_names: true,
+        tokens: vec![vec![1], vec![5]],
+        ..coming_back(Loss::Restarted, lost(1))
+    }
 }
 
 /// The first holder may claim twice, and takes back and releases. Each release moves the mark, by one at least: only a token
@@ -199,6 +210,12 @@ mod sound {
     }
 
     #[test]
+    fn a_kept_name_stays_kept_across_a_rolling_restart() {
+        let setup = kept().asking(&[KeptIsNotGranted, OneHolder, TokensRise]);
+        holds("a kept name, one restart", &setup);
+    }
+
+    #[test]
     fn evictions_keep_every_promise() {
         let setup = Setup {
             others: 1,
@@ -301,6 +318,11 @@ mod refuted {
             ..evicting(coming_back(Loss::Copy, lost(2)))
         };
         is_refuted(Wrong::AdoptionKeepsLeases, EvictedIsNotRenewed, evicted);
+    }
+
+    #[test]
+    fn kept_names() {
+        is_refuted(Wrong::AdoptionForgetsKept, KeptIsNotGranted, kept());
     }
 
     #[test]

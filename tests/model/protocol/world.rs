@@ -38,6 +38,8 @@ pub enum Promise {
     EvictedIsNotRenewed,
     /// P4: once what is there has expired, a claim above all marks is granted if a majority is in.
     GrantedInTheEnd,
+    /// K: a name that a majority keeps taken is granted to nobody else while its time lasts, if no member loses its data.
+    KeptIsNotGranted,
     /// R: a holder can put its lease on each member that is in and has the name free.
     Repaired,
     /// Not a promise: the state in which a lease is put back at a member that was adopted.
@@ -59,6 +61,8 @@ pub(super) struct Server {
     /// Ghosts: the tokens that it gave up, and those whose time was over here, a bit each.
     pub(super) given_up: [u8; HOLDERS],
     pub(super) over: [u8; HOLDERS],
+    /// Ghost: the holders whose names it has kept taken.
+    pub(super) kept: u8,
     /// The holders that it has evicted, and those whose eviction has reached it: once is enough for an incarnation.
     pub(super) evicted: u8,
     pub(super) asked_to_evict: u8,
@@ -82,6 +86,7 @@ pub(super) struct Lease {
     pub(super) token: u8,
     pub(super) floor: u8,
     pub(super) is_evicted: bool,
+    pub(super) is_kept: bool,
     /// The rounds of its holder that set its end.
     pub(super) rounds: u8,
 }

@@ -73,8 +73,8 @@ local function answer(lease, mark, asked, facts)
   if value and not is_held then
     state, by, number, under, noted = match(value, '^(%a+) ([^ ]+) (%d+) (%d+) ({.*)$')
     if not state then return {'failed', 'WRONGTYPE the key of the lease holds something else'} end
-    -- A lease that was taken under another floor does not count.
-    if under ~= floor then value = nil end
+    -- A lease that was taken under another floor does not count: its holder brings it back. A kept name has no holder.
+    if under ~= floor and state ~= 'kept' then value = nil end
   end
   if what == 'inspect' then return value and taken(lease, value) or 'free' end
 
