@@ -171,6 +171,62 @@ async fn one_sentinel_under_two_names_takes_no_failover_back() {
     }
 }
 
+#[tokio::test]
+async fn a_fresh_client_does_not_believe_a_near_sentinel_that_missed_a_failover() {
+    let [old, new] = [
+        Setup::default().with_port().start().await,
+        Setup::default().with_port().start().await,
+    ];
+    let near = FakeSentinel::naming(old.port(), 4).await;
+    let far = [
+        FakeSentinel::naming(new.port(), 5).await,
+        FakeSentinel::naming(new.port(), 5).await,
+    ];
+    let hosts = [near.host(), far[0].host(), far[1].host()].join(",");
+    let url = format!("redis+sentinel://{hosts}/main");
+    let lease = claim("a", LONG);
+    granted(
+        &*open(&format!("redis://127.0.0.1:{}", new.port())).await,
+        &lease,
+    )
+    .await;
+    // The control: they are as near.
+    held(&*open(&url).await, &claim("a", LONG)).await;
+    far.iter()
+        .for_each(|far| far.delay(Duration::from_millis(200)));
+    held(&*open(&url).await, &claim("a", LONG)).await;
+}
+
+#[tokio::test]
+async fn a_fresh_client_of_mostly_silent_sentinels_waits_for_one_look() {
+    let master = Setup::default().with_port().start().await;
+    let near = FakeSentinel::naming(master.port(), 4).await;
+    let silent = [
+        FakeSentinel::naming(master.port(), 4).await,
+        FakeSentinel::naming(master.port(), 4).await,
+    ];
+    let hosts = [near.host(), silent[0].host(), silent[1].host()].join(",");
+    let url = format!("redis+sentinel://{hosts}/main");
+    for (is_silent, least, most) in [(0, 0, 450), (1, 0, 450), (2, 450, 1_500)] {
+        for sentinel in &silent[..is_silent] {
+            sentinel.delay(Duration::from_secs(60));
+        }
+        let store = open(&url).await;
+        let began_at = now();
+        granted(&*store, &claim(&format!("a{is_silent}"), LONG)).await;
+        let took = now().since(began_at).as_millis();
+        println!("{is_silent} of 3 Sentinels silent: the first claim takes {took} ms");
+        assert!(
+            (least..most).contains(&took),
+            "{is_silent} silent: {took} ms"
+        );
+        let began_at = now();
+        granted(&*store, &claim(&format!("b{is_silent}"), LONG)).await;
+        let took = now().since(began_at).as_millis();
+        assert!(took < 450, "{is_silent} silent, a later claim: {took} ms");
+    }
+}
+
 /// A name that is held stays held, although the Sentinel at these hosts missed a failover and names the old master.
 async fn takes_no_failover_back(
     sentinel: &FakeSentinel,

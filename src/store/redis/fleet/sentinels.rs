@@ -18,7 +18,8 @@ use crate::store::Sent;
 use crate::store::budget::Budget;
 use crate::store::server_url::HostPort;
 
-/// Time that the others are awaited after the first answer. They may know of a newer master.
+/// Time that the others are awaited after the first answer, or after the answers of a majority where no master is known
+/// so far. They may know of a newer master.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
 
 /// The master that a Sentinel names.
@@ -30,7 +31,9 @@ pub(super) struct Opinion {
     sentinel: Option<String>,
 }
 
-/// Asks all Sentinels who the master is: after the first answer the others are awaited only for a moment.
+/// Asks all Sentinels who the master is. A client that knows a master awaits the others only for a moment after the first
+/// answer: no older epoch is believed. One that knows none awaits most of them, or the end of the budget, because the one
+/// that answers first may have missed a failover.
 pub(super) async fn ask_all(
     fleet: &Fleet,
     group: &SentinelGroup,
@@ -40,13 +43,14 @@ pub(super) async fn ask_all(
     let asked = places.map(|place| ask(fleet, group, place, budget));
     let mut asked: FuturesUnordered<_> = asked.collect();
     let (mut opinions, mut failures) = (Vec::new(), Vec::new());
+    let knows_one = fleet.map.borrow().is_known();
     let mut patience = budget;
     while let Ok(Some(answer)) = timeout(patience.left(), asked.next()).await {
         match answer {
             Ok(opinion) => opinions.push(opinion),
             Err(failure) => failures.push(failure),
         }
-        if opinions.len() == 1 {
+        if !opinions.is_empty() && (knows_one || are_most(&opinions, group.places.len())) {
             patience = patience.at_most(FOR_THE_OTHERS);
         }
     }
@@ -126,6 +130,14 @@ fn choose<'a>(opinions: &'a [Opinion], sentinels: usize, known: &Map) -> Option<
             known.serves(&opinion.master),
         )
     })
+}
+
+/// Returns whether these are the opinions of most of the Sentinels. Each counts once, as in [`choose`].
+fn are_most(opinions: &[Opinion], sentinels: usize) -> bool {
+    let ids = opinions
+        .iter()
+        .filter_map(|opinion| opinion.sentinel.as_ref());
+    ids.collect::<BTreeSet<_>>().len() > sentinels / 2
 }
 
 fn sharing<'o>(opinions: &'o [Opinion], one: &'o Opinion) -> impl Iterator<Item = &'o Opinion> {
