@@ -6,7 +6,8 @@
 --        5 client   6 patience in ms: how long the client counts as alive   7 how many more of its callers wait: if there
 --        are any, it joins the end of the queue again   8 ms for which the name is offered to the first client in the queue
 --        9 publish command
---        and at the end, from clients that create the node key where it is missing: their longest ttl in ms
+--        and at the end, from clients that create the node key where it is missing: their longest ttl in ms, and 'alone' if
+--        the server never has a replica
 -- Reply  'granted <token>'               also when the holder asks again: its token, and the full ttl again
 --        {'held', ms left, value}        the value of the lease, '' if there is none; -1 ms left: it has no expiry
 --        {'queued', ms left, value, clients before it}        the same to a client in the queue
@@ -21,9 +22,12 @@
 
 local lease, mark, queue, alive, node = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder, ttl, floor, info = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local client, patience, more, offer_ms, publish, max_ttl
-if #ARGV < 9 then max_ttl = ARGV[5]
-else client, patience, more, offer_ms, publish, max_ttl = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10] end
+local client, patience, more, offer_ms, publish, max_ttl, alone
+if #ARGV < 9 then max_ttl, alone = ARGV[5], ARGV[6]
+else
+  client, patience, more, offer_ms, publish = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+  max_ttl, alone = ARGV[10], ARGV[11]
+end
 
 -- All arguments are checked before the first write, and numbers as text.
 if #ttl > 15 or not find(ttl, '^[1-9]%d*$') then return {'invalid', 'ttl', ttl, '0'} end
@@ -41,7 +45,7 @@ if max_ttl and (#max_ttl > 12 or not find(max_ttl, '^[1-9]%d*$')) then return {'
 -- Usually none of the keys exists: one command finds that out.
 local is_plain = not (node and max_ttl) and call('EXISTS', lease, queue, alive, node or lease) == 0
 if node and (max_ttl or not is_plain and call('EXISTS', node) == 1) then
-  local refusal, left = refusal_of(node, mark, max_ttl or '0', ttl)
+  local refusal, left = refusal_of(node, mark, max_ttl or '0', ttl, alone == 'alone')
   if refusal then return refusal end
   if left and not client then return {'kept_out', left} end
   if left then

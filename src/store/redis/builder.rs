@@ -38,6 +38,7 @@ pub struct Builder {
     connect_timeout: Duration,
     acknowledged_by: u8,
     max_ttl: Option<Duration>,
+    is_alone: bool,
     program: Program,
     tls: Tls,
     address_map: AddressMap,
@@ -52,6 +53,7 @@ impl Builder {
             connect_timeout: CONNECT_TIMEOUT,
             acknowledged_by: 0,
             max_ttl: None,
+            is_alone: false,
             program: PROGRAM,
             tls: Tls::new(),
             address_map: AddressMap::default(),
@@ -99,6 +101,17 @@ impl Builder {
     /// holder: that needs [`acknowledged_by`](Self::acknowledged_by). It is not offered for a cluster.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = Some(max_ttl);
+        self
+    }
+
+    /// Says that the server never has a replica, and that no other server ever takes its address (default: off; in a URL
+    /// `?alone=yes`). Then a keep-out after a restart counts from the start of the server, and no longer from the first
+    /// claim: after a longer stop the first claim is granted at once.
+    ///
+    /// It cannot be checked: a replica that joined after the last claim, and was promoted while this server was down,
+    /// has left no trace on it. If it is not true, this server grants names again that are held at the other one.
+    pub fn alone(mut self) -> Self {
+        self.is_alone = true;
         self
     }
 
@@ -158,6 +171,12 @@ impl Builder {
         }
         let max_ttl = target.settings.max_ttl.or(self.max_ttl);
         check_max_ttl(max_ttl)?;
+        let is_alone = target.settings.is_alone.unwrap_or(self.is_alone);
+        if is_alone && (max_ttl.is_none() || !matches!(target.servers, UrlServers::One)) {
+            return Err(Error::invalid(
+                "alone refused: it says how a server without replicas keeps out; expected redis:// with max_ttl",
+            ));
+        }
         self.check_servers(&target.servers, max_ttl, &place)?;
         let connector = Connector {
             address: target.address,
@@ -173,6 +192,7 @@ impl Builder {
             fleet: Arc::new(fleet),
             keys,
             max_ttl,
+            is_alone,
             place: place.into(),
         })
     }

@@ -9,7 +9,7 @@
 
 local node, longest = KEYS[1], ARGV[1]
 if #longest > 12 or not string.find(longest, '^[1-9]%d*$') then return {'invalid', 'max_ttl', longest} end
-if redis.call('EXISTS', node) == 0 then return refusal_of(node, nil, longest, '1', true) or 'ready' end
+if redis.call('EXISTS', node) == 0 then return refusal_of(node, nil, longest, '1', false, true) or 'ready' end
 
 local known = redis.pcall('HGET', node, 'keep_out')
 if type(known) ~= 'string' then return {'known', ''} end

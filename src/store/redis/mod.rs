@@ -109,6 +109,8 @@ pub struct Redis {
     fleet: Arc<Fleet>,
     pub(super) keys: Keys,
     pub(super) max_ttl: Option<Duration>,
+    /// Whether the server never has a replica, as its operator says.
+    pub(super) is_alone: bool,
     /// Where the servers are, without secrets.
     pub(super) place: Arc<str>,
 }
@@ -156,6 +158,7 @@ impl Redis {
             fleet: Arc::new(self.fleet.beside(purpose)),
             keys: self.keys.clone(),
             max_ttl: self.max_ttl,
+            is_alone: self.is_alone,
             place: self.place.clone(),
         }
     }
@@ -206,6 +209,7 @@ impl Backend for Redis {
                 .arg(PUBLISH);
         }
         call.arg(self.max_ttl.map(millis));
+        call.arg(self.is_alone.then_some("alone"));
         let (name, budget) = (&claim.name, of_ttl(budget, claim.ttl));
         let is_written = reply::is_grant;
         let asked = self.fleet.run(name, call, Some(is_written), OF_ONE, budget);

@@ -12,7 +12,7 @@ use crate::store::server_url::{HostPort, Reason, ServerUrl};
 /// The port of a Sentinel, if the URL has none.
 const SENTINEL_PORT: u16 = 26_379;
 /// The parameters of the store as a whole.
-const STORE_PARAMETERS: [&str; 2] = ["max_ttl", "acknowledged_by"];
+const STORE_PARAMETERS: [&str; 3] = ["max_ttl", "acknowledged_by", "alone"];
 /// The parameters with the credentials of the Sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_username", "sentinel_password"];
 
@@ -49,6 +49,7 @@ pub(super) struct SentinelGroup {
 pub(super) struct UrlSettings {
     pub(super) acknowledged_by: Option<u8>,
     pub(super) max_ttl: Option<Duration>,
+    pub(super) is_alone: Option<bool>,
 }
 
 impl UrlSettings {
@@ -61,9 +62,15 @@ impl UrlSettings {
             let why = || format!("max_ttl={value:?} is not a duration, such as 60s");
             humantime::parse_duration(value).map_err(|_| why())
         });
+        let is_alone = url.parameter("alone").map(|value| match value {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => Err(format!("alone={value:?} is neither yes nor no")),
+        });
         Ok(Self {
             acknowledged_by: replicas.transpose()?,
             max_ttl: max_ttl.transpose()?,
+            is_alone: is_alone.transpose()?,
         })
     }
 }
@@ -196,6 +203,9 @@ pub(in crate::store) fn each_server(url: &str, kind: &str) -> Result<Vec<ServerU
     match several_servers(&url.scheme) {
         Some(_) if settings.acknowledged_by.is_some() => {
             Err(format!("acknowledged_by is of no use in a {kind}").into())
+        }
+        Some(_) if settings.is_alone.is_some() => {
+            Err(format!("alone is of no use in a {kind}").into())
         }
         Some((of_one, several)) if several == kind => Ok(url.each_server(of_one)),
         _ => Err(format!("it is not the URL of a {kind}").into()),
@@ -361,7 +371,7 @@ mod tests {
         assert!(!text.contains("=60s"), "{text}");
         let text = told("rediss://db?Server-Name=s3cret");
         assert!(
-            text.contains("known are max_ttl, acknowledged_by, ca, cert, key, server_name"),
+            text.contains("known are max_ttl, acknowledged_by, alone, ca, cert, key, server_name"),
             "{text}"
         );
         assert!(

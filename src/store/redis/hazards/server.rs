@@ -50,6 +50,8 @@ pub(super) struct ServerFacts {
     known_as: KnownAs,
     /// Says how many replicas the store waits for.
     awaited: u64,
+    /// Says whether the store takes this server for one that never has a replica.
+    is_alone: bool,
     /// Says whether the store has a longest ttl, for which a server grants nothing that may have lost data.
     keeps_out: bool,
     /// The time for which the server grants nothing. `None` if no client has turned keep-out on.
@@ -86,6 +88,7 @@ impl ServerFacts {
             now_us: clock::wall_clock_us(),
             known_as,
             awaited: server.connector().acknowledged_by.into(),
+            is_alone: redis.is_alone,
             keeps_out: redis.max_ttl.is_some(),
             quiet: quiet(ready, &clock)?,
         })
@@ -325,6 +328,20 @@ const CHECKS: &[Check<ServerFacts>] = &[
         "a replica that was promoted without the last grants grants held names again",
         "Set max_ttl to the longest ttl in use",
     ),
+    Check::new(
+        Warning,
+        "redis-alone",
+        |facts| {
+            let but = match facts.replicas() {
+                0 => "",
+                _ => ", and it has replicas",
+            };
+            let what = format!("the store says alone=yes of this server{but}");
+            found(facts.is_alone, what)
+        },
+        "after a restart it grants at once what a replica that was promoted meanwhile has granted",
+        "Leave it out, unless the server never has a replica and no other server takes its address",
+    ),
     // Things that make a cluster slow, or stand still.
     Check::new(
         Warning,
@@ -464,6 +481,19 @@ mod tests {
         facts.known_as = KnownAs::Master;
         facts.keeps_out = true;
         assert!(!told(&facts).contains("max_ttl"), "{}", told(&facts));
+    }
+
+    #[test]
+    fn a_server_that_is_said_to_be_alone_is_told_with_its_replicas() {
+        for (replicas, words) in [
+            (0, "alone=yes of this server: "),
+            (1, "and it has replicas"),
+        ] {
+            let mut facts = facts(&format!("connected_slaves:{replicas}\r\n"));
+            assert!(!told(&facts).contains("alone"), "{}", told(&facts));
+            facts.is_alone = true;
+            assert!(told(&facts).contains(words), "{}", told(&facts));
+        }
     }
 
     #[test]

@@ -148,9 +148,16 @@ async fn a_replica_that_takes_writes_grants_nothing() {
     assert!(chain(&error).contains("replica"), "{error:?}");
 }
 
-/// A server in use, with a clock, that was started again with its data.
+/// The same as [`settled`], and its operator says that it never has a replica.
+async fn settled_alone(setup: Setup) -> (RedisServer, Arc<dyn Store>) {
+    let (server, _) = settled(setup).await;
+    let store = open(&with(&server.url(), &format!("{WITH_LONG}&alone=yes"))).await;
+    (server, store)
+}
+
+/// A server in use that is alone, with a clock, that was started again with its data.
 async fn started_again() -> (RedisServer, Arc<dyn Store>) {
-    let (mut server, store) = settled(Setup::default().with_clock()).await;
+    let (mut server, store) = settled_alone(Setup::default().with_clock()).await;
     granted(&*store, &claim("a", LONG)).await;
     let snapshot = server.snapshot().await;
     server.restart_from(&snapshot).await;
@@ -158,7 +165,7 @@ async fn started_again() -> (RedisServer, Arc<dyn Store>) {
 }
 
 #[tokio::test]
-async fn after_a_restart_a_keep_out_counts_from_the_servers_start() {
+async fn after_a_restart_of_a_server_that_is_alone_keep_out_counts_from_its_start() {
     let (server, store) = started_again().await;
     server.step_clock(LATER_MS / 4).await;
     let left = assert_kept_out(&*store, &claim("a", LONG)).await;
@@ -169,11 +176,18 @@ async fn after_a_restart_a_keep_out_counts_from_the_servers_start() {
     let (server, store) = started_again().await;
     server.step_clock(LATER_MS).await;
     granted(&*store, &claim("a", LONG)).await;
+
+    // Without its operator's word it counts from the first claim.
+    let (server, _) = started_again().await;
+    server.step_clock(LATER_MS).await;
+    let store = open(&with(&server.url(), WITH_LONG)).await;
+    let left = assert_kept_out(&*store, &claim("a", LONG)).await;
+    assert!(left > NEARLY_ALL, "{left:?}");
 }
 
 #[tokio::test]
 async fn after_a_restart_with_a_late_clock_keep_out_counts_from_the_first_claim() {
-    let (mut server, store) = settled(Setup::default().with_clock()).await;
+    let (mut server, store) = settled_alone(Setup::default().with_clock()).await;
     granted(&*store, &claim("a", LONG)).await;
     server.step_clock(-10 * LATER_MS).await;
     let snapshot = server.snapshot().await;
@@ -186,7 +200,7 @@ async fn after_a_restart_with_a_late_clock_keep_out_counts_from_the_first_claim(
 #[tokio::test]
 async fn a_restart_with_a_late_clock_does_not_cut_a_keep_out_short() {
     let mut server = Setup::default().with_clock().start().await;
-    let store = open(&with(&server.url(), WITH_LONG)).await;
+    let store = open(&with(&server.url(), &format!("{WITH_LONG}&alone=yes"))).await;
     assert_kept_out(&*store, &claim("a", LONG)).await;
     server.step_clock(-10 * LATER_MS).await;
     let snapshot = server.snapshot().await;
@@ -236,13 +250,49 @@ async fn a_replica_that_started_long_ago_keeps_out_from_its_promotion_on() {
     }
 }
 
+/// The replica joined after its last claim, which knew of none, or was away for so long that a claim noted that there is none.
+#[tokio::test]
+async fn an_old_master_whose_replica_was_promoted_unseen_keeps_out_from_the_first_claim_on() {
+    for joins in [
+        "after the last claim",
+        "and was away for the backlog's time",
+    ] {
+        println!("the replica joined {joins}");
+        let setup = forgetful().with_clock();
+        let setup = setup.with(["--appendonly", "yes", "--appendfsync", "always"]);
+        let (mut first, store) = settled(setup).await;
+        granted(&*store, &claim("before", LONG)).await;
+        let second = forgetful().start().await;
+        let id = line(&first, "master_replid:").await;
+        second.follow(&first).await;
+        if joins != "after the last claim" {
+            granted(&*store, &claim("joined", LONG)).await;
+            let id = has_other_id(&first, &id).await;
+            second.promote().await;
+            has_other_id(&first, &id).await;
+            granted(&*store, &claim("left", LONG)).await;
+        }
+        first.kill();
+        second.promote().await;
+        let successor = open(&with(&second.url(), WITH_LONG)).await;
+        let successor_keeps_out = assert_kept_out(&*successor, &claim("a", LONG)).await;
+        assert!(successor_keeps_out > NEARLY_ALL);
+        settle(&second).await;
+        granted(&*successor, &claim("a", LONG)).await;
+        first.start_again().await;
+        first.step_clock(LATER_MS).await;
+        let left = assert_kept_out(&*store, &claim("a", LONG)).await;
+        assert!(left > NEARLY_ALL, "{left:?}");
+    }
+}
+
 /// One of its replicas may have been promoted while it was down.
 #[tokio::test]
 async fn a_restarted_master_that_had_replicas_keeps_out_from_the_first_claim_on() {
     let setup = Setup::default().with_port().with_clock();
     // Its log does not remember that it had replicas, as a snapshot may.
     let setup = setup.with(["--appendonly", "yes", "--appendfsync", "always"]);
-    let (mut master, store) = settled(setup).await;
+    let (mut master, store) = settled_alone(setup).await;
     let replica = Setup::default().start().await;
     replica.follow(&master).await;
     granted(&*store, &claim("a", LONG)).await;
