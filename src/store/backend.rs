@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
+use crate::term::request_limit;
 
 /// The failure of a request: the kind of the error that it becomes, and the words for it.
 pub(super) trait Failing: StdError + Sized + Send + Sync + 'static {
@@ -189,7 +190,8 @@ impl<B: Backend> Store for B {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Answer, Failed>> {
         Box::pin(async move {
-            let answer = self.try_acquire(claim, ask, Budget::new(limit)).await;
+            let budget = Budget::with_silence(limit, request_limit(claim.ttl));
+            let answer = self.try_acquire(claim, ask, budget).await;
             answer.map_err(|failure| Failed {
                 sent: failure.sent(),
                 error: self.error(failure, "acquire", &claim.name),
@@ -198,7 +200,12 @@ impl<B: Backend> Store for B {
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(async move { self.renew_all(batch, Budget::new(limit)).await })
+        Box::pin(async move {
+            let least_ttl = batch.iter().map(|renewal| renewal.ttl).min();
+            let silence = request_limit(least_ttl.unwrap_or(limit));
+            let budget = Budget::with_silence(limit, silence);
+            self.renew_all(batch, budget).await
+        })
     }
 
     fn release<'a>(
@@ -209,7 +216,8 @@ impl<B: Backend> Store for B {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>> {
         Box::pin(async move {
-            let (keep_for, budget) = (kept_for(keep_for), Budget::new(limit));
+            let budget = Budget::with_silence(limit, request_limit(limit * 3));
+            let keep_for = kept_for(keep_for);
             let release = self.try_release(name, holder, keep_for, budget).await;
             release.map_err(|failure| self.error(failure, "release", name))
         })

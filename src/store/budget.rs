@@ -15,6 +15,10 @@ pub(super) struct Budget {
     /// Interval at which a connection to a silent server, or to the wrong one, is replaced meanwhile.
     #[cfg(any(feature = "postgres", feature = "redis"))]
     replace_every: Duration,
+    /// Time without an answer after which another connection is made, beside which the answer is awaited on. `None`: not
+    /// before the end.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    silence: Option<Duration>,
 }
 
 impl Budget {
@@ -23,6 +27,18 @@ impl Budget {
             ends_at: Boottime.now().after(limit),
             #[cfg(any(feature = "postgres", feature = "redis"))]
             replace_every: REPLACE_EVERY,
+            #[cfg(any(feature = "postgres", feature = "redis"))]
+            silence: None,
+        }
+    }
+
+    /// Returns a budget whose server may be silent for at most half of it, and this long, before another connection is
+    /// made: a little less, so that it is there when the caller tries again beside this request.
+    pub(super) fn with_silence(limit: Duration, silence: Duration) -> Self {
+        Self {
+            #[cfg(any(feature = "postgres", feature = "redis"))]
+            silence: Some(silence.min(limit / 2) * 7 / 8),
+            ..Self::new(limit)
         }
     }
 
@@ -38,6 +54,11 @@ impl Budget {
     #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(super) const fn replace_every(self) -> Duration {
         self.replace_every
+    }
+
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    pub(super) const fn silence(self) -> Option<Duration> {
+        self.silence
     }
 
     /// Returns the same budget, or this limit if that is shorter.

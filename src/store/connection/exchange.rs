@@ -1,11 +1,15 @@
 //! Requests over a shared connection, which is replaced when a failure says that it is of no use.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Connect, Connection, State};
-use crate::clock::{Boottime, Clock};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::{Connect, Connection, Old, State};
+use crate::clock::{Boottime, Clock, Instant};
 use crate::store::budget::Budget;
 
 /// Sends the requests of one kind of store on a connection, and judges what a failure says about the connection.
@@ -23,6 +27,15 @@ pub(in crate::store) trait Exchange: Connect {
 
     /// Returns what this failure says about the connection. `None`: it can be used on.
     fn fault(failure: &Self::Failure, open: &Self::Open, replace_every: Duration) -> Option<Fault>;
+
+    /// Returns whether the server has been silent on this connection since a request was sent at this moment.
+    fn is_silent(open: &Self::Open, sent_at: Instant, replace_every: Duration) -> bool;
+
+    /// Makes the failure of a request that was sent, and whose answer is awaited no longer.
+    fn silence() -> Self::Failure;
+
+    /// Returns whether the server refuses another connection because it has too many.
+    fn is_full(failure: &Self::Failure) -> bool;
 
     /// Makes this the failure of a step before the request was sent.
     fn unsent(failure: Self::Failure) -> Self::Failure {
@@ -58,6 +71,11 @@ impl<C: Exchange> Connection<C> {
     /// replaced at once. Where the request was not carried out because of that, or because the server was the wrong
     /// one, it is sent once more, on the new connection.
     ///
+    /// A connection that is silent for longer than the budget says is replaced for the requests that follow, while the
+    /// answers to those that were sent on it are awaited: a slow line is not a dead server. If one comes before there is
+    /// another connection, this one is used on. One old connection is kept so, and it is the first to go when the server
+    /// has no room for another.
+    ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
     // Not an `async fn`, because the compiler would have to find out in each caller that the future is `Send`, and
@@ -75,13 +93,13 @@ impl<C: Exchange> Connection<C> {
         request: C::Request<'a>,
         budget: Budget,
     ) -> Result<C::Answer, C::Failure> {
-        let (connector, replace_every) = (self.connector(), budget.replace_every());
+        let replace_every = budget.replace_every();
         let fault_of = |outcome: &Result<_, C::Failure>, open: &C::Open| {
             let failure = outcome.as_ref().err()?;
             C::fault(failure, open, replace_every)
         };
-        let open = self.open(budget).await.map_err(C::unsent)?;
-        let outcome = connector.exchange(&open, request, budget).await;
+        let open = self.open_or_make_room(budget).await.map_err(C::unsent)?;
+        let outcome = self.exchange(&open, request, budget).await;
         let fault = fault_of(&outcome, &open);
         let after = match (fault, self.note(fault, &open, replace_every)) {
             (Some(Fault::FoundClosed), _) => C::sent_before,
@@ -90,12 +108,108 @@ impl<C: Exchange> Connection<C> {
             _ => return outcome,
         };
         let open = self.open(budget).await.map_err(after)?;
-        let outcome = connector.exchange(&open, request, budget).await;
+        let outcome = self.exchange(&open, request, budget).await;
         self.note(fault_of(&outcome, &open), &open, replace_every);
         match fault {
             Some(Fault::FoundClosed) => outcome.map_err(C::sent_before),
             _ => outcome,
         }
+    }
+
+    /// Returns the connection. A server that has no room for another one loses the old one.
+    async fn open_or_make_room(&self, budget: Budget) -> Result<Arc<C::Open>, C::Failure> {
+        match self.open(budget).await {
+            Err(failure) if C::is_full(&failure) && self.give_up_old() => self.open(budget).await,
+            opened => opened,
+        }
+    }
+
+    /// Sends a request on this connection, which is set aside if its server stays silent.
+    async fn exchange<'a>(
+        &'a self,
+        open: &Arc<C::Open>,
+        request: C::Request<'a>,
+        budget: Budget,
+    ) -> Result<C::Answer, C::Failure> {
+        let sent_at = Boottime.now();
+        let mut exchange = pin!(self.connector().exchange(open, request, budget));
+        let Some(silence) = budget.silence() else {
+            return exchange.await;
+        };
+        let given_up = loop {
+            match timeout(silence, exchange.as_mut()).await {
+                Ok(outcome) => return outcome,
+                Err(_) => match self.set_aside(open, sent_at, budget.replace_every()) {
+                    Some(given_up) => break given_up,
+                    None => {}
+                },
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = exchange => {
+                if outcome.is_ok() {
+                    self.take_back(open);
+                }
+                outcome
+            }
+            () = given_up.cancelled() => Err(C::silence()),
+        }
+    }
+
+    /// Replaces a connection whose server is silent, for the requests that follow. Returns what is cancelled when its
+    /// answers are not to be awaited any longer, or `None` if it is the one that is used.
+    fn set_aside(
+        &self,
+        open: &Arc<C::Open>,
+        sent_at: Instant,
+        replace_every: Duration,
+    ) -> Option<CancellationToken> {
+        let mut old = self.shared.old.lock();
+        if let Some(old) = &*old
+            && std::ptr::eq(old.open.as_ptr(), Arc::as_ptr(open))
+        {
+            return Some(old.given_up.clone());
+        }
+        let given_up = CancellationToken::new();
+        match self.is_current(open) {
+            // It was the old one before.
+            false => given_up.cancel(),
+            true if !C::is_silent(open, sent_at, replace_every) => return None,
+            true if !self.replace(open, replace_every) => return None,
+            true => {
+                let next = Old {
+                    open: Arc::downgrade(open),
+                    given_up: given_up.clone(),
+                };
+                if let Some(before) = old.replace(next) {
+                    before.given_up.cancel();
+                }
+            }
+        }
+        Some(given_up)
+    }
+
+    /// Uses a connection on that was set aside and has answered, unless there is another one.
+    fn take_back(&self, open: &Arc<C::Open>) {
+        let mut state = self.shared.state();
+        if matches!(*state, State::Down | State::Connecting(_)) {
+            self.shared.gauge.connecting_ended(true);
+            *state = State::Up(open.clone());
+            drop(state);
+            *self.shared.old.lock() = None;
+        }
+    }
+
+    /// Awaits no answers on the old connection any longer. Returns whether there was one.
+    fn give_up_old(&self) -> bool {
+        let old = self.shared.old.lock().take();
+        let old = old.filter(|old| old.open.strong_count() > 0);
+        old.inspect(|old| old.given_up.cancel()).is_some()
+    }
+
+    fn is_current(&self, open: &Arc<C::Open>) -> bool {
+        matches!(&*self.shared.state(), State::Up(current) if Arc::ptr_eq(current, open))
     }
 
     /// Gives up a connection that is of no use. Returns whether the next request gets another one.
@@ -115,9 +229,7 @@ impl<C: Exchange> Connection<C> {
     fn replace(&self, open: &Arc<C::Open>, replace_every: Duration) -> bool {
         let now = Boottime.now();
         let mut replaced_at = self.shared.replaced_at.lock();
-        let is_current =
-            matches!(&*self.shared.state(), State::Up(current) if Arc::ptr_eq(current, open));
-        if !is_current {
+        if !self.is_current(open) {
             return true;
         }
         if replaced_at.is_some_and(|at| now.since(at) < replace_every) {

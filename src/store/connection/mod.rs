@@ -141,6 +141,9 @@ struct Shared<C: Connect> {
     /// The moment at which a connection was last given up because its server was silent or the wrong one.
     #[cfg(any(feature = "postgres", feature = "redis"))]
     replaced_at: Mutex<Option<Instant>>,
+    /// The silent connection that was replaced last.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    old: Mutex<Option<Old<C>>>,
     closing: CancellationToken,
     gauge: Arc<ConnectionGauge>,
 }
@@ -154,6 +157,14 @@ enum State<C: Connect> {
     Up(Arc<C::Open>),
     /// Final.
     Closed,
+}
+
+/// A silent connection that was replaced, and lives for as long as answers of it are awaited. There is one at most.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+struct Old<C: Connect> {
+    open: Weak<C::Open>,
+    /// Cancelled when its answers are awaited no longer.
+    given_up: CancellationToken,
 }
 
 type Outcome<C> = Result<Arc<<C as Connect>::Open>, <C as Connect>::Failure>;
@@ -171,6 +182,8 @@ impl<C: Connect> Connection<C> {
             state: Mutex::new(State::Down),
             #[cfg(any(feature = "postgres", feature = "redis"))]
             replaced_at: Mutex::default(),
+            #[cfg(any(feature = "postgres", feature = "redis"))]
+            old: Mutex::default(),
             closing: CancellationToken::new(),
             gauge,
         };

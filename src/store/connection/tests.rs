@@ -30,6 +30,8 @@ struct FakeServer {
     may_end: Semaphore,
     refusals: AtomicUsize,
     faults: Mutex<VecDeque<Option<Fault>>>,
+    /// A request is answered once it gets a permit, in order.
+    may_answer: Semaphore,
     ends: Notify,
     next: AfterEnd,
 }
@@ -41,6 +43,7 @@ impl Default for FakeServer {
             may_end: Semaphore::new(100),
             refusals: AtomicUsize::new(0),
             faults: Mutex::default(),
+            may_answer: Semaphore::new(100),
             ends: Notify::new(),
             next: AfterEnd::Down,
         }
@@ -80,6 +83,7 @@ impl Exchange for Fake {
     type Answer = usize;
 
     async fn exchange(&self, open: &Arc<usize>, (): (), _: Budget) -> Result<usize, Failure> {
+        self.0.may_answer.acquire().await.expect("open").forget();
         let fault = self.0.faults.lock().pop_front().flatten();
         fault.map_or(Ok(**open), |fault| Err(Failure::OfRequest(fault)))
     }
@@ -89,6 +93,18 @@ impl Exchange for Fake {
             Failure::OfRequest(fault) => Some(*fault),
             _ => None,
         }
+    }
+
+    fn is_silent(_: &usize, _: Instant, _: Duration) -> bool {
+        true
+    }
+
+    fn silence() -> Failure {
+        Failure::OfRequest(Fault::Silent)
+    }
+
+    fn is_full(failure: &Failure) -> bool {
+        *failure == Failure::Refused
     }
 
     fn unsent(failure: Failure) -> Failure {
@@ -197,6 +213,89 @@ async fn a_silent_connection_is_replaced_at_most_once_in_a_while() {
     assert_eq!(connection.made(), 2, "the second one is kept");
     assert_eq!(connection.ask(Duration::ZERO).await, failed);
     assert_eq!(connection.ask(LONG).await, Ok(3));
+}
+
+/// A server that answers nothing until it is allowed to.
+fn slow() -> Arc<Connection<Fake>> {
+    Arc::new(here(FakeServer {
+        may_answer: Semaphore::new(0),
+        ..FakeServer::default()
+    }))
+}
+
+/// A request whose server may be silent for a moment, and is awaited on.
+fn slow_ask(connection: &Arc<Connection<Fake>>) -> tokio::task::JoinHandle<Result<usize, Failure>> {
+    asked_with(connection, Duration::from_millis(10))
+}
+
+fn asked_with(
+    connection: &Arc<Connection<Fake>>,
+    silence: Duration,
+) -> tokio::task::JoinHandle<Result<usize, Failure>> {
+    let connection = connection.clone();
+    tokio::spawn(async move {
+        let budget = Budget::with_silence(LONG, silence);
+        let budget = budget.replacing_every(Duration::ZERO);
+        connection.request((), budget).await
+    })
+}
+
+/// Returns once this many connections were made, and the last one was set aside.
+async fn set_aside(connection: &Connection<Fake>, made: usize) {
+    while connection.made() < made || !matches!(*connection.shared.state(), State::Down) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_a_silent_connection_counts_beside_its_replacement() {
+    let connection = slow();
+    let first = slow_ask(&connection);
+    set_aside(&connection, 1).await;
+    let second = asked_with(&connection, LONG);
+    while connection.made() < 2 {
+        tokio::task::yield_now().await;
+    }
+    connection.connector().0.may_answer.add_permits(100);
+    assert_eq!(first.await.expect("no panic"), Ok(1));
+    assert_eq!(second.await.expect("no panic"), Ok(2));
+}
+
+#[tokio::test]
+async fn a_silent_connection_that_answers_before_there_is_another_is_used_on() {
+    let connection = slow();
+    let first = slow_ask(&connection);
+    set_aside(&connection, 1).await;
+    connection.connector().0.may_answer.add_permits(100);
+    assert_eq!(first.await.expect("no panic"), Ok(1));
+    assert_eq!((connection.ask(LONG).await, connection.made()), (Ok(1), 1));
+}
+
+#[tokio::test]
+async fn at_most_one_old_connection_is_kept() {
+    let connection = slow();
+    let first = slow_ask(&connection);
+    set_aside(&connection, 1).await;
+    let second = slow_ask(&connection);
+    set_aside(&connection, 2).await;
+    let silence = Err(Failure::OfRequest(Fault::Silent));
+    assert_eq!(first.await.expect("no panic"), silence);
+    connection.connector().0.may_answer.add_permits(100);
+    assert_eq!(second.await.expect("no panic"), Ok(2));
+}
+
+#[tokio::test]
+async fn a_server_that_has_no_room_loses_the_old_connection_first() {
+    let connection = slow();
+    let first = slow_ask(&connection);
+    set_aside(&connection, 1).await;
+    let server = &connection.connector().0;
+    server.refusals.store(1, Ordering::Relaxed);
+    let second = slow_ask(&connection);
+    let silence = Err(Failure::OfRequest(Fault::Silent));
+    assert_eq!(first.await.expect("no panic"), silence);
+    server.may_answer.add_permits(100);
+    assert_eq!(second.await.expect("no panic"), Ok(3));
 }
 
 #[tokio::test]

@@ -175,6 +175,11 @@ impl Failure {
         }
     }
 
+    /// Returns whether the server takes no further connection. It says so on the connection, or ends it with these words.
+    pub(super) fn is_of_too_many_clients(&self) -> bool {
+        self.cause.to_string().contains("max number of clients")
+    }
+
     /// Returns whether the server could not be reached, or did not answer: another one may have taken over.
     pub(super) const fn is_of_connection(&self) -> bool {
         use FailureCause::{Broken, Deposed, FoundClosed, Silent};

@@ -238,6 +238,18 @@ impl Exchange for Connector {
             failure => failure.is_broken().then_some(Fault::Broken),
         }
     }
+
+    fn is_silent(_: &OpenConnection, _: Instant, _: Duration) -> bool {
+        true
+    }
+
+    fn silence() -> Failure {
+        Failure::Silent
+    }
+
+    fn is_full(failure: &Failure) -> bool {
+        matches!(failure, Failure::Refused { code, .. } if code == "53300")
+    }
 }
 
 impl OpenConnection {

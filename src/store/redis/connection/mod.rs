@@ -125,6 +125,19 @@ impl Exchange for Connector {
         }
     }
 
+    fn is_silent(open: &OpenConnection, sent_at: Instant, replace_every: Duration) -> bool {
+        open.note_silence(sent_at);
+        open.is_silent_for(LEAST_SILENCE.min(replace_every))
+    }
+
+    fn silence() -> Failure {
+        FailureCause::Silent.into()
+    }
+
+    fn is_full(failure: &Failure) -> bool {
+        failure.is_of_too_many_clients()
+    }
+
     fn unsent(failure: Failure) -> Failure {
         failure.before_the_request()
     }
