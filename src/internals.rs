@@ -2,7 +2,7 @@
 
 pub use crate::client::taking;
 pub use crate::telemetry::{RenewalStats, Survey};
-pub use crate::term::request_limit;
+pub use crate::term::{answer_limit, request_limit};
 pub use crate::watchdog::claiming;
 pub use crate::watchdog::schedule;
 pub use crate::watchdog::signal;

@@ -194,7 +194,7 @@ impl Lease {
         self.handle.signal.note_progress(now);
     }
 
-    /// Releases the lease and waits for the store's answer, for at most the time limit of a request.
+    /// Releases the lease and waits for the store's answer, for at most a third of the ttl, and 5 s.
     ///
     /// # Cancel safety
     /// If the future is dropped, the watchdog sends the release at once. From the first poll on the lease no longer

@@ -201,7 +201,7 @@ impl Term {
     }
 }
 
-/// Returns how long one attempt to renew may take, `left` before the deadline: half of it, so that another attempt
+/// Returns how long one attempt to renew may stay unanswered before the next one is sent beside it, `left` before the deadline: half of it, so that another attempt
 /// fits, but never so little that no server could answer. Without this floor the halves would never end.
 pub(crate) fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
     // In nanoseconds, as it is computed many times a turn.
@@ -210,9 +210,15 @@ pub(crate) fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
     Duration::from_nanos((nanos(left) / 2).clamp(least, most))
 }
 
-/// Returns the limit of one request for callers that set none.
+/// Returns how long a server may be silent before another connection to it is tried, at most.
 pub fn request_limit(ttl: Duration) -> Duration {
     (ttl / 6).min(Duration::from_secs(2))
+}
+
+/// Returns how long the answer to a claim or a release is awaited, for callers that set no limit: longer than a server may
+/// be silent, because on a slow line it comes after that.
+pub fn answer_limit(ttl: Duration) -> Duration {
+    (ttl / 3).min(Duration::from_secs(5))
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ impl Acquiring {
         let left = ends_at
             .unwrap_or(Instant::FAR_FUTURE)
             .since(self.clock.now());
-        term::request_limit(self.timing.ttl()).min(left.max(LEAST_LIMIT))
+        term::answer_limit(self.timing.ttl()).min(left.max(LEAST_LIMIT))
     }
 
     /// Begins a request at the watchdog, without a claim, within the rest of the caller's limit. If the caller set

@@ -116,14 +116,31 @@ impl Keeper {
     }
 
     fn is_done(&self) -> bool {
-        self.shared.schedule.lock().is_done() && self.batches.is_empty()
+        let schedule = self.shared.schedule.lock();
+        schedule.is_done() && schedule.awaits_no_batch()
     }
 }
 
-/// Sends one batch and takes in its outcomes.
+/// Sends one batch and takes in its outcomes, in time or late.
 async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
-    let renewed = store.renew(&batch.renewals, batch.limit).await;
+    let mut renewing = store.renew(&batch.renewals, batch.awaited);
+    let limit = batch.sent_at.after(batch.limit);
+    let in_time = tokio::select! {
+        biased;
+        renewed = &mut renewing => Some(renewed),
+        () = shared.clock.nap_until(limit) => None,
+    };
     let now = shared.clock.now();
-    let stats = shared.change(|schedule| schedule.settle(&batch, renewed, now));
+    let is_overdue = in_time.is_none();
+    let stats = shared.change(|schedule| match in_time {
+        Some(renewed) => schedule.settle(&batch, renewed, now),
+        None => schedule.overdue(&batch, now),
+    });
     shared.sink.renewed(stats);
+    if is_overdue {
+        let renewed = renewing.await;
+        let now = shared.clock.now();
+        let stats = shared.change(|schedule| schedule.settle_late(&batch, renewed, now));
+        shared.sink.renewed(stats);
+    }
 }

@@ -178,6 +178,7 @@ impl Schedule {
             ends_at: Instant::ZERO,
             renew_at: term.renew_at(true, self.random.u16(..)),
             attempt: None,
+            counts_from: self.attempts + 1,
             failures: 0,
         };
         holding.ends_at = holding.end(lease);
@@ -296,7 +297,7 @@ impl Schedule {
             name: lease.name.clone(),
             holder: lease.holder,
             keep_for: leave.keep_for,
-            limit: term::request_limit(lease.timing.ttl()),
+            limit: term::answer_limit(lease.timing.ttl()),
             was_held: true,
             is_of_one_grant,
             is_of_the_loop,

@@ -4,8 +4,9 @@
 //! # Invariants
 //! 1. Each lease is in the queues of its shard that its phase asks for, and in no other: the queues' module says in
 //!    which. Only [`Schedule::transition`] changes a phase.
-//! 2. An answer counts only for the attempt that it belongs to. A lease that has left has no attempt, so a late answer
-//!    finds nothing to change.
+//! 2. An answer counts only for the attempt that it belongs to, and from the moment at which that was sent: also after
+//!    its limit, until a later attempt was confirmed. A lease that has left has no attempt, so a late answer finds
+//!    nothing to change.
 //! 3. Losses are taken before renewals: on waking late, cancel first.
 //! 4. Every exit goes through [`Schedule::withdraw`], [`Schedule::leave`] or [`Schedule::give_up`], once.
 //! 5. What a change asks of the world outside is in [`Effects`], which its caller takes before it unlocks the schedule.
@@ -280,6 +281,12 @@ impl Schedule {
 
     fn ids(&self) -> impl Iterator<Item = LeaseId> {
         self.slots.iter().map(|(index, _)| LeaseId::new(index))
+    }
+
+    /// Returns whether no batch is in flight. Those that are overdue are not.
+    pub fn awaits_no_batch(&self) -> bool {
+        let mut shards = self.shards.iter();
+        shards.all(|shard| shard.batches_in_flight == 0)
     }
 
     /// Returns whether there will never be anything to do again.

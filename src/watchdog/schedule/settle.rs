@@ -12,7 +12,7 @@ use crate::name::Name;
 use crate::reason::LossReason;
 use crate::store::{Outcome, Renewed};
 use crate::telemetry::{self, LeaseLabel, RenewalStats};
-use crate::term::Instant;
+use crate::term::{Instant, Timing};
 use crate::watchdog::server_time::{Finding, Reading};
 use crate::watchdog::signal::Signal;
 
@@ -26,16 +26,34 @@ pub struct Awaited {
 }
 
 impl Schedule {
-    /// Takes in the reply to a batch. Leases that a short reply leaves out got no answer.
-    pub fn settle(&mut self, batch: &Batch, mut reply: Renewed, now: Instant) -> RenewalStats {
+    /// Takes in the reply to a batch that is in flight. Leases that a short reply leaves out got no answer.
+    pub fn settle(&mut self, batch: &Batch, reply: Renewed, now: Instant) -> RenewalStats {
+        let sent_to = self.index_of(batch.shard);
+        let in_flight = &mut self.shards[sent_to].batches_in_flight;
+        *in_flight = in_flight.saturating_sub(1);
+        self.take_in(batch, reply, now)
+    }
+
+    /// Notes that a batch has no answer within its limit: its leases are to be renewed again. It is no longer in flight,
+    /// but its answer is awaited still.
+    pub fn overdue(&mut self, batch: &Batch, now: Instant) -> RenewalStats {
+        self.effects.must_wake = true;
+        self.settle(batch, Renewed::new(Vec::new()), now)
+    }
+
+    /// Takes in the reply to a batch that was overdue. It counts for the moment at which the batch was sent, unless a later
+    /// one was confirmed before: a slow line is not a dead server.
+    pub fn settle_late(&mut self, batch: &Batch, reply: Renewed, now: Instant) -> RenewalStats {
+        self.take_in(batch, reply, now)
+    }
+
+    fn take_in(&mut self, batch: &Batch, mut reply: Renewed, now: Instant) -> RenewalStats {
         let mut stats = RenewalStats {
             size: batch.tickets.len(),
             took: now.since(batch.sent_at),
             ..RenewalStats::default()
         };
         let sent_to = self.index_of(batch.shard);
-        let in_flight = &mut self.shards[sent_to].batches_in_flight;
-        *in_flight = in_flight.saturating_sub(1);
         reply.outcomes.resize_with(batch.tickets.len(), unanswered);
         let sent_at = self.take_server_time(batch, &reply, now, &mut stats);
         let is_unknown = |outcome: &Outcome| matches!(outcome, Outcome::Unknown(_));
@@ -45,20 +63,21 @@ impl Schedule {
         let tickets = batch.tickets.iter();
         let deadlines: Vec<_> = tickets.map(|ticket| self.deadline_of(*ticket)).collect();
         let answers = batch.tickets.iter().zip(deadlines).zip(reply.outcomes);
-        for ((&Ticket { id, .. }, deadline), outcome) in answers {
-            let Some(deadline) = deadline else {
+        for ((&ticket, deadline), outcome) in answers {
+            let (id, Some(deadline)) = (ticket.id, deadline) else {
                 continue;
             };
             let lost = match outcome {
                 Outcome::Renewed => deadline
-                    .and_then(|_| self.renewed(id, sent_at, now, &mut stats))
+                    .and_then(|_| self.renewed(ticket, sent_at, now, &mut stats))
                     .err(),
                 Outcome::Refused => Some(LossReason::Refused),
                 Outcome::Evicted => Some(LossReason::Evicted),
                 Outcome::Unknown(error) => {
-                    stats.unknown += 1;
-                    stats.first_error.get_or_insert(error);
-                    self.renew_again(id, batch.sent_at, now);
+                    if self.renew_again(ticket, batch.sent_at, now) {
+                        stats.unknown += 1;
+                        stats.first_error.get_or_insert(error);
+                    }
                     None
                 }
             };
@@ -139,7 +158,7 @@ impl Schedule {
             .then(|| self.slot(ticket.id).lease.signal.deadline())
     }
 
-    /// Returns whether the lease still waits for the answer to this attempt.
+    /// Returns whether the answer to this attempt still counts.
     pub(super) fn is_waiting_for(&self, Ticket { id, attempt }: Ticket) -> bool {
         let slot = self.slots.get(id.index());
         slot.is_some_and(|slot| slot.is_waiting_for(attempt))
@@ -152,16 +171,24 @@ impl Schedule {
     /// revives nothing.
     fn renewed(
         &mut self,
-        id: LeaseId,
+        Ticket { id, attempt }: Ticket,
         sent_at: Instant,
         now: Instant,
         stats: &mut RenewalStats,
     ) -> Result<(), LossReason> {
         let slot = &mut self.slots[id.index()];
         let queues = &mut self.shards[slot.shard].queues;
+        let last_sent = slot.last_sent;
         let (holding, lease) = slot.holding_mut();
         let term = lease.timing.term(sent_at);
-        holding.attempt = None;
+        let is_late = holding.attempt != Some(attempt);
+        if !is_late {
+            holding.attempt = None;
+        } else if holding.attempt.is_none() {
+            // It was overdue, and the next one is not sent yet.
+            let is_planned = queues.renewals.remove(id, holding.renew_at);
+            let _ = is_planned || queues.due.remove(id, holding.deadline);
+        }
         // The end that is armed may be older than the last sign of progress.
         if now >= holding.end(lease) {
             return Err(holding.reason(lease, now));
@@ -169,9 +196,17 @@ impl Schedule {
         lease.signal.extend(term.deadline())?;
         stats.note_renewed(lease.timing.ttl(), holding.deadline.since(now));
         holding.failures = 0;
+        holding.counts_from = attempt.get() + 1;
         holding.deadline = term.deadline();
-        holding.renew_at = term.renew_at(false, self.random.u16(..));
-        queues.renewals.insert(id, holding.renew_at);
+        if holding.attempt.is_none() {
+            holding.renew_at = term.renew_at(false, self.random.u16(..));
+            if is_late {
+                // It may come so late that the next renewal is due already.
+                let soonest = last_sent.after(pause(&lease.timing));
+                holding.renew_at = holding.renew_at.max(soonest);
+            }
+            queues.renewals.insert(id, holding.renew_at);
+        }
         let end = holding.end(lease);
         // An instant that is armed too early is looked at again when it comes due. While it is far off, the next
         // renewal comes first.
@@ -195,17 +230,22 @@ impl Schedule {
         self.wake_waiters(id);
     }
 
-    /// Arms another attempt, a little after the last one left, so that a store that refuses at once is not hammered.
-    fn renew_again(&mut self, id: LeaseId, sent_at: Instant, now: Instant) {
+    /// Arms another attempt, a little after the last one left, so that a store that refuses at once is not hammered. Has
+    /// no effect if this attempt is not the last one. Returns whether it was.
+    fn renew_again(&mut self, ticket: Ticket, sent_at: Instant, now: Instant) -> bool {
+        let Ticket { id, attempt } = ticket;
         let slot = &mut self.slots[id.index()];
         let queues = &mut self.shards[slot.shard].queues;
-        if let Phase::Held(holding) = &mut slot.phase {
-            let pause = (slot.lease.timing.ttl() / 50).max(Duration::from_millis(10));
+        if let Phase::Held(holding) = &mut slot.phase
+            && holding.attempt == Some(attempt)
+        {
             holding.attempt = None;
-            holding.renew_at = sent_at.after(pause).max(now);
+            holding.renew_at = sent_at.after(pause(&slot.lease.timing)).max(now);
             queues.renewals.insert(id, holding.renew_at);
             holding.failures += 1;
+            return true;
         }
+        false
     }
 
     /// Moves every deadline on this server but these, and every renewal that is still to be sent, forward in time.
@@ -223,6 +263,11 @@ impl Schedule {
             let _ = lease.signal.extend(holding.deadline);
         }
     }
+}
+
+/// Returns the least time between two attempts to renew a lease.
+fn pause(timing: &Timing) -> Duration {
+    (timing.ttl() / 50).max(Duration::from_millis(10))
 }
 
 fn unanswered() -> Outcome {

@@ -94,8 +94,10 @@ pub(super) struct Holding {
     pub(super) deadline: Instant,
     pub(super) ends_at: Instant,
     pub(super) renew_at: Instant,
-    /// The renewal in flight.
+    /// The renewal in flight. One that was taken for unanswered is not, though its answer may still count.
     pub(super) attempt: Option<NonZeroU64>,
+    /// The first attempt whose answer counts: later than the last one that was confirmed.
+    pub(super) counts_from: u64,
     /// The number of renewals in a row that got no answer.
     pub(super) failures: u32,
 }
@@ -132,10 +134,10 @@ impl Slot {
         }
     }
 
-    /// Returns whether the lease still waits for the answer to this attempt.
+    /// Returns whether the answer to this attempt still counts.
     pub(super) fn is_waiting_for(&self, attempt: NonZeroU64) -> bool {
         match &self.phase {
-            Phase::Held(holding) => holding.attempt == Some(attempt),
+            Phase::Held(holding) => holding.counts_from <= attempt.get(),
             Phase::Leaving(leave) => leave.attempt == Some(attempt),
             Phase::Claiming { .. } | Phase::Lost(_) => false,
         }

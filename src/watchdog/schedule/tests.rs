@@ -136,6 +136,25 @@ impl Bench {
         turn.batches.remove(0)
     }
 
+    /// The reply to a batch that was overdue.
+    fn late(&mut self, batch: &Batch, outcome: fn() -> Outcome, now: Instant) -> RenewalStats {
+        let outcomes = batch.tickets.iter().map(|_| outcome()).collect();
+        (self.schedule).settle_late(batch, Renewed::new(outcomes), now)
+    }
+
+    /// Answers each batch that is sent in this time at once. Returns how many there were.
+    fn answered_until(&mut self, mut now: Instant, end: Instant) -> usize {
+        let mut sent = 0;
+        while now < end {
+            for batch in self.turn(now).batches {
+                sent += 1;
+                self.settle(&batch, renewed, now);
+            }
+            now = self.next().max(now.after(ms(1)));
+        }
+        sent
+    }
+
     fn settle(&mut self, batch: &Batch, outcome: fn() -> Outcome, now: Instant) -> RenewalStats {
         let outcomes = batch.tickets.iter().map(|_| outcome()).collect();
         self.schedule.settle(batch, Renewed::new(outcomes), now)
@@ -257,19 +276,90 @@ fn renewals_are_planned_within_their_windows() {
 }
 
 #[test]
-fn a_reply_to_an_older_attempt_changes_nothing() {
+fn a_late_reply_counts_for_the_moment_at_which_its_attempt_was_sent() {
+    for is_sent_again in [true, false] {
+        let mut bench = Bench::new();
+        let (_key, signal) = bench.held(START);
+        let first = bench.batch(at(10_000));
+        assert_eq!(bench.schedule.overdue(&first, at(12_000)).unknown, 1);
+        let second = is_sent_again.then(|| bench.batch(at(12_000)));
+        assert_eq!(bench.late(&first, renewed, at(12_500)).renewed, 1);
+        assert_eq!(signal.deadline(), Ok(bench.term(at(10_000)).deadline()));
+        let sent_again = bench.answered_until(at(12_500), at(18_990));
+        assert_eq!(
+            sent_again, 0,
+            "the next renewal is due after a third of the ttl"
+        );
+        if let Some(second) = second {
+            assert_eq!(bench.settle(&second, renewed, at(14_500)).renewed, 1);
+            assert_eq!(signal.deadline(), Ok(bench.term(at(12_000)).deadline()));
+        }
+        assert!(bench.answered_until(at(18_990), at(60_000)) > 2);
+        assert_eq!(bench.losses(), []);
+    }
+}
+
+#[test]
+fn a_line_on_which_each_reply_comes_after_its_attempts_limit_loses_no_lease() {
+    let mut bench = Bench::new();
+    let (_key, signal) = bench.held(START);
+    let (mut in_time, mut overdue) = (Vec::<Batch>::new(), Vec::<Batch>::new());
+    let mut now = START;
+    while now < at(300_000) {
+        now = now.after(ms(10));
+        in_time.extend(bench.turn(now).batches);
+        let is_over = |batch: &mut Batch| now >= batch.sent_at.after(batch.limit);
+        for batch in in_time.extract_if(.., is_over) {
+            let _ = bench.schedule.overdue(&batch, now);
+            overdue.push(batch);
+        }
+        let has_come = |batch: &mut Batch| now >= batch.sent_at.after(batch.limit * 5 / 4);
+        for batch in overdue.extract_if(.., has_come) {
+            bench.late(&batch, renewed, now);
+        }
+        assert_eq!(bench.losses(), [], "{now:?}");
+    }
+    assert!(signal.deadline().is_ok());
+}
+
+#[test]
+fn a_reply_to_an_attempt_before_the_last_confirmed_one_changes_nothing() {
     let mut bench = Bench::new();
     let (_key, signal) = bench.held(START);
     let first = bench.batch(at(10_000));
-    bench.settle(&first, unknown, at(12_000));
+    let _ = bench.schedule.overdue(&first, at(12_000));
     let second = bench.batch(at(12_000));
+    assert_eq!(bench.settle(&second, renewed, at(12_002)).renewed, 1);
     let before = signal.deadline();
-    assert_eq!(bench.settle(&first, renewed, at(12_001)).renewed, 0);
-    bench.settle(&first, || Outcome::Refused, at(12_001));
+    assert_eq!(bench.late(&first, renewed, at(12_003)).renewed, 0);
+    bench.late(&first, || Outcome::Refused, at(12_003));
     assert_eq!(bench.losses(), []);
     assert_eq!(signal.deadline(), before);
-    assert_eq!(bench.settle(&second, renewed, at(12_002)).renewed, 1);
-    assert_eq!(signal.deadline(), Ok(bench.term(at(12_000)).deadline()));
+}
+
+#[test]
+fn a_late_refusal_ends_the_lease_and_a_late_failure_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.held(START);
+    let first = bench.batch(at(10_000));
+    let _ = bench.schedule.overdue(&first, at(12_000));
+    let second = bench.batch(at(12_000));
+    assert_eq!(bench.late(&first, unknown, at(12_001)).unknown, 0);
+    assert_eq!(bench.losses(), []);
+    bench.late(&first, || Outcome::Refused, at(12_001));
+    assert_eq!(bench.losses(), [LossReason::Refused]);
+    assert_eq!(bench.settle(&second, renewed, at(12_002)).renewed, 0);
+}
+
+#[test]
+fn a_late_reply_after_the_deadline_revives_nothing() {
+    let mut bench = Bench::new();
+    let (_key, signal) = bench.held(START);
+    let first = bench.batch(at(10_000));
+    let _ = bench.schedule.overdue(&first, at(12_000));
+    let end = bench.term(START).deadline();
+    assert_eq!(bench.late(&first, renewed, end).renewed, 0);
+    assert!(signal.deadline().is_err());
 }
 
 #[test]

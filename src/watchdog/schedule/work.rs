@@ -47,8 +47,10 @@ pub struct Batch {
     pub renewals: Vec<Renewal>,
     /// Read before it is sent.
     pub sent_at: Instant,
-    /// The limit of the request.
+    /// The time without an answer after which it is [overdue](Schedule::overdue): its leases are renewed again beside it.
     pub limit: Duration,
+    /// The time for which its answer is awaited: up to the last deadline of its leases.
+    pub awaited: Duration,
 }
 
 impl Schedule {
@@ -159,6 +161,11 @@ impl Schedule {
             renewals: Vec::with_capacity(picked.len()),
             sent_at: now,
             limit,
+            awaited: picked
+                .iter()
+                .map(|(deadline, _)| deadline.since(now))
+                .max()?
+                .max(limit),
         };
         for (deadline, id) in picked {
             self.shards[shard].queues.due.remove(id, deadline);

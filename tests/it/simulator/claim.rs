@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use leasehold::clock::Instant;
+use leasehold::internals::answer_limit;
 use leasehold::internals::claiming::{
     Asked, Claiming, NewLease, Patience, USELESS_GRANTS, Verdict,
 };
-use leasehold::internals::request_limit;
 use leasehold::internals::schedule::{LeaseId, Leaving};
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Answer, Claim, Failed, Grant, Held, Info};
@@ -111,7 +111,7 @@ impl Process {
             asked,
             before,
         };
-        self.call(stage, call, &body, request_limit(claim.ttl));
+        self.call(stage, call, &body, answer_limit(claim.ttl));
     }
 
     /// The reply to an attempt of a claim; ignored if the claim was given up.

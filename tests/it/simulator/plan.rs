@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::clock::Timing;
-use leasehold::internals::request_limit;
+use leasehold::internals::{answer_limit, request_limit};
 
 use super::planted::Bug;
 use super::time::{Real, nanos};
@@ -163,14 +163,14 @@ impl Plan {
     /// How soon what no guard holds any more must be gone from a store that can be reached.
     pub(super) fn time_to_clean(&self) -> Duration {
         let ttl = self.longer.ttl();
-        ttl.mul_f64(0.4) + request_limit(ttl) * 3 + Duration::from_millis(200)
+        ttl.mul_f64(0.4) + answer_limit(ttl) * 3 + Duration::from_millis(200)
     }
 
     /// How long before the last release it may have been that the one before was sent, and lost.
     pub(super) fn last_release(&self) -> Duration {
         let ttl = self.longer.ttl();
         let is_lost = !self.is_fair();
-        (ttl.mul_f64(0.4) + request_limit(ttl) * 2) * u32::from(is_lost)
+        (ttl.mul_f64(0.4) + answer_limit(ttl) * 2) * u32::from(is_lost)
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use leasehold::ClientId;
 use leasehold::clock::Instant;
+use leasehold::internals::RenewalStats;
 use leasehold::internals::claiming::Asked;
 use leasehold::internals::schedule::{
     BATCHES_IN_FLIGHT, Batch, Leaving, Loss, RELEASES_IN_FLIGHT, Schedule, Work,
@@ -55,6 +56,8 @@ pub(super) enum Call {
         before: Option<Instant>,
     },
     Renew(Batch),
+    /// A batch that was overdue: its reply counts late.
+    Late(Batch),
     /// A release of the loop's.
     Release(Leaving),
     /// A release of the user's: reported, unless its future was dropped.
@@ -92,6 +95,7 @@ impl Process {
             Happening::Wake(_) => {}
             Happening::Reply(call, reply) => self.replied(stage, call, Some(&reply)),
             Happening::GiveUp(call) => self.replied(stage, call, None),
+            Happening::Overdue(call) => self.overdue(stage, call),
             Happening::Act(slot, version, act) => self.act(stage, slot, version, act),
             Happening::Due(slot, version) => self.check_told(stage, slot, version),
             Happening::UsedUp(slot, version) => self.check_limits(stage, slot, version),
@@ -204,8 +208,11 @@ impl Process {
             let (name, holder) = (&renewal.name, renewal.holder);
             stage.ledger.tried(stage.now, name, holder, shown);
         }
-        let limit = batch.limit;
-        self.call(stage, Call::Renew(batch), &Body::Renew(renewals), limit);
+        let (overdue_at, awaited) = (batch.sent_at.after(batch.limit), batch.awaited);
+        let overdue_at = stage.real_at(self.id, overdue_at);
+        let overdue = Happening::Overdue(self.calls.len());
+        (stage.agenda).add(overdue_at, Event::To(self.id, self.life, overdue));
+        self.call(stage, Call::Renew(batch), &Body::Renew(renewals), awaited);
     }
 
     fn send_release(&mut self, stage: &mut Stage, leaving: Leaving) {
@@ -230,6 +237,24 @@ impl Process {
         stage.send((self.id, self.life), index, body);
     }
 
+    /// A batch has no answer within its limit: its leases are renewed again beside it.
+    fn overdue(&mut self, stage: &mut Stage, call: usize) {
+        let Some(slot) = self.calls.get_mut(call) else {
+            return;
+        };
+        match slot.take() {
+            Some(Call::Renew(batch)) => {
+                self.in_flight[batch.shard as usize].0 -= 1;
+                let now = stage.shown(self.id);
+                let _ = self.schedule.overdue(&batch, now);
+                self.calls[call] = Some(Call::Late(batch));
+                stage.ledger.fault("overdue batch");
+                self.take_effects(stage);
+            }
+            other => self.calls[call] = other,
+        }
+    }
+
     /// A reply came, or the time for it is over. What comes after that is ignored.
     fn replied(&mut self, stage: &mut Stage, call: usize, reply: Option<&Reply>) {
         let Some(call) = self.calls.get_mut(call).and_then(Option::take) else {
@@ -245,7 +270,11 @@ impl Process {
             } => self.claim_replied(stage, (slot, version), asked, before, reply),
             Call::Renew(batch) => {
                 self.in_flight[batch.shard as usize].0 -= 1;
-                self.settle(stage, &batch, reply);
+                self.settle(stage, &batch, reply, Schedule::settle);
+                self.turn(stage);
+            }
+            Call::Late(batch) => {
+                self.settle(stage, &batch, reply, Schedule::settle_late);
                 self.turn(stage);
             }
             Call::Release(leaving) => {
@@ -261,7 +290,13 @@ impl Process {
         }
     }
 
-    fn settle(&mut self, stage: &mut Stage, batch: &Batch, reply: &Reply) {
+    fn settle(
+        &mut self,
+        stage: &mut Stage,
+        batch: &Batch,
+        reply: &Reply,
+        settle: fn(&mut Schedule, &Batch, Renewed, Instant) -> RenewalStats,
+    ) {
         let now = stage.shown(self.id);
         let (mut verdicts, server_time, read_at) = match reply {
             Reply::Renewed(verdicts, shown, at) => (verdicts.clone(), *shown, *at),
@@ -280,7 +315,7 @@ impl Process {
         }
         let mut reply = Renewed::new(verdicts.iter().map(outcome).collect());
         reply.server_time = server_time;
-        let settled = self.schedule.settle(batch, reply, now);
+        let settled = settle(&mut self.schedule, batch, reply, now);
         if let Some(ServerTime { shard, .. }) = server_time {
             let server = shard as usize;
             stage.ledger.check_step(stage.now, settled.step);

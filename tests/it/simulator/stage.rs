@@ -48,6 +48,8 @@ pub(super) enum Happening {
     Reply(usize, Rc<Reply>),
     /// A call's time is over.
     GiveUp(usize),
+    /// A batch has had no answer within its limit.
+    Overdue(usize),
     /// The user does something with one of the slots; stale if the slot has moved on.
     Act(usize, u32, Act),
     /// The deadline of this slot's lease has come, perhaps.

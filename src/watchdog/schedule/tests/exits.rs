@@ -139,17 +139,17 @@ fn a_release_of_the_users_is_taken_over_when_its_report_does_not_come() {
     let (withdrawn, _) = bench.schedule.withdraw(id, None, at(1));
     let withdrawn = withdrawn.expect("something to release");
     assert!(bench.must_wake());
-    assert!(bench.turn(at(3_000)).releases.is_empty());
-    let leaving = leaving(&mut bench, at(3_001));
+    assert!(bench.turn(at(7_500)).releases.is_empty());
+    let leaving = leaving(&mut bench, at(7_501));
     // The report comes after all: it is no longer waited for.
     bench.must_wake();
     let ticket = withdrawn.ticket;
-    bench.schedule.settle_release(ticket, true, at(3_002));
+    bench.schedule.settle_release(ticket, true, at(7_502));
     assert!(!bench.must_wake());
     assert!(!bench.schedule.is_empty());
     bench
         .schedule
-        .settle_release(leaving.ticket, true, at(3_003));
+        .settle_release(leaving.ticket, true, at(7_503));
     assert!(bench.schedule.is_empty());
 }
 
@@ -181,7 +181,7 @@ fn a_users_release_that_fails_soon_is_repeated_before_the_watchdog_takes_over() 
     let (id, _) = bench.held(START);
     let (withdrawn, _) = bench.schedule.withdraw(id, None, at(1));
     let ticket = withdrawn.expect("something to release").ticket;
-    assert_eq!(bench.next(), at(3_001));
+    assert_eq!(bench.next(), at(7_501));
     bench.must_wake();
     bench.schedule.settle_release(ticket, false, at(2));
     assert!(bench.must_wake(), "the loop is to be woken");

@@ -40,6 +40,8 @@ struct Play {
     claims: Vec<(LeaseId, Arc<Signal>)>,
     guards: Vec<(LeaseId, Arc<Signal>)>,
     batches: Vec<Batch>,
+    /// Those whose replies come late.
+    overdue: Vec<Batch>,
     reports: Vec<Ticket>,
 }
 
@@ -51,6 +53,7 @@ impl Play {
             claims: Vec::new(),
             guards: Vec::new(),
             batches: Vec::new(),
+            overdue: Vec::new(),
             reports: Vec::new(),
         }
     }
@@ -132,14 +135,30 @@ impl Play {
     }
 
     fn settle(&mut self, outcome: u8) {
-        if let Some(batch) = self.batches.pop() {
+        if outcome >= 192 {
+            if let Some(batch) = self.batches.pop() {
+                let _ = self.bench.schedule.overdue(&batch, self.now);
+                self.overdue.push(batch);
+            }
+            return;
+        }
+        let late = if outcome >= 128 {
+            self.overdue.pop()
+        } else {
+            None
+        };
+        let is_late = late.is_some();
+        if let Some(batch) = late.or_else(|| self.batches.pop()) {
             let outcome = match outcome % 8 {
                 0 => || Outcome::Refused,
                 1 => || Outcome::Evicted,
                 2..=4 => unknown,
                 _ => renewed,
             };
-            self.bench.settle(&batch, outcome, self.now);
+            match is_late {
+                true => self.bench.late(&batch, outcome, self.now),
+                false => self.bench.settle(&batch, outcome, self.now),
+            };
         }
     }
 

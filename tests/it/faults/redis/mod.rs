@@ -10,3 +10,4 @@ mod lossy_network;
 mod partitions;
 mod restart;
 mod sentinels;
+mod slow_line;
