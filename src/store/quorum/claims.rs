@@ -11,11 +11,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
 use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::looks::merged;
 use super::members::{Act, NameRequest, SeenLease};
-use super::protocol::{Absence, ClaimOutcome, MemberLease, NotedGrant, Rivalry};
+use super::protocol::{Absence, ClaimOutcome, MemberAnswer, MemberLease, NotedGrant, Rivalry};
 use super::round::Votes;
 use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _};
@@ -51,6 +54,8 @@ pub(super) struct Rounds<'a> {
     leader: Option<(MemberLease, u32)>,
     /// The members that may have a token of this attempt that is not taken back.
     may_have: BTreeSet<usize>,
+    /// Whether members were taken in for this claim.
+    has_taken_in: bool,
 }
 
 impl<'a> Rounds<'a> {
@@ -78,6 +83,7 @@ impl<'a> Rounds<'a> {
             rivalry: Rivalry::default(),
             leader: None,
             may_have: BTreeSet::new(),
+            has_taken_in: false,
         };
         if let Some(answer) = rounds.ask_for_the_granted().await? {
             return Ok(answer);
@@ -172,10 +178,30 @@ impl<'a> Rounds<'a> {
                 self.pause(rivals, votes.took).await;
                 Ok(None)
             }
+            ClaimOutcome::Away(Absence::Out(_)) if self.takes_in(votes).await => Ok(None),
             ClaimOutcome::Away(Absence::Out(_)) => self.kept_out(votes).map(Some),
             ClaimOutcome::Away(absence) => Err(self.doubtful(self.quorum.misfit(absence))),
             _ => Err(self.too_few(votes)),
         }
+    }
+
+    /// Takes the members in whose keep-out is over: this client may end before its task in the background does so.
+    /// Returns whether any came in. Does so once for a claim.
+    async fn takes_in(&mut self, votes: &Votes) -> bool {
+        if std::mem::replace(&mut self.has_taken_in, true) {
+            return false;
+        }
+        let (quorum, known) = (self.quorum, &self.known);
+        let is_over = |(member, answer): (usize, &MemberAnswer<Box<SeenLease>>)| match answer {
+            MemberAnswer::Away(Absence::Out(out_us)) => {
+                known.left(*out_us).is_zero().then_some(member)
+            }
+            _ => None,
+        };
+        let over = votes.answers().told().filter_map(is_over);
+        let adopting = join_all(over.map(|member| quorum.adopt(member, known)));
+        let adopted = timeout(self.budget.left(), adopting).await;
+        adopted.is_ok_and(|adopted| adopted.iter().any(|is_in| matches!(is_in, Ok(true))))
     }
 
     /// Answers that the quorum keeps out, until a majority of the members is in again.

@@ -59,7 +59,7 @@ impl Quorum {
         let is_unsent = |(_, failed): &&(usize, Failed)| failed.sent == Sent::Never;
         let told: Vec<_> = failures.iter().map(of_member).collect();
         let told = match told.is_empty() {
-            true => "the others did not answer in time".into(),
+            true => "the others did not answer in time, or are out".into(),
             false => told.join("; "),
         };
         Failure {

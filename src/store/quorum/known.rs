@@ -102,7 +102,7 @@ impl Quorum {
     }
 
     /// Returns whether the member is in now.
-    async fn adopt(&self, member: usize, known: &KnownQuorum) -> Result<bool, Failed> {
+    pub(super) async fn adopt(&self, member: usize, known: &KnownQuorum) -> Result<bool, Failed> {
         let (limit, id) = (self.members.connect_timeout(), known.id(member));
         let found = self.members[member].look(limit).await?;
         let Some(absence) = found.absence(id) else {

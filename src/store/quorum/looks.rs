@@ -23,7 +23,8 @@ use crate::store::{
 };
 
 /// Hazards of a server alone that are none of a member, because a member that may have lost data keeps out.
-const OF_A_SERVER_ALONE: [&str; 5] = [
+const OF_A_SERVER_ALONE: [&str; 6] = [
+    "redis-writable-replica",
     "redis-forgets",
     "redis-asynchronous-replicas",
     "redis-replica-lag",
@@ -148,8 +149,13 @@ impl Quorum {
         let (mut hazards, mut missing) = (Vec::new(), self.members.len());
         for (member, (found, place)) in self.all_answers(asked).await? {
             hazards.extend(found);
-            let is_out = |known: &Arc<KnownQuorum>| place.absence(known.id(member)).is_some();
-            missing -= usize::from(!known.as_ref().is_some_and(is_out));
+            let absence = known.as_ref().map(|known| place.absence(known.id(member)));
+            missing -= usize::from(!matches!(absence, Some(Some(_))));
+            if let (Some(known), Some(Some(Absence::Other(other)))) = (&known, absence)
+                && other.quorum == known.quorum
+            {
+                hazards.push(displaced(self.members.place(member)));
+            }
         }
         hazards.extend((missing > 0).then(|| away(missing, self.members.len())));
         let ours = self.members.places();
@@ -202,6 +208,17 @@ fn other_list(theirs: &str, ours: &str) -> Hazard {
         format!("the quorum was set up as {theirs}, and this URL names {ours}"),
         "a member that lost its data is not taken in by clients with this URL",
         "Use the URL with which the quorum was set up",
+    )
+}
+
+/// Returns the hazard of a member that has the data of another one of the same quorum.
+fn displaced(member: &str) -> Hazard {
+    Hazard::new(
+        "quorum-displaced",
+        Severity::Critical,
+        format!("{member} has the data of another member of this quorum, as after REPLICAOF"),
+        "it takes no part, and does not come in by itself",
+        "Remove the keys of leases from it (they begin with the prefix): it comes in after the longest ttl",
     )
 }
 

@@ -221,6 +221,7 @@ impl Quorum {
                 let place = member.place(word, arguments, limit).await;
                 let place = place.map_err(|failed| self.unanswered(index, failed))?;
                 is_set_up |= self.check(index, &place, old)?;
+                self.check_distinct(&places, &place)?;
                 places.push(place);
             }
             if is_set_up {
@@ -232,6 +233,22 @@ impl Quorum {
                 .await?;
         }
         Ok(Some((run, places)))
+    }
+
+    /// Checks that a server is none of those before it, in the same or in another database.
+    ///
+    /// # Errors
+    /// It is one of them.
+    fn check_distinct(&self, before: &[MemberPlace], place: &MemberPlace) -> Result<(), Error> {
+        // The incarnation begins with the run id of the server.
+        let run_of = |place: &MemberPlace| place.incarnation.split(':').next().map(str::to_owned);
+        let is_same = |other: &MemberPlace| run_of(other) == run_of(place);
+        let Some(other) = before.iter().position(is_same) else {
+            return Ok(());
+        };
+        let other = self.members.place(other);
+        let why = format!("it is the same server as {other}: name different servers");
+        Err(self.refused_at(before.len(), &why))
     }
 
     /// Returns whether a server is a member already of the quorum that is set up.
@@ -249,6 +266,11 @@ impl Quorum {
         let theirs = Duration::from_micros(member.max_ttl_us);
         let ours = self.members.max_ttl().filter(|ours| *ours != theirs);
         let why = match ours {
+            _ if member.id.quorum == quorum && place.members == made.members && member.id != made.id(index) => {
+                "it has the data of another member of this quorum, as after REPLICAOF: remove the keys of leases from it \
+                 (they begin with the prefix), and it comes in after the longest ttl"
+                    .into()
+            }
             _ if !is_ours => format!(
                 "it is a member of another quorum: use `leasehold init --replace URL` with the URL of that one members={}",
                 place.members

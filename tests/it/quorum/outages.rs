@@ -196,6 +196,19 @@ async fn a_member_that_came_back_comes_in_though_only_renewals_are_sent() {
     assert!(is_renewed(&outcome), "{outcome:?}");
 }
 
+#[tokio::test]
+async fn the_first_claim_after_a_keep_out_takes_the_members_in() {
+    let mut quorum = RedisQuorum::with(3, Setup::default, STORED_TTL).await;
+    for member in [0, 1] {
+        quorum.servers[member].restart_empty().await;
+    }
+    // Seen by a client that ends.
+    let first = asked(&quorum.open(), &claim("a", STORED_TTL), LIMIT).await;
+    assert!(!matches!(first, Ok(Answer::Granted(_))), "{first:?}");
+    at(now().after(STORED_TTL * 21 / 20)).await;
+    granted(&quorum.open(), &claim("a", STORED_TTL)).await;
+}
+
 #[test]
 fn a_member_that_came_back_comes_in_though_the_callers_runtime_stands_still() {
     let servers = Runtime::new().expect("a runtime");

@@ -35,6 +35,28 @@ async fn refused(store: &Quorum, kind: ErrorKind, what: &str) -> Error {
 }
 
 #[tokio::test]
+async fn a_member_that_was_a_replica_of_another_is_named() {
+    let quorum = RedisQuorum::with(3, Setup::default, STORED_TTL).await;
+    let store = quorum.open();
+    granted(&store, &claim("a", STORED_TTL)).await;
+    let displaced = async || {
+        let hazards = store.hazards(LIMIT).await.expect("answered");
+        hazards.iter().any(|hazard| hazard.id == "quorum-displaced")
+    };
+    assert!(!displaced().await);
+    quorum.servers[2].follow(&quorum.servers[0]).await;
+    quorum.servers[2].promote().await;
+    until_so("it is named", displaced).await;
+    refused(&quorum.open(), ErrorKind::Misconfigured, "remove the keys").await;
+    let () = quorum.servers[2].told("FLUSHALL").await;
+    until_so("it is in", async || {
+        super::rivals::states(&store).await == [MemberState::Up; 3]
+    })
+    .await;
+    assert!(!displaced().await);
+}
+
+#[tokio::test]
 async fn init_says_which_server_it_refuses_and_what_to_do() {
     let mut quorum = RedisQuorum::start_new(3).await;
     let spare = Setup::default().with_port().start().await;
@@ -46,6 +68,10 @@ async fn init_says_which_server_it_refuses_and_what_to_do() {
     let other_name = format!("redis://127.0.0.1:{}", two.port());
     let named = redis_quorum::on([two.url(), b.url(), other_name], MAX_TTL);
     refused(&named, ErrorKind::Misconfigured, "same server").await;
+    // One server with two databases.
+    let database = |number: u8| format!("redis://127.0.0.1:{}/{number}", two.port());
+    let databases = redis_quorum::on([database(0), b.url(), database(1)], MAX_TTL);
+    refused(&databases, ErrorKind::Misconfigured, "same server").await;
     let _: () = b.told("SET leasehold:{a} theirs").await;
     let store = quorum_of(&[a, b, c], MAX_TTL);
     let error = refused(&store, ErrorKind::Misconfigured, "not new").await;
