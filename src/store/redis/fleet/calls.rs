@@ -18,7 +18,7 @@ use super::super::failure::{Failure, FailureCause, Redirect};
 use super::super::protocol::slot::slot_of;
 use super::super::target::UrlServers;
 use super::Fleet;
-use super::look::{AT_MOST_EVERY, LOOK_EVERY};
+use super::look::{AFTER_FAILURES_EVERY, AT_MOST_EVERY, LOOK_EVERY};
 use super::map::Map;
 use crate::clock::{Boottime, Clock};
 use crate::name::Name;
@@ -268,7 +268,7 @@ impl Fleet {
             None => {
                 // Another server may have taken over.
                 if failure.is_of_connection() {
-                    self.look(AT_MOST_EVERY);
+                    self.look(AFTER_FAILURES_EVERY);
                 }
                 None
             }

@@ -19,8 +19,10 @@ use crate::store::connection::{Unconnected, most_telling};
 
 /// The longest time that a look may take, and how often the Sentinels are asked while calls are made.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Says how often a look may begin when a server has refused a call or broken its connection.
+/// Says how often a look may begin when a server has refused a call, or answered it late.
 pub(super) const AT_MOST_EVERY: Duration = Duration::from_millis(50);
+/// Says how often a look may begin because a call found its server down: the callers try again and again meanwhile.
+pub(super) const AFTER_FAILURES_EVERY: Duration = Duration::from_millis(350);
 /// The time for which a call waits for a look in progress, if the previous look got no answer.
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
 
