@@ -175,7 +175,8 @@ impl Failure {
         }
     }
 
-    /// Returns whether the server takes no further connection. It says so on the connection, or ends it with these words.
+    /// Returns whether the server takes no further connection. It says so on the connection, or ends it with these
+    /// words.
     pub(super) fn is_of_too_many_clients(&self) -> bool {
         self.cause.to_string().contains("max number of clients")
     }

@@ -31,9 +31,9 @@ pub(super) struct Opinion {
     sentinel: Option<String>,
 }
 
-/// Asks all Sentinels who the master is. A client that knows a master awaits the others only for a moment after the first
-/// answer: no older epoch is believed. One that knows none awaits most of them, or the end of the budget, because the one
-/// that answers first may have missed a failover.
+/// Asks all Sentinels who the master is. A client that knows a master awaits the others only for a moment after the
+/// first answer: no older epoch is believed. One that knows none awaits most of them, or the end of the budget, because
+/// the one that answers first may have missed a failover.
 pub(super) async fn ask_all(
     fleet: &Fleet,
     group: &SentinelGroup,

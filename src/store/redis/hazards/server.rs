@@ -1,5 +1,7 @@
 //! Reads what one server reports of itself, and finds what is wrong with it.
 
+mod claims;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use super::super::failure::Failure;
 use super::super::protocol::reply;
 use super::{Fields, Judged, OUTLIVED, SLOW_FAILOVER, lines, quiet, slow_failover};
 use crate::clock;
+use crate::store::Hazard;
 use crate::store::Severity::{Critical, Unknown, Warning};
 use crate::store::budget::Budget;
 use crate::store::check::{Check, found, judge};
@@ -96,7 +99,13 @@ impl ServerFacts {
 
     /// Judges them.
     pub(super) fn judged(&self) -> Judged {
-        (self.place.clone(), judge(CHECKS, self))
+        (self.place.clone(), self.hazards())
+    }
+
+    fn hazards(&self) -> Vec<Hazard> {
+        let mut hazards = judge(CHECKS, self);
+        hazards.extend(judge(claims::CHECKS, self));
+        hazards
     }
 
     /// Returns where the replicas of a server are, as it names them to others that look for them.
@@ -107,11 +116,13 @@ impl ServerFacts {
             Some((fact("ip=")?.to_owned(), fact("port=")?.parse().ok()?))
         };
         match self.known_as {
-            KnownAs::Master | KnownAs::Primary => {
+            // The replicas of a server alone matter only where they are waited for.
+            KnownAs::OneServer if self.awaited == 0 => Vec::new(),
+            KnownAs::OneServer | KnownAs::Master | KnownAs::Primary => {
                 let lines = self.info.iter().flat_map(Fields::values);
                 lines.filter_map(place).collect()
             }
-            KnownAs::OneServer | KnownAs::Replica => Vec::new(),
+            KnownAs::Replica => Vec::new(),
         }
     }
 
@@ -236,7 +247,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         |facts| {
             let quiet = facts.quiet?;
             let what = format!(
-                "this server grants nothing for {quiet:.0?}: it is new, or may have lost leases"
+                "this server grants nothing for {quiet:.1?}: it is new, or may have lost leases"
             );
             found(facts.should_grant() && !quiet.is_zero(), what)
         },
@@ -327,20 +338,6 @@ const CHECKS: &[Check<ServerFacts>] = &[
         },
         "a replica that was promoted without the last grants grants held names again",
         "Set max_ttl to the longest ttl in use",
-    ),
-    Check::new(
-        Warning,
-        "redis-alone",
-        |facts| {
-            let but = match facts.replicas() {
-                0 => "",
-                _ => ", and it has replicas",
-            };
-            let what = format!("the store says alone=yes of this server{but}");
-            found(facts.is_alone, what)
-        },
-        "after a restart it grants at once what a replica that was promoted meanwhile has granted",
-        "Leave it out, unless the server never has a replica and no other server takes its address",
     ),
     // Things that make a cluster slow, or stand still.
     Check::new(
@@ -433,7 +430,7 @@ mod tests {
     }
 
     fn told(facts: &ServerFacts) -> String {
-        let hazards = judge(CHECKS, facts).into_iter();
+        let hazards = facts.hazards().into_iter();
         hazards.map(|hazard| hazard.to_string()).collect()
     }
 
@@ -481,6 +478,46 @@ mod tests {
         facts.known_as = KnownAs::Master;
         facts.keeps_out = true;
         assert!(!told(&facts).contains("max_ttl"), "{}", told(&facts));
+    }
+
+    #[test]
+    fn a_server_that_is_nearly_full_is_told_with_its_room() {
+        let of = |used: u32| {
+            let mut facts = facts(&format!("connected_clients:{used}\r\n"));
+            set(&mut facts, "maxclients", "100");
+            told(&facts)
+        };
+        assert_eq!(of(74), "");
+        assert!(of(76).contains("room for 8 more clients"), "{}", of(76));
+        assert!(of(100).contains("room for 0 more clients"), "{}", of(100));
+    }
+
+    #[test]
+    fn a_server_whose_replicas_take_writes_is_told() {
+        let mut facts = facts("");
+        set(&mut facts, "replica-read-only", "yes");
+        assert_eq!(told(&facts), "");
+        set(&mut facts, "replica-read-only", "no");
+        assert!(
+            told(&facts).contains("replica-read-only is no"),
+            "{}",
+            told(&facts)
+        );
+    }
+
+    #[test]
+    fn a_replica_whose_clock_is_ahead_is_told_with_the_ttl_that_it_endangers() {
+        let mut facts = facts("role:slave\r\n");
+        (facts.known_as, facts.clock_us) = (KnownAs::Replica, facts.now_us + 500_000);
+        assert_eq!(told(&facts), "");
+        facts.awaited = 1;
+        assert!(
+            told(&facts).contains("no lease of a ttl below 24 s"),
+            "{}",
+            told(&facts)
+        );
+        facts.clock_us = facts.now_us + 50_000;
+        assert_eq!(told(&facts), "");
     }
 
     #[test]
@@ -542,7 +579,11 @@ mod tests {
     fn a_server_that_keeps_out_says_for_how_long() {
         let mut facts = facts("");
         facts.quiet = Some(Duration::from_millis(41_200));
-        assert!(told(&facts).contains("nothing for 41s"), "{}", told(&facts));
+        assert!(
+            told(&facts).contains("nothing for 41.2s"),
+            "{}",
+            told(&facts)
+        );
         facts.known_as = KnownAs::Replica;
         assert_eq!(told(&facts), "");
     }
@@ -625,6 +666,8 @@ mod tests {
         let info = format!("slave_repl_offset:0\r\nconnected_slaves:1\r\n{line}\r\n");
         let mut facts = facts(&info);
         assert!(facts.known_replicas().is_empty(), "they are not asked for");
+        facts.awaited = 1;
+        assert_eq!(facts.known_replicas().len(), 1, "they are waited for");
         facts.known_as = KnownAs::Master;
         assert_eq!(facts.known_replicas(), [("fe80::7".to_owned(), 6_380)]);
     }
