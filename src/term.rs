@@ -201,8 +201,9 @@ impl Term {
     }
 }
 
-/// Returns how long one attempt to renew may stay unanswered before the next one is sent beside it, `left` before the deadline: half of it, so that another attempt
-/// fits, but never so little that no server could answer. Without this floor the halves would never end.
+/// Returns how long one attempt to renew may stay unanswered, `left` before the deadline, until the next one is sent:
+/// half of that, so that another attempt fits, but never so little that no server could answer. Without this floor
+/// the halves would never end.
 pub(crate) fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
     // In nanoseconds, as it is computed many times a turn.
     let least = (timing.ttl / 50).max(10_000_000);
@@ -215,8 +216,8 @@ pub fn request_limit(ttl: Duration) -> Duration {
     (ttl / 6).min(Duration::from_secs(2))
 }
 
-/// Returns how long the answer to a claim or a release is awaited, for callers that set no limit: longer than a server may
-/// be silent, because on a slow line it comes after that.
+/// Returns how long the answer to a claim or a release is awaited, for callers that set no limit: longer than a server
+/// may be silent, because on a slow line it comes after that.
 pub fn answer_limit(ttl: Duration) -> Duration {
     (ttl / 3).min(Duration::from_secs(5))
 }

@@ -15,7 +15,7 @@ pub(super) struct Budget {
     /// Interval at which a connection to a silent server, or to the wrong one, is replaced meanwhile.
     #[cfg(any(feature = "postgres", feature = "redis"))]
     replace_every: Duration,
-    /// Time without an answer after which another connection is made, beside which the answer is awaited on. `None`: not
+    /// Time without an answer after which another connection is made, and the answer is awaited on. `None`: not
     /// before the end.
     #[cfg(any(feature = "postgres", feature = "redis"))]
     silence: Option<Duration>,
@@ -33,7 +33,7 @@ impl Budget {
     }
 
     /// Returns a budget whose server may be silent for at most half of it, and this long, before another connection is
-    /// made: a little less, so that it is there when the caller tries again beside this request.
+    /// made: a little less, so that it is there when the caller tries again.
     pub(super) fn with_silence(limit: Duration, silence: Duration) -> Self {
         Self {
             #[cfg(any(feature = "postgres", feature = "redis"))]

@@ -72,9 +72,9 @@ impl<C: Exchange> Connection<C> {
     /// one, it is sent once more, on the new connection.
     ///
     /// A connection that is silent for longer than the budget says is replaced for the requests that follow, while the
-    /// answers to those that were sent on it are awaited: a slow line is not a dead server. If one comes before there is
-    /// another connection, this one is used on. One old connection is kept so, and it is the first to go when the server
-    /// has no room for another.
+    /// answers to those that were sent on it are awaited: a slow line is not a dead server. If one comes before there
+    /// is another connection, this one is used on. One old connection is kept so, and it is the first to go when the
+    /// server has no room for another.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
@@ -139,10 +139,12 @@ impl<C: Exchange> Connection<C> {
         let given_up = loop {
             match timeout(silence, exchange.as_mut()).await {
                 Ok(outcome) => return outcome,
-                Err(_) => match self.set_aside(open, sent_at, budget.replace_every()) {
-                    Some(given_up) => break given_up,
-                    None => {}
-                },
+                Err(_) => {
+                    let given_up = self.set_aside(open, sent_at, budget.replace_every());
+                    if let Some(given_up) = given_up {
+                        break given_up;
+                    }
+                }
             }
         };
         tokio::select! {

@@ -34,15 +34,15 @@ impl Schedule {
         self.take_in(batch, reply, now)
     }
 
-    /// Notes that a batch has no answer within its limit: its leases are to be renewed again. It is no longer in flight,
-    /// but its answer is awaited still.
+    /// Notes that a batch has no answer within its limit: its leases are to be renewed again. It is no longer in
+    /// flight, but its answer is awaited still.
     pub fn overdue(&mut self, batch: &Batch, now: Instant) -> RenewalStats {
         self.effects.must_wake = true;
         self.settle(batch, Renewed::new(Vec::new()), now)
     }
 
-    /// Takes in the reply to a batch that was overdue. It counts for the moment at which the batch was sent, unless a later
-    /// one was confirmed before: a slow line is not a dead server.
+    /// Takes in the reply to a batch that was overdue. It counts for the moment at which the batch was sent, unless a
+    /// later one was confirmed before: a slow line is not a dead server.
     pub fn settle_late(&mut self, batch: &Batch, reply: Renewed, now: Instant) -> RenewalStats {
         self.take_in(batch, reply, now)
     }
@@ -230,8 +230,8 @@ impl Schedule {
         self.wake_waiters(id);
     }
 
-    /// Arms another attempt, a little after the last one left, so that a store that refuses at once is not hammered. Has
-    /// no effect if this attempt is not the last one. Returns whether it was.
+    /// Arms another attempt, a little after the last one left, so that a store that refuses at once is not hammered.
+    /// Has no effect if this attempt is not the last one. Returns whether it was.
     fn renew_again(&mut self, ticket: Ticket, sent_at: Instant, now: Instant) -> bool {
         let Ticket { id, attempt } = ticket;
         let slot = &mut self.slots[id.index()];

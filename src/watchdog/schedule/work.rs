@@ -47,7 +47,7 @@ pub struct Batch {
     pub renewals: Vec<Renewal>,
     /// Read before it is sent.
     pub sent_at: Instant,
-    /// The time without an answer after which it is [overdue](Schedule::overdue): its leases are renewed again beside it.
+    /// The time without an answer after which it is [overdue](Schedule::overdue): its leases are renewed again.
     pub limit: Duration,
     /// The time for which its answer is awaited: up to the last deadline of its leases.
     pub awaited: Duration,

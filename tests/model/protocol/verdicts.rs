@@ -56,8 +56,8 @@ pub(super) fn lost(first: u8) -> Setup {
     rounds(first).losing()
 }
 
-/// The first holder has its name kept taken, and a member is restarted with its data. The release reaches the members in any
-/// order, so this is the second of a rolling restart, too.
+/// The first holder has its name kept taken, and a member is restarted with its data. The release reaches the members
+/// in any order, so this is the second of a rolling restart, too.
 pub(super) fn kept() -> Setup {
     Setup {
         releases: true,

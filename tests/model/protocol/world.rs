@@ -38,7 +38,8 @@ pub enum Promise {
     EvictedIsNotRenewed,
     /// P4: once what is there has expired, a claim above all marks is granted if a majority is in.
     GrantedInTheEnd,
-    /// K: a name that a majority keeps taken is granted to nobody else while its time lasts, if no member loses its data.
+    /// K: a name that a majority keeps taken is granted to nobody else while its time lasts, if no member loses its
+    /// data.
     KeptIsNotGranted,
     /// R: a holder can put its lease on each member that is in and has the name free.
     Repaired,

@@ -32,7 +32,7 @@ async fn lives_on(ttl: Duration, answers_take: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_is_taken_and_lives_on_a_line_whose_answers_come_after_each_attempts_limit() {
+async fn a_lease_lives_on_a_line_whose_answers_come_after_each_limit() {
     let [second, millis] = [Duration::from_secs(1), Duration::from_millis(1)];
     tokio::join!(
         lives_on(3 * second, 600 * millis),

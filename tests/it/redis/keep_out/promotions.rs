@@ -250,7 +250,8 @@ async fn a_replica_that_started_long_ago_keeps_out_from_its_promotion_on() {
     }
 }
 
-/// The replica joined after its last claim, which knew of none, or was away for so long that a claim noted that there is none.
+/// The replica joined after its last claim, which knew of none, or was away for so long that a claim noted that there
+/// is none.
 #[tokio::test]
 async fn an_old_master_whose_replica_was_promoted_unseen_keeps_out_from_the_first_claim_on() {
     for joins in [
