@@ -185,7 +185,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Takes the members in whose keep-out is over: this client may end before its task in the background does so.
+    /// Takes the members in whose keep-out has ended: this client may end before its task in the background does so.
     /// Returns whether any came in. Does so once for a claim.
     async fn takes_in(&mut self, votes: &Votes) -> bool {
         if std::mem::replace(&mut self.has_taken_in, true) {
