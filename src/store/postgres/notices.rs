@@ -27,6 +27,7 @@ use crate::store::budget::Budget;
 use crate::store::connection::{Connection, Unconnected};
 use crate::store::subscription::{Subscription, Wanted};
 use crate::store::{Notice, Topic};
+use crate::telemetry::{ConnectionGauge, LaneUse};
 
 /// Says how many names one statement marks.
 const AT_ONCE: usize = 256;
@@ -58,6 +59,7 @@ struct Listener {
     wanted: Wanted,
     /// The names of the topics, with the channels that are listened to; none for a name that was not marked yet.
     channels: BTreeMap<Name, Option<String>>,
+    gauge: Arc<ConnectionGauge>,
 }
 
 /// A connection that listens, and carries requests.
@@ -84,6 +86,7 @@ pub(super) async fn subscribe(
             limit,
             wanted,
             channels: BTreeMap::new(),
+            gauge: super::counts().connection(Some(LaneUse::Notices)),
         };
         let connection = listener.connect().await.map_err(Some)?;
         // Without its own notice there is nothing to listen to.
@@ -100,9 +103,13 @@ pub(super) async fn subscribe(
 impl Listener {
     async fn run(mut self, mut connection: ListeningConnection) {
         loop {
+            self.gauge.made();
             let is_lost = self.listen(&mut connection).await.is_err();
             drop(connection);
-            if !is_lost {
+            if is_lost {
+                self.gauge.lost();
+            } else {
+                self.gauge.closed();
                 self.wanted.changed().await;
             }
             connection = self.reconnect(is_lost).await;
