@@ -226,7 +226,8 @@ impl Fence {
     }
 
     /// Returns the object after a put that was not acknowledged: what another task of this process wrote since, or what
-    /// is read, if there is one. If the put's own answer was lost and the object cannot be read either, the error is that of the put.
+    /// is read, if there is one. If the put's own answer was lost and the object cannot be read either, the error is
+    /// that of the put.
     async fn seen_after(
         &self,
         put: &Object,

@@ -257,8 +257,9 @@ impl Schedule {
             return false;
         }
         let keep_for = keep_for.filter(|_| match slot.phase {
+            Phase::Held(_) => true,
             Phase::Lost(reason) => reason.is_of_the_client(),
-            _ => matches!(slot.phase, Phase::Held(_)),
+            _ => false,
         });
         let ttl = slot.lease.timing.ttl();
         let leave = Leave {
