@@ -178,7 +178,7 @@ fn max_ttl(most: Duration, ttl: Duration) -> Finding {
 fn latency(round_trips: &[Duration], timing: &Timing) -> Finding {
     let (p50, p99) = (quantile(round_trips, 50), quantile(round_trips, 99));
     let (ttl, outage) = (timing.ttl(), Distances::usual(timing).outage(timing));
-    // The limit of a request is min(2 s, ttl/6) by default.
+    // After so long without an answer a renewal is sent again, on another connection.
     let limit = (ttl / 6).min(Duration::from_secs(2));
     let good = limit / 4;
     let what = format!(
@@ -186,7 +186,7 @@ fn latency(round_trips: &[Duration], timing: &Timing) -> Finding {
     );
     Finding::new("latency", Verdict::of(p99, good, limit), what)
         .endangers(format!(
-            "a request is given up after {limit:.1?}, so renewals fail and jobs are ended"
+            "a server that is silent for {limit:.1?} is asked again on another connection, and leases with a short ttl are lost"
         ))
         .fix("Move the store nearer, reduce its load, or raise the ttl")
 }
