@@ -165,7 +165,7 @@ fn a_guardian_that_starts_too_late_is_a_loss_which_again_repeats() {
 }
 
 /// A job whose processes are in two groups.
-const TWO_GROUPS: &str = "timeout 60 sh -c 'echo $$ $PPID > pids; sleep 20' & wait";
+const TWO_GROUPS: &str = "timeout 60 sh -c 'echo $$ $PPID > pids; sleep 50' & wait";
 
 #[test]
 fn the_job_ends_when_tool_and_guardian_are_killed_together() {
