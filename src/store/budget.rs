@@ -34,6 +34,13 @@ impl Budget {
 
     /// Returns a budget whose server may be silent for at most half of it, and this long, before another connection is
     /// made: a little less, so that it is there when the caller tries again.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "redis")),
+        expect(
+            unused_variables,
+            reason = "the other stores' connections tell by themselves when they are silent"
+        )
+    )]
     pub(super) fn with_silence(limit: Duration, silence: Duration) -> Self {
         Self {
             #[cfg(any(feature = "postgres", feature = "redis"))]
