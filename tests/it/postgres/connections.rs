@@ -12,7 +12,7 @@ use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until};
 
 /// How many connections of ours this database has.
-async fn count(database: &Database) -> i64 {
+pub(super) async fn count(database: &Database) -> i64 {
     let sql = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'leasehold'";
     let row = database.connect().await.query_one(sql, &[]).await;

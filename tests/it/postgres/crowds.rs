@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::{Client, Lease, OutagePolicy, ReleaseOutcome, WaitOrder};
 use tokio::task::JoinSet;
 
+use super::connections::count;
 use super::functions::{Functions, LONG_MS};
 use super::{open, set_up};
 use crate::harness::leases::{client_at, take};
@@ -73,14 +74,6 @@ impl Full {
             .filter_map(|(_, lease)| lease.check().err());
         lost.inspect(|error| println!("{error}")).count()
     }
-}
-
-/// Returns how many connections of ours this database has.
-async fn count(database: &Database) -> i64 {
-    let sql = "SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND application_name = 'leasehold'";
-    let row = database.connect().await.query_one(sql, &[]).await;
-    row.expect("answered").get(0)
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Place, Process, is_dead, loss, sleep, until};
+use super::{Place, Process, is_dead, loss, numbered, sleep, until};
 use crate::harness::child::stop;
 
 /// Ignores what asks it to end, notes its number, and works for half a minute.
@@ -206,7 +206,7 @@ fn lives(way: &Way, ending: Ending) -> (usize, String) {
     assert_eq!(ended.code, Some(0), "{way:?} {ending:?}: {ended:?}");
     let rivals = fs::read_to_string(place.path("rivals")).expect("written");
     for pid in place.numbers("pids") {
-        killed(&[Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("positive")]);
+        killed(&[numbered(pid)]);
     }
     (rivals.lines().count(), first.said())
 }
@@ -335,8 +335,7 @@ fn without_warden_and_guardian_the_tool_ends_the_job_and_spares_its_other_childr
     assert_eq!(run.end().code, Some(79), "{}", run.said());
     assert!(is_dead(work), "{}", run.said());
     assert!(!is_dead(helper), "{}", run.said());
-    let helper = i32::try_from(helper).ok().and_then(Pid::from_raw);
-    killed(&[helper.expect("a pid")]);
+    killed(&[numbered(helper)]);
 }
 
 #[test]
@@ -426,7 +425,7 @@ fn a_job_that_the_tool_may_not_signal_is_named_early_and_at_the_end() {
     let ended = run.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
     assert!(!is_dead(pid));
-    killed(&[Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("positive")]);
+    killed(&[numbered(pid)]);
     let report: serde_json::Value =
         serde_json::from_slice(&fs::read(place.path("report.json")).expect("there")).expect("JSON");
     let left = report["unended_pids"].as_array().expect("a list");
@@ -447,8 +446,7 @@ fn a_job_that_stays_stopped_without_a_terminal_is_reported() {
     let pid = place.numbers("pids")[0];
     let line = format!("pids=[{pid}]");
     assert!(run.said().contains(&line), "{}", run.said());
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    kill_process(pid.expect("a pid"), Signal::CONT).expect("it lives");
+    kill_process(numbered(pid), Signal::CONT).expect("it lives");
     run.signal(Signal::TERM);
     assert_eq!(run.end().code, Some(5));
 }
@@ -472,6 +470,6 @@ fn a_daemon_that_was_put_away_outlives_the_command_but_not_the_lease() {
             "{ended:?}"
         );
         assert_eq!(!is_dead(pid), !is_evicted, "{ended:?}");
-        killed(&[Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("positive")]);
+        killed(&[numbered(pid)]);
     }
 }

@@ -275,10 +275,15 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The process of a number in a mark.
+fn numbered(pid: u64) -> Pid {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.expect("a pid")
+}
+
 /// Whether a process is there; also one that ended and was not reaped so far.
 fn is_alive(pid: u64) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    test_kill_process(pid.expect("a pid")).is_ok()
+    test_kill_process(numbered(pid)).is_ok()
 }
 
 /// Whether a process has ended, reaped or not.

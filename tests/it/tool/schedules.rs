@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::boundary::{LOOK, killed, program};
-use super::{Place, children, is_alive, sleep, until};
+use super::{Place, children, is_alive, numbered, sleep, until};
 
 /// Its work is in the command's group, in a group of its own, and orphaned. What is in another session may outlive the
 /// command, which a schedule can end.
@@ -109,7 +109,7 @@ fn run(seed: u64) -> (bool, Option<usize>, String) {
     let rivals = fs::read_to_string(place.path("rivals")).unwrap_or_default();
     killed(&targets);
     for pid in place.numbers("pids") {
-        killed(&[Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("positive")]);
+        killed(&[numbered(pid)]);
     }
     let steps: Vec<_> = steps.iter().map(Step::to_string).collect();
     let said = format!("{}; {ended:?}; {}", steps.join(", "), tool.said());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 use super::terminal::Shell;
 use super::{HOLDER, Place};
@@ -79,8 +79,7 @@ fn view(place: &Place, store: &str) -> Shell {
 /// Ends the view by a signal, which restores the terminal.
 fn end(place: &Place, shell: &mut Shell) {
     let pid = place.numbers("pid")[0];
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    kill_process(pid.expect("a pid"), Signal::TERM).expect("it lives");
+    kill_process(super::numbered(pid), Signal::TERM).expect("it lives");
     shell.sees("\x1b[?1049l");
     shell.sees("ready> ");
     shell.press("echo code-$?\n");
