@@ -34,8 +34,6 @@ const LEAST_WAIT: Duration = Duration::from_millis(300);
 
 /// One acquisition in a pool.
 pub(super) struct Taker<'a> {
-    /// The request for the name of the pool.
-    request: &'a Acquiring,
     access: Access,
     /// When its wait ends; `None` if it does not wait.
     ends_at: Option<Instant>,
@@ -48,6 +46,7 @@ pub(super) struct Taker<'a> {
 
 /// The requests of one acquisition, and their limit.
 struct Asks<'a> {
+    /// The request for the name of the pool.
     request: &'a Acquiring,
     /// When the last of them ends: at the end of the caller's wait, or after [`LEAST_WAIT`].
     ends_at: Option<Instant>,
@@ -61,7 +60,6 @@ impl<'a> Taker<'a> {
     pub(super) fn new(request: &'a Acquiring, access: Access, ends_at: Option<Instant>) -> Self {
         let least = request.clock.now().after(LEAST_WAIT);
         Self {
-            request,
             access,
             ends_at,
             asks: Asks {
@@ -77,7 +75,7 @@ impl<'a> Taker<'a> {
 
     /// Takes what is wanted, or returns who has it if the caller does not wait.
     pub(super) async fn take(mut self) -> Result<Attempt, Error> {
-        let clock = self.request.clock.clone();
+        let clock = self.asks.request.clock.clone();
         loop {
             let error = match self.take_once().await {
                 Err(error) if error.is_transient() => error,
@@ -89,7 +87,7 @@ impl<'a> Taker<'a> {
             let again_at = clock
                 .now()
                 .after(AFTER_FAILURE.mul_f64(0.5 + fastrand::f64() / 2.0));
-            let is_patient = self.request.options.outage == OutagePolicy::WaitOut;
+            let is_patient = self.asks.request.options.outage == OutagePolicy::WaitOut;
             match self.ends_at {
                 Some(ends_at) if is_patient && again_at < ends_at => {
                     clock.nap_until(again_at).await;
@@ -109,7 +107,7 @@ impl<'a> Taker<'a> {
         }
         match self.asks.held.lock().take() {
             Some(held) => Ok(Attempt::Held(Box::new(Held::clone(&held)))),
-            None => Err(self.request.too_late()),
+            None => Err(self.asks.request.too_late()),
         }
     }
 
@@ -134,7 +132,10 @@ impl<'a> Taker<'a> {
 
     /// Begins to look at a permit until it is free.
     fn watch(&self, permit: u16) -> Result<(), Error> {
-        let (request, held) = (self.request.for_permit(permit)?, self.asks.held.clone());
+        let (request, held) = (
+            self.asks.request.for_permit(permit)?,
+            self.asks.held.clone(),
+        );
         let ends_at = self.asks.ends_at;
         self.looks.push(Box::pin(async move {
             request.until_free(&held, ends_at).await?;
@@ -192,7 +193,11 @@ impl Asks<'_> {
 
 impl Pool for Taker<'_> {
     fn is_door_taken(&self) -> bool {
-        self.request.client.pools.is_door_taken(&self.request.name)
+        self.asks
+            .request
+            .client
+            .pools
+            .is_door_taken(&self.asks.request.name)
     }
 
     fn is_permit_held(&self) -> bool {
@@ -201,10 +206,10 @@ impl Pool for Taker<'_> {
     }
 
     async fn is_door_free(&mut self) -> Result<bool, Error> {
-        let held = self.asks.inspect(&self.request.name).await?;
+        let held = self.asks.inspect(&self.asks.request.name).await?;
         let is_free = held.is_none();
-        let pools = &self.request.client.pools;
-        pools.note_door(&self.request.name, is_free);
+        let pools = &self.asks.request.client.pools;
+        pools.note_door(&self.asks.request.name, is_free);
         if let Some(held) = held {
             *self.asks.held.lock() = Some(Arc::new(held));
         }
@@ -213,7 +218,7 @@ impl Pool for Taker<'_> {
 
     async fn claim(&mut self, permit: u16) -> Result<bool, Error> {
         self.asks.check_time()?;
-        let request = self.request.for_permit(permit)?;
+        let request = self.asks.request.for_permit(permit)?;
         match request.try_once(self.asks.ends_at).await? {
             Attempt::Acquired(lease) => {
                 self.permit = Some(lease);
@@ -236,19 +241,19 @@ impl Pool for Taker<'_> {
                 biased;
                 _ = permit.release() => {}
                 // The watchdog goes on with it.
-                () = self.request.clock.nap_until(ends_at) => {}
+                () = self.asks.request.clock.nap_until(ends_at) => {}
             }
         }
     }
 
     async fn take_door(&mut self) -> Result<DoorAnswer, Error> {
         self.looks.clear();
-        let door = self.request.for_door(self.access);
+        let door = self.asks.request.for_door(self.access);
         let attempt = match self.ends_at {
             None => door.try_once(None).await?,
             Some(ends_at) => {
-                let request = self.request.of(self.request.name.clone());
-                let place = self.request.client.pools.join(self.access, request);
+                let request = self.asks.request.of(self.asks.request.name.clone());
+                let place = self.asks.request.client.pools.join(self.access, request);
                 match door.wait_or(ends_at, pin!(place.gift())).await? {
                     Ok(lease) => Attempt::Acquired(lease),
                     Err(permit) => {
@@ -273,7 +278,7 @@ impl Pool for Taker<'_> {
     /// Those that are free come in random order.
     async fn survey(&mut self) -> Result<Option<Vec<u16>>, Error> {
         let looks = (1..=self.access.permits()).map(async |permit| {
-            let name = permit_name(&self.request.name, permit)?;
+            let name = permit_name(&self.asks.request.name, permit)?;
             let held = self.asks.inspect(&name).await?;
             Ok::<_, Error>((permit, held))
         });
@@ -292,7 +297,7 @@ impl Pool for Taker<'_> {
         if self.looks.is_empty() {
             (1..=self.access.permits()).try_for_each(|permit| self.watch(permit))?;
         }
-        let (door, clock) = (self.door.as_ref(), &self.request.clock);
+        let (door, clock) = (self.door.as_ref(), &self.asks.request.clock);
         let door = door.expect("it was granted");
         let mut free = Vec::new();
         tokio::select! {
@@ -334,7 +339,7 @@ impl Pool for Taker<'_> {
             lease.handle.shown = shown.clone().map(Box::new);
             match was_held && lease.check().is_ok() {
                 true => drop(waiting.gift.send(lease)),
-                false => self.request.client.pools.put_back(waiting),
+                false => self.asks.request.client.pools.put_back(waiting),
             }
         }
         was_held

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use crate::args;
-use crate::exit::Exit;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::process;
 use crate::row::permit;
 use crate::say::Loudness;

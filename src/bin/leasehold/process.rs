@@ -61,6 +61,11 @@ pub fn is_alive(pid: Pid) -> bool {
     }
 }
 
+/// Returns these processes as messages and files have them.
+pub fn numbers(pids: &[Pid]) -> Vec<i32> {
+    pids.iter().map(|pid| pid.as_raw_pid()).collect()
+}
+
 /// A process that this one may not signal.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Denied {

@@ -110,10 +110,7 @@ impl Job {
     /// be repeated.
     pub fn term_orphans(&mut self, scope: Scope) {
         for pid in tree::children(getpid()) {
-            let process = Process::read(pid.as_raw_pid());
-            let is_in_group =
-                process.is_some_and(|process| process.group == self.leader.as_raw_pid());
-            if !is_in_group && self.is_within(scope, pid) {
+            if !self.is_in_group(pid) && self.is_within(scope, pid) {
                 self.ask(pid);
             }
         }
@@ -187,11 +184,13 @@ impl Job {
     /// Returns the processes of the command's group.
     fn group(&self) -> Vec<Pid> {
         let mut group = tree::living(getpid());
-        group.retain(|pid| {
-            let process = Process::read(pid.as_raw_pid());
-            process.is_some_and(|process| process.group == self.leader.as_raw_pid())
-        });
+        group.retain(|pid| self.is_in_group(*pid));
         group
+    }
+
+    fn is_in_group(&self, pid: Pid) -> bool {
+        let process = Process::read(pid.as_raw_pid());
+        process.is_some_and(|process| process.group == self.leader.as_raw_pid())
     }
 
     /// Sends a process TERM, unless it was sent one before.

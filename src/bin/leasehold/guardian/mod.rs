@@ -24,6 +24,7 @@ use rustix::process::{Pid, Signal, getpid};
 use crate::alarm::{self, Alarm};
 use crate::channel::{self, Begin, Event, Instruction};
 use crate::exit::Exit;
+use crate::process;
 use crate::progress;
 use crate::timeline::{Cause, Scope, Step, Timeline};
 
@@ -45,12 +46,10 @@ const MAX_NAMED: usize = 100;
 /// Guards one job to its end. The arguments are the command, and standard input is the channel to the tool. If no job
 /// was started, the tool is sent the reason.
 pub fn main(command: Vec<OsString>) -> Exit {
-    let begun = match channel::wait(io::stdin()) {
-        Ok((Instruction::Begin(begin), Some(stdin))) => Ok((begin, stdin)),
-        Ok(_) => Err(channel::unexpected()),
-        Err(error) => Err(error),
-    };
-    let started = begun.and_then(|(begin, stdin)| Guardian::start(begin, stdin, command));
+    let started = channel::wait(io::stdin()).and_then(|first| match first {
+        (Instruction::Begin(begin), Some(stdin)) => Guardian::start(begin, stdin, command),
+        _ => Err(channel::unexpected()),
+    });
     let (error, is_late) = match started {
         Ok(Some(guardian)) => return guardian.run(),
         Ok(None) => {
@@ -152,8 +151,8 @@ impl Guardian {
             false => Vec::new(),
         };
         tell(&Event::Gone {
-            strays: numbers(&strays),
-            left: numbers(&left),
+            strays: named(&strays),
+            left: named(&left),
         });
         self.remove_status_file();
         Exit::Success
@@ -230,20 +229,22 @@ impl Guardian {
     /// Does what the timeline says, and returns the instant at which to ask it again.
     fn act(&mut self) -> Instant {
         let now = self.alarm.now();
+        let step = self.timeline.step(now);
+        // After the step, which may have begun to end the job.
         let scope = self.timeline.scope(now);
-        match self.timeline.step(now) {
+        match step {
             Step::Wait(at) if self.timeline.cause().is_some() => {
                 self.job.term_orphans(scope);
                 at.min(now.after(TICK))
             }
             Step::Wait(at) => at,
             Step::Term(cause) => {
-                self.job.term(self.timeline.scope(now));
+                self.job.term(scope);
                 tell(&Event::Stopping { cause });
                 now
             }
             Step::Kill { again_at } => {
-                self.job.kill(self.timeline.scope(now));
+                self.job.kill(scope);
                 again_at
             }
         }
@@ -267,9 +268,8 @@ pub fn leave_output() -> io::Result<()> {
     Ok(())
 }
 
-fn numbers(pids: &[Pid]) -> Vec<i32> {
-    let named = pids.iter().take(MAX_NAMED);
-    named.map(|pid| pid.as_raw_pid()).collect()
+fn named(pids: &[Pid]) -> Vec<i32> {
+    process::numbers(&pids[..pids.len().min(MAX_NAMED)])
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::service::Service;
 use crate::channel::End;
 use crate::exit::Failure;
-use crate::process::Denied;
+use crate::process::{Denied, numbers};
 use crate::say;
 use crate::span::milliseconds;
 use crate::status_file::{self, State, Status, StatusFile};
@@ -212,10 +212,6 @@ impl<'a> Announcer<'a> {
         self.service
             .status(format_args!("name={name} token={token} state={state}"));
     }
-}
-
-fn numbers(pids: &[Pid]) -> Vec<i32> {
-    pids.iter().map(|pid| pid.as_raw_pid()).collect()
 }
 
 /// Names the processes that may not be signalled, with their users.

@@ -19,6 +19,7 @@ use super::plan::Plan;
 use super::signals::Signals;
 use crate::channel::{Event, Instruction};
 use crate::exit::{Exit, Failure};
+use crate::process::numbers;
 use crate::progress::Reports;
 use crate::say;
 use crate::status_file::State;
@@ -289,8 +290,7 @@ impl<'a> Supervisor<'a> {
             let now = self.clock.now();
             let waited = now.since(began);
             if waited >= tree::GIVE_UP && self.lease.check().is_err() {
-                let left = self.job.living();
-                return left.iter().map(|pid| pid.as_raw_pid()).collect();
+                return numbers(&self.job.living());
             }
             if waited >= WARDEN_LIMIT {
                 self.job.kill_warden();
