@@ -116,6 +116,7 @@ mod home;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+mod kinds;
 mod lease;
 pub mod manual;
 pub mod metrics;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// A name that can be leased: UTF-8, 1 to 512 bytes, no control characters, no `{` or `}`.
+/// A name that can be leased: UTF-8, 1 to 512 bytes, no control characters, no white space at an end, no `{` or `}`.
 ///
 /// Braces are refused because Redis Cluster reads them as the part of a key that picks its slot. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -43,6 +43,8 @@ pub(crate) fn check(what: &str, text: &str) -> Result<(), Error> {
         "it is too long"
     } else if text.chars().any(char::is_control) {
         "it has a control character"
+    } else if text.trim() != text {
+        "it has white space at an end"
     } else if text.contains(['{', '}']) {
         "it has a brace"
     } else {
@@ -51,7 +53,7 @@ pub(crate) fn check(what: &str, text: &str) -> Result<(), Error> {
     let shown: String = text.chars().take(64).collect();
     let dots = if shown.len() < text.len() { "..." } else { "" };
     Err(Error::invalid(format!(
-        "{what} {shown:?}{dots} refused: {broken}; expected 1 to {max} bytes of UTF-8 without control characters, '{{' or '}}'",
+        "{what} {shown:?}{dots} refused: {broken}; expected 1 to {max} bytes of UTF-8 without control characters, white space at an end, '{{' or '}}'",
         max = Name::MAX_BYTES
     )))
 }

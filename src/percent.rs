@@ -1,6 +1,28 @@
 //! Percent coding in URLs, headers and the names of nodes. Decoding is strict: what is not written as `%XX` is refused.
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{
+    AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
+};
+
+/// The letters that are written as they are, besides letters and digits of ASCII.
+pub(crate) const PLAIN: &str = "- . _ ~ / :";
+const CODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/')
+    .remove(b':');
+
+/// Returns whether a letter is written as it is in what is shown of a URL.
+pub(crate) fn is_plain(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || (letter != ' ' && PLAIN.contains(letter))
+}
+
+/// Writes all but the plain letters as `%XX`.
+pub(crate) fn encode(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, CODED)
+}
 
 /// Reads `%XX`. Returns `None` for a `%` without two hexadecimal digits, and for bytes that are not UTF-8.
 pub(crate) fn decode(text: &str) -> Option<String> {
@@ -14,6 +36,20 @@ pub(crate) fn decode(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again_and_has_plain_letters_only() {
+        let text = "a é;,= %/:?#@\u{202e}";
+        let written = encode(text).to_string();
+        assert_eq!(decode(&written).as_deref(), Some(text));
+        assert!(
+            written
+                .chars()
+                .all(|letter| letter == '%' || is_plain(letter))
+        );
+        let plain = "aZ9-._~/:";
+        assert_eq!(encode(plain).to_string(), plain);
+    }
 
     #[test]
     fn only_what_is_written_in_whole_is_read() {

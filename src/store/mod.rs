@@ -88,6 +88,7 @@ mod hazard;
 mod notice;
 mod release;
 mod renewal;
+#[cfg(feature = "redis")]
 mod scheme;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod server_url;
@@ -127,7 +128,7 @@ pub use self::spi::*;
 pub use self::tables::TableSettings;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub use self::tls::Tls;
-pub use self::url::{init, init_script, open, replace, replace_script};
+pub use self::url::{init, init_script, open, replace, replace_script, shared_url, shown};
 
 /// A store of leases. The [module](self) has the contract.
 ///

@@ -1,13 +1,35 @@
 //! Reads the URL of a store on servers: its parts, decoded.
 //!
-//! A reason for a refusal repeats nothing of the URL but a parameter that is nearly a known one: any other part may be
-//! half of a password.
+//! What can be shown of a URL, its hosts, path and parameters, consists of few letters; all others are written as `%XX`
+//! and shown so. So no connection string of another program, with a password behind a `,` or a `;`, is accepted as a
+//! part of it. A reason for a refusal repeats nothing of the URL: any part may be half of a password.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::kinds::nearest;
 use crate::percent;
+
+/// Parameters whose values are lists.
+const LISTS: [&str; 3] = ["host", "port", "reach"];
+/// Parameters of other programs' URLs, which people bring along: of libpq and its poolers, and of clients of Redis.
+const FOREIGN: [&str; 14] = [
+    "application_name",
+    "channel_binding",
+    "connect_timeout",
+    "connection_limit",
+    "db",
+    "options",
+    "pgbouncer",
+    "pool_timeout",
+    "protocol",
+    "sslnegotiation",
+    "ssl_cert_reqs",
+    "supa",
+    "target_session_attrs",
+    "timeout",
+];
 
 /// The parts of a URL, decoded.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -57,7 +79,7 @@ impl ServerUrl {
             user: some(user)?,
             password: some(password)?,
             hosts: hosts.split(',').map(read_host).collect::<Result<_, _>>()?,
-            path: decode(path)?,
+            path: plain(path, "its path", "")?,
             parameters: Vec::new(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -65,7 +87,12 @@ impl ServerUrl {
             if read.parameter(name).is_some() {
                 return Err("it has a parameter twice".into());
             }
-            read.parameters.push((name.into(), decode(value)?));
+            let more = match LISTS.contains(&name) {
+                true => ",=[]",
+                false => "",
+            };
+            let value = plain(value, "a parameter's value", more)?;
+            read.parameters.push((name.into(), value));
         }
         Ok(read)
     }
@@ -116,19 +143,22 @@ impl ServerUrl {
     ///
     /// # Errors
     /// The reason, with the parameters that there are.
-    pub(super) fn expect_only(&self, known: &[&str]) -> Result<(), Reason> {
+    pub(super) fn expect_only(&self, known: &[&'static str]) -> Result<(), Reason> {
         let is_unknown = |name: &&String| !known.contains(&name.as_str());
         let mut names = self.parameters.iter().map(|(name, _)| name);
         let Some(name) = names.find(is_unknown) else {
             return Ok(());
         };
-        let meant = name.to_ascii_lowercase().replace('-', "_");
-        let named = match known.contains(&&*meant) {
-            true => format!(" {name:?}, which is written {meant}"),
-            false => String::new(),
+        let near = nearest(name, known.iter().copied());
+        // Only a word that we have is repeated.
+        let foreign = FOREIGN.iter().find(|foreign| *foreign == name);
+        let advice = match (near, foreign) {
+            (_, Some(foreign)) => format!(" of another program, {foreign}: leave it out"),
+            (Some(near), None) => format!(", perhaps {near} was meant"),
+            (None, None) => String::new(),
         };
         let known = known.join(", ");
-        Err(format!("it has an unknown parameter{named}; known are {known}").into())
+        Err(format!("it has an unknown parameter{advice}; known are {known}").into())
     }
 }
 
@@ -169,6 +199,18 @@ pub(super) fn read_host(text: &str) -> Result<(String, Option<u16>), Reason> {
     match host.chars().all(is_known) {
         true => Ok((host, port)),
         false => Err(odd.into()),
+    }
+}
+
+/// Reads what is shown: a text of these letters and `%XX`. `what` is the noun for the reason.
+fn plain(text: &str, what: &str, more: &str) -> Result<String, Reason> {
+    match text.chars().all(|letter| percent::is_plain(letter) || letter == '%' || more.contains(letter)) {
+        true => decode(text),
+        false => Err(format!(
+            "{what} has a letter that is written as %XX; as they are, only letters, digits and {} are written",
+            percent::PLAIN
+        )
+        .into()),
     }
 }
 
@@ -223,14 +265,42 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_parameter_is_repeated_only_if_nearly_known() {
-        let told = |url| {
+    fn what_is_shown_has_no_separators_of_other_programs() {
+        for url in [
+            "db://a/b,password=s3cret",
+            "db://a/b;password=s3cret",
+            "db://a/b password=s3cret",
+            "db://a/b=s3cret",
+            "db://a/b?k=x,s3cret",
+            "db://a/b?k=x;password=s3cret",
+            "db://a/b?k=x s3cret",
+            "db://a/b?k=é",
+        ] {
+            let Err(reason) = ServerUrl::read(url) else {
+                panic!("{url}");
+            };
+            assert!(
+                reason.contains("%XX") && !reason.contains("s3cret"),
+                "{reason}"
+            );
+        }
+        let read = ServerUrl::read("db://a/b%2Cc%20d?host=x,y&k=%3B").expect("good");
+        assert_eq!((&*read.path, read.parameter("k")), ("b,c d", Some(";")));
+    }
+
+    #[test]
+    fn an_unknown_parameter_gets_the_nearest_known_one() {
+        let told = |url: &str| {
             let read = ServerUrl::read(url).expect("whole");
             read.expect_only(&["max_ttl", "ca"]).expect_err("refused")
         };
-        let text = told("db://a?max-ttl=60s");
+        for name in ["max-ttl", "maxttl", "MAX_TTL", "max_tll"] {
+            let text = told(&format!("db://a?{name}=60s"));
+            assert!(text.contains("perhaps max_ttl was meant"), "{text}");
+        }
+        let text = told("db://a?channel_binding=require");
         assert!(
-            text.contains("\"max-ttl\", which is written max_ttl"),
+            text.contains("another program, channel_binding: leave it out"),
             "{text}"
         );
         assert!(told("db://a?s3cret=1").ends_with("parameter; known are max_ttl, ca"));

@@ -124,10 +124,17 @@ impl Tls {
     /// Returns the settings of the environment.
     ///
     /// # Errors
-    /// `Invalid` for half of a client certificate.
+    /// `Invalid` for half of a client certificate, and for a variable that is set and empty: it may be meant for
+    /// another authority than the usual ones.
     pub(super) fn of_environment() -> Result<Self, Error> {
-        let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
-        Self::of(Self::VARIABLES, set)
+        let is_empty = |variable| std::env::var_os(variable).is_some_and(|value| value.is_empty());
+        if let Some(empty) = Self::VARIABLES
+            .into_iter()
+            .find(|variable| is_empty(*variable))
+        {
+            return Err(refused(format_args!("{empty} is set and empty: unset it")));
+        }
+        Self::of(Self::VARIABLES, |variable| std::env::var_os(variable))
     }
 
     fn of(

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::memory::Memory;
 #[cfg(feature = "quorum")]
 use super::quorum::Quorum;
-use super::scheme::{is_of_redis, several_servers};
 use super::{Error, Store, TableSettings};
+use crate::kinds::{self, StoreKind};
 
 /// Sets up the store at this URL, if its kind needs it.
 ///
@@ -25,14 +25,16 @@ use super::{Error, Store, TableSettings};
 pub async fn init(url: &str, settings: TableSettings, limit: Duration) -> Result<(), Error> {
     // They are unused if none of these stores is compiled in.
     let _ = (settings, limit);
-    match feature_of(url) {
+    let (kind, url) = StoreKind::of(url)?;
+    let _ = url;
+    match kind.word {
         #[cfg(feature = "quorum")]
-        Some("quorum") => super::quorum::to_set_up(url, settings)?.init(limit).await,
+        "quorum" => super::quorum::to_set_up(url, settings)?.init(limit).await,
         #[cfg(feature = "redis")]
-        Some("redis") => super::redis::init_redis(url, settings, limit).await,
+        "redis" => super::redis::init_redis(url, settings, limit).await,
         #[cfg(feature = "postgres")]
-        Some("postgres") => super::postgres::init_postgres(url, settings, limit).await,
-        feature => Err(without_init(feature)),
+        "postgres" => super::postgres::init_postgres(url, settings, limit).await,
+        _ => Err(without_init(kind)),
     }
 }
 
@@ -46,13 +48,15 @@ pub async fn init(url: &str, settings: TableSettings, limit: Duration) -> Result
 /// Dropping the future leaves the outcome unknown: run it again.
 pub async fn replace(url: &str, old: &str, from_clock: bool, limit: Duration) -> Result<(), Error> {
     let _ = (old, from_clock, limit);
-    match feature_of(url) {
+    let (kind, url) = StoreKind::of(url)?;
+    let _ = url;
+    match kind.word {
         #[cfg(feature = "quorum")]
-        Some("quorum") => {
+        "quorum" => {
             let (new, old) = (Quorum::open(url)?, Quorum::open(old)?);
             new.replace(&old, from_clock, limit).await
         }
-        feature => Err(without_replace(feature)),
+        _ => Err(without_replace(kind)),
     }
 }
 
@@ -63,14 +67,16 @@ pub async fn replace(url: &str, old: &str, from_clock: bool, limit: Duration) ->
 /// `Invalid`, as for [`init`].
 pub fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> {
     let _ = settings;
-    match feature_of(url) {
+    let (kind, url) = StoreKind::of(url)?;
+    let _ = url;
+    match kind.word {
         #[cfg(feature = "quorum")]
-        Some("quorum") => Ok(super::quorum::to_set_up(url, settings)?.plan(None)),
+        "quorum" => Ok(super::quorum::to_set_up(url, settings)?.plan(None)),
         #[cfg(feature = "redis")]
-        Some("redis") => super::redis::redis_script(url, settings),
+        "redis" => super::redis::redis_script(url, settings),
         #[cfg(feature = "postgres")]
-        Some("postgres") => super::postgres::postgres_sql(url, settings),
-        feature => Err(without_init(feature)),
+        "postgres" => super::postgres::postgres_sql(url, settings),
+        _ => Err(without_init(kind)),
     }
 }
 
@@ -80,15 +86,19 @@ pub fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> 
 /// `Invalid`, as for [`replace`].
 pub fn replace_script(url: &str, old: &str) -> Result<String, Error> {
     let _ = old;
-    match feature_of(url) {
+    let (kind, url) = StoreKind::of(url)?;
+    let _ = url;
+    match kind.word {
         #[cfg(feature = "quorum")]
-        Some("quorum") => Ok(Quorum::open(url)?.plan(Some(&Quorum::open(old)?))),
-        feature => Err(without_replace(feature)),
+        "quorum" => Ok(Quorum::open(url)?.plan(Some(&Quorum::open(old)?))),
+        _ => Err(without_replace(kind)),
     }
 }
 
 /// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `redis+sentinel://`, `redis+cluster://`,
-/// `redis+quorum://`, `postgres://`, `zookeeper://`, `sqlite:PATH` or `memory:`.
+/// `redis+quorum://`, `postgres://`, `zookeeper://`, `sqlite:PATH` or `memory:`. White space around it is dropped. The
+/// pages of the stores have the parameters; in the path and the parameters of a store on servers all but ASCII letters,
+/// digits and `-._~/:` is written as `%XX`.
 ///
 /// # Errors
 /// `Invalid` for a URL of another scheme, or of a store that was not compiled in; otherwise the errors of opening the
@@ -97,53 +107,57 @@ pub fn replace_script(url: &str, old: &str) -> Result<String, Error> {
 /// # Cancel safety
 /// Dropping the future leaves nothing behind.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
-    match feature_of(url) {
-        None if url.split(':').next() == Some("memory") => Ok(Arc::new(Memory::new())),
-        // The URL is not shown: if its scheme was forgotten, a password may be in it.
-        None => Err(Error::invalid(
-            "store URL refused: unknown scheme; expected redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://, redis+quorum://, postgres://, zookeeper://, sqlite:PATH or memory:",
-        )),
+    let (kind, url) = StoreKind::of(url)?;
+    match kind.word {
+        "memory" => Ok(Arc::new(Memory::new())),
         #[cfg(feature = "sqlite")]
-        Some("sqlite") => {
-            let (_, path) = url.split_once(':').unwrap_or_default();
-            super::sqlite::open_url(path).await
-        }
+        "sqlite" => Ok(Arc::new(
+            super::sqlite::Sqlite::open(kinds::path_of(url)?).await?,
+        )),
         #[cfg(feature = "redis")]
-        Some("redis") => super::redis::open_url(url),
+        "redis" => super::redis::open_url(url),
         #[cfg(feature = "quorum")]
-        Some("quorum") => Ok(Arc::new(Quorum::open(url)?)),
+        "quorum" => Ok(Arc::new(Quorum::open(url)?)),
         #[cfg(feature = "postgres")]
-        Some("postgres") => super::postgres::open_url(url),
+        "postgres" => super::postgres::open_url(url),
         #[cfg(feature = "zookeeper")]
-        Some("zookeeper") => super::zookeeper::open_url(url),
-        Some(feature) => Err(absent(feature)),
+        "zookeeper" => super::zookeeper::open_url(url),
+        _ => Err(kind.absent()),
     }
 }
 
-/// Returns the feature that the store at a URL of this scheme needs, if there is such a store and it needs one.
-fn feature_of(url: &str) -> Option<&'static str> {
-    let scheme = url.split(':').next().unwrap_or_default();
-    match scheme {
-        "sqlite" => Some("sqlite"),
-        "postgres" | "postgresql" => Some("postgres"),
-        "zookeeper" => Some("zookeeper"),
-        _ if is_of_redis(scheme) => Some("redis"),
-        _ if several_servers(scheme).is_some() => Some("quorum"),
-        _ => None,
+/// Returns a store's URL without white space around it, if other processes can reach the same store. It asks no server
+/// and opens no file; what follows the scheme of a store on servers is read by [`open`].
+///
+/// # Errors
+/// `Invalid` for `memory:`, and for a text that [`open`] refuses by its scheme or as that of another program. The
+/// message shows nothing of the text.
+pub fn shared_url(text: &str) -> Result<&str, Error> {
+    let (kind, url) = StoreKind::of(text)?;
+    if !kind.is_shared {
+        return Err(Error::invalid(format!(
+            "store URL \"{}\" refused: no other process would see its leases; expected {}",
+            kind.form,
+            kinds::forms(|kind| kind.is_shared)
+        )));
     }
+    if kind.word == "sqlite" {
+        kinds::path_of(url)?;
+    }
+    Ok(url)
 }
 
-/// Makes the error for the URL of a store that is not compiled in, which needs this feature.
-fn absent(feature: &str) -> Error {
-    Error::invalid(format!(
-        "store URL refused: this store is not compiled in; expected the feature {feature:?}"
-    ))
+/// Returns a store's text for messages, as long as the store is not open and has no
+/// [`location`](super::Store::location): its scheme, and the path of a file. A text that is no URL, or one that is
+/// refused, can have a password anywhere.
+pub fn shown(text: &str) -> String {
+    kinds::shown(text)
 }
 
 /// Makes the error for a set-up of a store that needs none, or that is not compiled in.
-fn without_init(feature: Option<&str>) -> Error {
-    match feature {
-        Some(feature @ ("postgres" | "redis" | "quorum")) => absent(feature),
+fn without_init(kind: &StoreKind) -> Error {
+    match kind.word {
+        "postgres" | "redis" | "quorum" => kind.absent(),
         _ => Error::invalid(
             "init refused: only a store in Postgres, on a Redis server with max_ttl, or on a quorum needs a set-up; \
              expected postgres://, redis://, redis+sentinel:// or redis+quorum://",
@@ -152,34 +166,9 @@ fn without_init(feature: Option<&str>) -> Error {
 }
 
 /// Makes the error for other servers in place of those of a store that is no quorum, or that is not compiled in.
-fn without_replace(feature: Option<&str>) -> Error {
-    match feature {
-        Some(feature @ "quorum") => absent(feature),
+fn without_replace(kind: &StoreKind) -> Error {
+    match kind.word {
+        "quorum" => kind.absent(),
         _ => Error::invalid("replace refused: expected the URL of a quorum, redis+quorum://"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::ErrorKind;
-
-    #[test]
-    fn a_store_that_is_not_compiled_in_names_its_feature() {
-        for (url, feature) in [
-            ("sqlite:/a", "sqlite"),
-            ("rediss+cluster://a", "redis"),
-            ("redis+quorum://a,b,c", "quorum"),
-            ("postgresql://a/b", "postgres"),
-            ("zookeeper://a", "zookeeper"),
-        ] {
-            assert_eq!(feature_of(url), Some(feature));
-            let error = absent(feature);
-            // The tool exits with 64.
-            assert_eq!(error.kind(), ErrorKind::Invalid);
-            let feature = format!("expected the feature {feature:?}");
-            assert!(error.to_string().contains(&feature), "{error}");
-        }
-        assert_eq!(feature_of("memory:"), None);
     }
 }

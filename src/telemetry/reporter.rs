@@ -12,6 +12,7 @@ use super::survey::{self, Surveyed};
 use super::{quietly, table};
 use crate::clock::{Clock, Instant, Monotonic};
 use crate::error::{Error, ErrorKind};
+use crate::kinds::KINDS;
 
 /// Events that wait for the reporter. A hundred batches a second fill it in ten seconds of a blocked log, which is when
 /// dropping is right.
@@ -175,14 +176,10 @@ fn tell(known: &mut usize) {
 
 /// Reports which stores were compiled in, besides the one in memory.
 pub(super) fn tell_build() {
-    let features = [
-        ("postgres", cfg!(feature = "postgres")),
-        ("redis", cfg!(feature = "redis")),
-        ("sqlite", cfg!(feature = "sqlite")),
-        ("zookeeper", cfg!(feature = "zookeeper")),
-    ];
-    let features = features.into_iter().filter(|(_, is_in)| *is_in);
-    let features: Vec<_> = features.map(|(name, _)| name).collect();
+    let kinds = KINDS.iter().filter(|kind| kind.is_compiled);
+    let mut features: Vec<_> = kinds.map(|kind| kind.word).collect();
+    features.retain(|word| *word != "memory");
+    features.sort_unstable();
     let (version, features) = (env!("CARGO_PKG_VERSION"), features.join(","));
     gauge!(table::BUILD_INFO.name, "version" => version, "features" => features).set(1.0);
 }

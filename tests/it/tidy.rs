@@ -20,6 +20,7 @@ const FLOORS: &[&[&str]] = &[
         "term",
         "clock",
         "home",
+        "kinds",
         "percent",
         "postgres_codes",
         "redis_codes",

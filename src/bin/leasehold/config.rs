@@ -207,9 +207,8 @@ impl Settings {
     }
 }
 
-/// Variables that are neither an option's own nor a setting: those of the store, of TLS, of the log, and those that a
-/// job finds.
-const VARIABLES: [&str; 14] = [
+/// Variables that are no option's own: those of the store, of TLS and of the log.
+const VARIABLES: [&str; 8] = [
     "LEASEHOLD_STORE",
     "LEASEHOLD_STORE_FILE",
     "LEASEHOLD_TLS_CA",
@@ -218,6 +217,10 @@ const VARIABLES: [&str; 14] = [
     "LEASEHOLD_TLS_SERVER_NAME",
     "LEASEHOLD_LOG",
     "LEASEHOLD_LOG_FORMAT",
+];
+
+/// Variables that a job finds, which are no settings.
+const OF_JOBS: [&str; 6] = [
     "LEASEHOLD_NAME",
     "LEASEHOLD_TOKEN",
     "LEASEHOLD_HOLDER",
@@ -226,14 +229,23 @@ const VARIABLES: [&str; 14] = [
     "LEASEHOLD_STATUS_FILE",
 ];
 
+/// Refuses a variable that is set and empty, as by a secret that was not given: it would mean the default, such as a
+/// file that other machines do not see.
+pub fn check_values() -> Result<(), Failure> {
+    let is_empty = |name: &&str| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let command = Arguments::definition();
+    match settings(&command).find(is_empty) {
+        Some(name) => Err(Failure::usage(format!(
+            "variable {name} refused: it is set and empty; unset it for the default"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a variable that is no setting, for the same reason as an unknown key.
 fn check_variables() -> Result<(), Failure> {
     let command = Arguments::definition();
-    let options = command
-        .get_subcommands()
-        .flat_map(clap::Command::get_arguments);
-    let options = options.filter_map(|option| option.get_env()?.to_str());
-    let known: BTreeSet<_> = options.chain(VARIABLES).collect();
+    let known: BTreeSet<_> = settings(&command).chain(OF_JOBS).collect();
     for (name, _) in std::env::vars_os() {
         let Some(name) = name.to_str().filter(|name| name.starts_with("LEASEHOLD_")) else {
             continue;
@@ -247,6 +259,15 @@ fn check_variables() -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Returns the variables that are settings.
+fn settings(command: &clap::Command) -> impl Iterator<Item = &str> {
+    let options = command
+        .get_subcommands()
+        .flat_map(clap::Command::get_arguments);
+    let options = options.filter_map(|option| option.get_env()?.to_str());
+    options.chain(VARIABLES)
 }
 
 /// Returns whether Kubernetes sets such a variable in every pod for a Service, whose name may begin with `leasehold`.

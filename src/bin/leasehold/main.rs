@@ -81,13 +81,17 @@ fn main() -> ExitCode {
 }
 
 fn tool() -> Exit {
-    let result = match Arguments::read() {
-        Ok(arguments) => log::start().and_then(|()| act(arguments)),
-        Err(error) if error.use_stderr() => {
+    let result = match (Arguments::read(), config::check_values()) {
+        (Err(help), _) if !help.use_stderr() => {
+            say::output(help.render().to_string()).map(|()| Exit::Success)
+        }
+        // Such a value may be why the arguments are wrong.
+        (_, Err(empty)) => Err(empty),
+        (Err(error), Ok(())) => {
             let _ = error.print();
             Ok(Exit::Usage)
         }
-        Err(help) => say::output(help.render().to_string()).map(|()| Exit::Success),
+        (Ok(arguments), Ok(())) => log::start().and_then(|()| act(arguments)),
     };
     let exit = result.unwrap_or_else(|mut failure| {
         failure.say();

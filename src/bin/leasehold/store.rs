@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Args;
 use leasehold::clock::{Clock, Instant, Monotonic};
-use leasehold::store::Store;
 use leasehold::store::sqlite::Sqlite;
+use leasehold::store::{self, Store};
 use leasehold::{Client, ClientBuilder, Error, ErrorKind, Name};
 
 use crate::exit::{Exit, Failure};
@@ -52,7 +53,7 @@ impl Choice {
     /// Returns the store that the options name, or else the embedded file.
     pub fn of(arguments: &StoreOptions) -> Result<Self, Failure> {
         match (&arguments.url, &arguments.file) {
-            (Some(url), _) => Self::shared(url.clone()),
+            (Some(url), _) => Self::shared(url),
             (None, Some(path)) => read(path),
             (None, None) if arguments.is_required => Err(Failure::usage(
                 "no store named, and the configuration has require-store = true; expected --store, LEASEHOLD_STORE or a key store",
@@ -61,14 +62,12 @@ impl Choice {
         }
     }
 
-    /// Checks a URL: a store in memory is refused, because it excludes no other process.
-    fn shared(url: String) -> Result<Self, Failure> {
-        if url.starts_with("memory:") {
-            return Err(Failure::usage(format!(
-                "store URL {url:?} refused: no other process would see its leases; expected redis://, rediss://, redis+unix:, postgres://, zookeeper:// or sqlite:PATH"
-            )));
-        }
-        Ok(Self::Url(url))
+    /// Reads a store's text: a store in memory is refused, because it excludes no other process.
+    fn shared(url: &str) -> Result<Self, Failure> {
+        let refused =
+            |error: Error| about_store(Failure::usage(format!("{error}")), &store::shown(url));
+        let url = store::shared_url(url).map_err(refused)?;
+        Ok(Self::Url(url.into()))
     }
 
     /// Returns a client that has reached this store within `limit`, for a command about `name`, or about all names.
@@ -80,6 +79,8 @@ impl Choice {
     ) -> Result<Contact, Failure> {
         let ends_at = Monotonic.now().after(limit);
         let mut doubt = None;
+        // Once it is open, the store itself tells where it is.
+        let location = OnceLock::new();
         let connecting = tokio::time::timeout(limit, async {
             let client = asked(ends_at, &mut doubt, async |_| {
                 let builder = match self {
@@ -89,6 +90,7 @@ impl Choice {
                 settings(builder).build().await
             });
             let client = client.await?;
+            let _ = location.set(client.store().location());
             reach(&**client.store(), name, limit, &mut doubt).await?;
             Ok(client)
         });
@@ -106,7 +108,7 @@ impl Choice {
         };
         failure.message.push_str(self.hint(failure.exit));
         Err(match self {
-            Self::Url(url) => about_store(failure, &shown(url)),
+            Self::Url(url) => about_store(failure, location.get().unwrap_or(&store::shown(url))),
             Self::Default => failure,
         })
     }
@@ -132,10 +134,10 @@ impl Choice {
         }
     }
 
-    /// Returns the store for messages, without secrets.
+    /// Returns the store for messages, without secrets, while it is not open.
     pub fn shown(&self) -> String {
         match self {
-            Self::Url(url) => shown(url),
+            Self::Url(url) => store::shown(url),
             Self::Default => "the embedded file of this user".into(),
         }
     }
@@ -181,11 +183,12 @@ impl StoreOptions {
     /// Takes the store of the environment, unless an option names one. This is not left to clap, which would report a
     /// variable and an option as a conflict.
     pub fn take_variables(&mut self) -> Result<(), Failure> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let url = set(VARIABLE).map(OsString::into_string).transpose();
+        let url = std::env::var_os(VARIABLE)
+            .map(OsString::into_string)
+            .transpose();
         let url = url
             .map_err(|_| Failure::usage(format!("{VARIABLE} refused: expected a URL in UTF-8")))?;
-        self.name(url, set(FILE_VARIABLE).map(PathBuf::from));
+        self.name(url, std::env::var_os(FILE_VARIABLE).map(PathBuf::from));
         Ok(())
     }
 
@@ -348,11 +351,10 @@ fn read(path: &Path) -> Result<Choice, Failure> {
             "store file {path} refused: {error}; expected a file with a URL"
         ))
     })?;
-    let url = text.trim();
-    if Choice::is_secret(url) {
+    if Choice::is_secret(&text) {
         warn_if_others_read(path);
     }
-    Choice::shared(url.into())
+    Choice::shared(&text)
 }
 
 /// Warns of a file with a password that other users can read.
@@ -396,60 +398,9 @@ async fn reach(
     }
 }
 
-/// Returns the URL without its secrets, for messages. Of a text that is no URL, such as the settings of a driver, only
-/// the beginning is shown, up to where a password could begin; of a URL whose password was cut in two, only the scheme.
-fn shown(url: &str) -> String {
-    if url.starts_with("sqlite:") {
-        return format!("{url:?}");
-    }
-    let is_odd = |letter: char| !letter.is_ascii_alphanumeric() && !"+-._/".contains(letter);
-    let (scheme, rest) = url.split_at(url.find(is_odd).unwrap_or(url.len()));
-    let text = match rest.strip_prefix("://") {
-        None if rest.is_empty() => url.into(),
-        // It may begin with a password.
-        None if rest.contains('@') => "***".into(),
-        None => format!("{scheme}***"),
-        Some(rest) => {
-            let (hosts, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-            let hosts = match hosts.rsplit_once('@') {
-                Some((_, hosts)) => format!("***@{hosts}"),
-                None => hosts.into(),
-            };
-            match path.split_once('?') {
-                _ if path.contains('@') => format!("{scheme}://***"),
-                Some((path, _)) => format!("{scheme}://{hosts}{path}?***"),
-                None => format!("{scheme}://{hosts}{path}"),
-            }
-        }
-    };
-    format!("{text:?}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_is_shown_without_its_secrets() {
-        for (url, text) in [
-            ("redis://user:se@cret@host/0", "\"redis://***@host/0\""),
-            (
-                "redis+unix:///a.sock?pass=x",
-                "\"redis+unix:///a.sock?***\"",
-            ),
-            ("sqlite:/a@b", "\"sqlite:/a@b\""),
-            ("redis://me:secret?x@host", "\"redis://***\""),
-            ("redis://me:42/secret@host", "\"redis://***\""),
-            ("user:secret@host", "\"***\""),
-            ("secret@host", "\"***\""),
-            ("redis:user:secret@host", "\"***\""),
-            ("host=db password=secret", "\"host***\""),
-            ("db.internal", "\"db.internal\""),
-            ("", "\"\""),
-        ] {
-            assert_eq!(shown(url), text);
-        }
-    }
 
     #[test]
     fn an_address_with_a_password_is_secret() {

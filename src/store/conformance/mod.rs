@@ -329,7 +329,7 @@ async fn a_list_has_all_names_with_the_prefix(bench: &Bench) {
 }
 
 async fn odd_names_are_kept_apart(bench: &Bench) {
-    let odd = "x,X,x ,x:token,x',x\",x%,é,x\\,x:queue".split(',');
+    let odd = "x,X,x y,x:token,x',x\",x%,é,x\\,x:queue".split(',');
     for rest in odd.clone() {
         bench.granted(&bench.claim(rest, LONG)).await;
     }

@@ -17,6 +17,7 @@ use super::connection::tls::Handshake;
 use super::failure::Failure;
 use super::protocol::schema::Schema;
 use crate::error::Error;
+use crate::percent;
 use crate::store::Tls;
 use crate::store::server_url::{HostPort, Reason, ServerUrl, read_host};
 
@@ -149,12 +150,13 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = self.hosts.iter().map(|place| match is_socket(&place.host) {
-            true => place.host.to_string(),
+            true => percent::encode(&place.host).to_string(),
             false => place.to_string(),
         });
         let hosts = hosts.collect::<Vec<_>>().join(",");
-        let database = self.config.get_dbname().unwrap_or_default();
-        let schema = &self.schema;
+        let database = percent::encode(self.config.get_dbname().unwrap_or_default());
+        let schema = self.schema.to_string();
+        let schema = percent::encode(&schema);
         if !is_socket(&self.hosts[0].host) {
             return write!(f, "postgres://{hosts}/{database}?schema={schema}");
         }

@@ -8,6 +8,7 @@ use rustls::ClientConfig;
 
 use super::failure::Failure;
 use crate::error::ErrorKind;
+use crate::percent;
 use crate::store::server_url::{HostPort, Reason, ServerUrl};
 use crate::store::{Sent, Tls};
 
@@ -125,7 +126,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, db) = (&self.scheme, self.login.db());
         match self.socket() {
-            Some(path) => write!(f, "{scheme}://{path}?db={db}"),
+            Some(path) => write!(f, "{scheme}://{}?db={db}", percent::encode(path)),
             None => write!(f, "{scheme}://{}/{db}", self.place),
         }
     }
@@ -140,6 +141,21 @@ impl fmt::Debug for Address {
 impl AddressMap {
     pub(super) fn new(map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(map)))
+    }
+
+    /// Makes the one of a list: the place that is named, and the one at which it is reached.
+    pub(super) fn of(pairs: Vec<[HostPort; 2]>) -> Self {
+        if pairs.is_empty() {
+            return Self::default();
+        }
+        Self::new(move |host, port| {
+            let mut pairs = pairs.iter();
+            let found = pairs.find(|[named, _]| &*named.host == host && named.port == port);
+            found.map_or_else(
+                || (host.to_owned(), port),
+                |[_, reached]| (reached.host.to_string(), reached.port),
+            )
+        })
     }
 
     pub(super) const fn is_set(&self) -> bool {

@@ -60,7 +60,7 @@ impl Builder {
         }
     }
 
-    /// Sets what all keys begin with (default: `leasehold`). The rules for names hold.
+    /// Sets what all keys begin with (default: `leasehold`; in a URL `?prefix=NAME`). The rules for names hold.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -125,6 +125,8 @@ impl Builder {
     /// Sets where the servers are reached that Sentinels or the nodes of a cluster name, if that differs from the
     /// names, as behind NAT or a load balancer. The function gets a host and a port, and returns the host and the port
     /// to connect to; it should return what it does not know as it is. The hosts of the URL are used as they are.
+    /// In a URL it is `?reach=HOST:PORT=HOST:PORT`, or a list of these with commas: the place that is named, and the
+    /// one to connect to.
     ///
     /// ```
     /// use leasehold::store::redis::Redis;
@@ -158,10 +160,11 @@ impl Builder {
     /// # Errors
     /// `Invalid`, with the setting that is refused.
     pub fn build(self) -> Result<Redis, Error> {
-        let keys = Keys::new(&self.prefix)?;
         connect_timeout::check(self.connect_timeout)?;
         let target = Target::new(&self.url.clone()?, &self.tls)?;
-        let place = target.shown();
+        let prefix = target.settings.prefix.as_ref().unwrap_or(&self.prefix);
+        let keys = Keys::new(prefix)?;
+        let place = target.shown(prefix);
         let acknowledged_by = target.settings.acknowledged_by;
         let acknowledged_by = acknowledged_by.unwrap_or(self.acknowledged_by);
         if acknowledged_by > MOST_REPLICAS {
@@ -187,7 +190,11 @@ impl Builder {
             has_written: Arc::new(AtomicBool::new(!matches!(target.servers, UrlServers::One))),
         };
         let purpose = Some(LaneUse::Requests);
-        let fleet = Fleet::new(target.servers, connector, self.address_map, purpose);
+        let address_map = match target.settings.reach.is_empty() {
+            true => self.address_map,
+            false => AddressMap::of(target.settings.reach),
+        };
+        let fleet = Fleet::new(target.servers, connector, address_map, purpose);
         Ok(Redis {
             fleet: Arc::new(fleet),
             keys,

@@ -19,6 +19,8 @@
 //! # URLs
 //! `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `rediss://` for TLS, and
 //! `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]` for a socket. Special characters are written as `%XX`.
+//! Parameters: `prefix`, `max_ttl`, `acknowledged_by` and `alone` are settings of the [`Builder`], as is `reach`
+//! ([`address_map`](Builder::address_map)) where servers name others.
 //!
 //! # TLS
 //! `?ca=FILE` (or `ca=system`), `?cert=FILE&key=FILE` and `?server_name=NAME` say what is trusted, which certificate is

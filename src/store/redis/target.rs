@@ -4,15 +4,19 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::address::{Address, PORT, is_of_socket};
+use super::protocol::keys::Keys;
 use crate::error::Error;
+use crate::percent;
 use crate::store::Tls;
 use crate::store::scheme::several_servers;
-use crate::store::server_url::{HostPort, Reason, ServerUrl};
+use crate::store::server_url::{HostPort, Reason, ServerUrl, read_host};
 
 /// The port of a Sentinel, if the URL has none.
 const SENTINEL_PORT: u16 = 26_379;
 /// The parameters of the store as a whole.
-const STORE_PARAMETERS: [&str; 3] = ["max_ttl", "acknowledged_by", "alone"];
+const STORE_PARAMETERS: [&str; 4] = ["prefix", "max_ttl", "acknowledged_by", "alone"];
+/// The parameter that says where the servers are reached that Sentinels and nodes name.
+const REACH: &str = "reach";
 /// The parameters with the credentials of the Sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_username", "sentinel_password"];
 
@@ -45,8 +49,11 @@ pub(super) struct SentinelGroup {
 }
 
 /// The settings of the store that a URL can have.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UrlSettings {
+    pub(super) prefix: Option<String>,
+    /// Pairs of a place that servers name, and the one at which it is reached.
+    pub(super) reach: Vec<[HostPort; 2]>,
     pub(super) acknowledged_by: Option<u8>,
     pub(super) max_ttl: Option<Duration>,
     pub(super) is_alone: Option<bool>,
@@ -55,24 +62,41 @@ pub(super) struct UrlSettings {
 impl UrlSettings {
     fn of(url: &ServerUrl) -> Result<Self, Reason> {
         let replicas = url.parameter("acknowledged_by").map(|value| {
-            let why = || format!("acknowledged_by={value:?} is not a number of replicas");
-            value.parse().map_err(|_| why())
+            let why = "its acknowledged_by is not a number of replicas";
+            value.parse().map_err(|_| why)
         });
         let max_ttl = url.parameter("max_ttl").map(|value| {
-            let why = || format!("max_ttl={value:?} is not a duration, such as 60s");
-            humantime::parse_duration(value).map_err(|_| why())
+            let why = "its max_ttl is not a duration, such as 60s";
+            humantime::parse_duration(value).map_err(|_| why)
         });
         let is_alone = url.parameter("alone").map(|value| match value {
             "yes" => Ok(true),
             "no" => Ok(false),
-            _ => Err(format!("alone={value:?} is neither yes nor no")),
+            _ => Err("its alone is neither yes nor no"),
         });
+        let pairs = url
+            .parameter(REACH)
+            .map(|list| list.split(',').map(read_pair).collect());
         Ok(Self {
+            prefix: url.parameter("prefix").map(Into::into),
+            reach: pairs.transpose()?.unwrap_or_default(),
             acknowledged_by: replicas.transpose()?,
             max_ttl: max_ttl.transpose()?,
             is_alone: is_alone.transpose()?,
         })
     }
+}
+
+/// Reads `HOST:PORT=HOST:PORT`.
+fn read_pair(text: &str) -> Result<[HostPort; 2], Reason> {
+    let why = "its reach is not HOST:PORT=HOST:PORT, or a list of these: the place that servers name, and the one at which \
+               it is reached";
+    let (named, reached) = text.split_once('=').ok_or(why)?;
+    let place = |text| match read_host(text)? {
+        (host, Some(port)) if !host.is_empty() => Ok(HostPort::new(&host, port)),
+        _ => Err(Reason::from(why)),
+    };
+    Ok([place(named)?, place(reached)?])
 }
 
 impl Target {
@@ -140,8 +164,19 @@ impl Target {
         })
     }
 
-    /// Returns the URL without its secrets.
-    pub(super) fn shown(&self) -> String {
+    /// Returns the URL without its secrets, with what all keys begin with, if that is not the default.
+    pub(super) fn shown(&self, prefix: &str) -> String {
+        let servers = self.shown_servers();
+        match prefix {
+            Keys::DEFAULT_PREFIX => servers,
+            prefix => {
+                let mark = if servers.contains('?') { '&' } else { '?' };
+                format!("{servers}{mark}prefix={}", percent::encode(prefix))
+            }
+        }
+    }
+
+    fn shown_servers(&self) -> String {
         let join = |places: &[HostPort]| {
             let places: Vec<_> = places.iter().map(ToString::to_string).collect();
             places.join(",")
@@ -150,7 +185,7 @@ impl Target {
         match &self.servers {
             UrlServers::One => self.address.to_string(),
             UrlServers::Sentinels(group) => {
-                let (places, name) = (join(&group.places), &group.name);
+                let (places, name) = (join(&group.places), percent::encode(&group.name));
                 format!("{scheme}+sentinel://{places}/{name}/{db}")
             }
             UrlServers::Cluster(places) => format!("{scheme}+cluster://{}", join(places)),
@@ -173,17 +208,18 @@ pub(super) fn read(url: &str) -> Result<ServerUrl, Error> {
 
 fn checked(url: ServerUrl) -> Result<ServerUrl, Reason> {
     let (scheme, kind) = several_servers(&url.scheme).unwrap_or((&url.scheme, ""));
-    let known: &[&str] = match scheme {
+    let known: &[&'static str] = match scheme {
         "redis" | "valkey" => &[],
         "rediss" | "valkeys" => &Tls::PARAMETERS,
         "redis+unix" | "valkey+unix" => &["db", "user", "pass"],
         _ => return Err("its scheme is unknown".into()),
     };
-    let of_sentinels: &[&str] = match kind {
-        "sentinel" => &SENTINEL_PARAMETERS,
+    let of_several: &[&'static str] = match kind {
+        "sentinel" => &[&SENTINEL_PARAMETERS[..], &[REACH]].concat(),
+        "cluster" => &[REACH],
         _ => &[],
     };
-    url.expect_only(&[&STORE_PARAMETERS, of_sentinels, known].concat())?;
+    url.expect_only(&[&STORE_PARAMETERS, of_several, known].concat())?;
     let is_socket = is_of_socket(scheme);
     let mut hosts = url.hosts.iter();
     match hosts.all(|(host, _)| host.is_empty() == is_socket) {
@@ -225,13 +261,16 @@ fn refused(why: Reason) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::address::AddressMap;
 
     fn parse(url: &str) -> Result<Target, Error> {
         Target::new(&read(url)?, &Tls::default())
     }
 
     fn shown(url: &str) -> String {
-        parse(url).expect(url).shown()
+        let target = parse(url).expect(url);
+        let prefix = target.settings.prefix.as_deref();
+        target.shown(prefix.unwrap_or(Keys::DEFAULT_PREFIX))
     }
 
     #[test]
@@ -251,6 +290,14 @@ mod tests {
                 "valkeys+cluster://a:6379,b:7000",
             ),
             ("rediss+cluster://a:7000/0", "rediss+cluster://a:7000"),
+            (
+                "redis://a?prefix=app%2Cx",
+                "redis://a:6379/0?prefix=app%2Cx",
+            ),
+            (
+                "redis+unix:/s?prefix=app",
+                "redis+unix:///s?db=0&prefix=app",
+            ),
         ] {
             assert_eq!(shown(url), expected);
             let target = parse(url).expect(url);
@@ -275,6 +322,22 @@ mod tests {
         };
         assert_eq!(words(&target.address), ("me".into(), "p@ss".into()));
         assert_eq!(words(&group.address), ("you".into(), "w&rd".into()));
+    }
+
+    #[test]
+    fn servers_are_reached_where_the_url_says() {
+        let url = "redis+cluster://a?reach=10.0.0.7:7000=127.0.0.1:30000,[fd00::1]:1=b:2";
+        let map = AddressMap::of(parse(url).expect("valid").settings.reach);
+        let here = HostPort::new("a", 1);
+        let reached = |host, port| map.reached(host, port, &here).expect("known").to_string();
+        assert_eq!(reached("10.0.0.7", 7_000), "127.0.0.1:30000");
+        assert_eq!(reached("fd00::1", 1), "b:2");
+        // What is not in the list is reached as it is named.
+        assert_eq!(reached("10.0.0.7", 7_001), "10.0.0.7:7001");
+        for bad in ["x", "a=b", "a:1=b", "=b:1", "a:1=b:2,"] {
+            let error = parse(&format!("redis+cluster://a?reach={bad}")).expect_err(bad);
+            assert!(error.to_string().contains("its reach is not"), "{error}");
+        }
     }
 
     #[test]
@@ -361,23 +424,18 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_parameter_is_told_which_there_are_and_repeated_only_if_nearly_known() {
+    fn an_unknown_parameter_is_told_which_there_are_and_never_repeated() {
         let told = |url| parse(url).expect_err("refused").to_string();
-        let text = told("redis://db?max-ttl=60s");
-        assert!(
-            text.contains("\"max-ttl\", which is written max_ttl"),
-            "{text}"
-        );
-        assert!(!text.contains("=60s"), "{text}");
+        let text = told("redis://db?maxttl=60s");
+        assert!(text.contains("perhaps max_ttl was meant"), "{text}");
         let text = told("rediss://db?Server-Name=s3cret");
-        assert!(
-            text.contains("known are max_ttl, acknowledged_by, alone, ca, cert, key, server_name"),
-            "{text}"
-        );
-        assert!(
-            text.contains("Server-Name") && !text.contains("s3cret"),
-            "{text}"
-        );
+        for part in [
+            "perhaps server_name was meant",
+            "known are prefix, max_ttl, acknowledged_by, alone, ca, cert, key, server_name",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("s3cret"), "{text}");
         assert!(!told("redis://db?s3cret=1").contains("s3cret"));
     }
 

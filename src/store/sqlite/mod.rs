@@ -78,7 +78,7 @@ use super::backend::{Backend, Failing};
 use super::budget::Budget;
 use super::{
     Answer, Ask, Claim, Clock, Error, Eviction, Facts, Hazard, Held, Holder, Member, MemberState,
-    Name, Notices, Outcome, Purpose, Release, Renewal, Renewed, Severity, Store,
+    Name, Notices, Outcome, Purpose, Release, Renewal, Renewed, Severity,
 };
 use crate::clock::Monotonic;
 use crate::holder::ClientId;
@@ -188,17 +188,6 @@ impl Sqlite {
             move |file: &mut Database, caller: Caller<'_>| file.write_though_full(caller, work);
         self.thread.ask(budget.left(), write).await
     }
-}
-
-/// Opens the store of a URL `sqlite:PATH`; `sqlite:///PATH` is understood as well.
-pub(super) async fn open_url(rest: &str) -> Result<Arc<dyn Store>, Error> {
-    let path = rest.strip_prefix("//").unwrap_or(rest);
-    if path.is_empty() {
-        return Err(Error::invalid(
-            "store URL \"sqlite:\" refused: it names no file; expected sqlite:PATH",
-        ));
-    }
-    Ok(Arc::new(Sqlite::open(path).await?))
 }
 
 impl Backend for Sqlite {

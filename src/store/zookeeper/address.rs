@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::name;
+use crate::percent;
 use crate::store::server_url::{Reason, ServerUrl};
 
 /// The port on which servers listen by default.
@@ -71,8 +72,9 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (servers, chroot) = (self.servers.join(","), &self.chroot);
-        write!(f, "zookeeper://{servers}{chroot}?prefix={}", self.prefix)
+        let (servers, chroot) = (self.servers.join(","), percent::encode(&self.chroot));
+        let prefix = percent::encode(&self.prefix);
+        write!(f, "zookeeper://{servers}{chroot}?prefix={prefix}")
     }
 }
 
@@ -95,7 +97,11 @@ fn login(read: &ServerUrl) -> Result<Option<String>, Reason> {
 fn chroot(path: &str) -> Result<String, Reason> {
     let path = path.trim_end_matches('/');
     let is_bad = |part: &str| {
-        part.is_empty() || part == "." || part == ".." || part.chars().any(char::is_control)
+        part.is_empty()
+            || part == "."
+            || part == ".."
+            || part.trim() != part
+            || part.chars().any(char::is_control)
     };
     match path {
         "" => Ok(String::new()),

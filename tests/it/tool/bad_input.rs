@@ -64,11 +64,16 @@ fn settings_that_break_the_stop_timeline_are_refused_with_the_limit() {
 }
 
 #[test]
-fn a_bad_store_is_refused_with_its_url() {
+fn a_bad_store_is_refused_with_its_scheme_and_what_was_expected() {
     run_refused(&["--store", "etcd://host"], "x", &["etcd"]);
-    run_refused(&["--store", "redis://host:port"], "x", &["port"]);
-    run_refused(&["--store", ""], "x", &["\"\""]);
-    run_refused(&["--store", "nonsense"], "x", &["nonsense"]);
+    run_refused(&["--store", "redis://host:port"], "x", &["HOST[:PORT]"]);
+    run_refused(&["--store", ""], "x", &["\"***\"", "sqlite:PATH"]);
+    run_refused(&["--store", "nonsense"], "x", &["\"***\"", "scheme"]);
+    run_refused(
+        &["--store", "redsi://host"],
+        "x",
+        &["redsi", "perhaps redis"],
+    );
     run_refused(
         &["--store", "memory:"],
         "x",

@@ -1,6 +1,6 @@
 //! An embedded file that the tool cannot use, or that nothing named.
 
-use super::{Place, loss};
+use super::{HOLDER, Place, loss};
 use crate::harness::redis_server::Setup;
 
 #[test]
@@ -119,6 +119,75 @@ fn a_configuration_with_a_password_that_others_can_read_is_warned_about() {
     assert!(said(secret, 0o644));
     assert!(!said(secret, 0o600));
     assert!(!said("redis://127.0.0.1:1", 0o644));
+}
+
+#[test]
+fn a_store_in_memory_is_told_every_store_that_others_share() {
+    let said = Place::new().fails(&["--store", "memory:"], 64).stderr;
+    for form in [
+        "redis://",
+        "redis+unix:",
+        "redis+sentinel://",
+        "redis+cluster://",
+        "redis+quorum://",
+        "postgres://",
+        "zookeeper://",
+        "sqlite:PATH",
+    ] {
+        assert!(said.contains(form), "{form} {said}");
+    }
+}
+
+#[test]
+fn white_space_around_a_stores_text_does_not_name_another_file() {
+    let place = Place::new();
+    let file = place.store().display().to_string();
+    let holder = place.run(&[], HOLDER);
+    place.mark("first");
+    for text in ["\r", "\r\n", " ", "\t"].map(|tail| format!("sqlite:{file}{tail}")) {
+        let mut by_variable = place.tool(&["run", "-n", "x", "true"]);
+        by_variable.env("LEASEHOLD_STORE", &text);
+        let ended = place.start(by_variable).end();
+        assert_eq!(ended.code, Some(75), "{text:?} {ended:?}");
+        place.fails(&["-n", "--store", &text], 75);
+    }
+    drop(holder);
+}
+
+#[test]
+fn what_would_name_another_file_is_refused() {
+    let place = Place::new();
+    let file = place.store().display().to_string();
+    for (text, why) in [
+        (format!("sqlite:{file}?mode=rwc"), "no parameters"),
+        ("sqlite::memory:".into(), "memory:"),
+        (":memory:".into(), "memory:"),
+        (format!("sqlite:{file}\nx"), "control character"),
+    ] {
+        let said = place.fails(&["--store", &text], 64).stderr;
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn a_variable_that_is_set_and_empty_is_no_default() {
+    let place = Place::new();
+    for variable in [
+        "LEASEHOLD_STORE",
+        "LEASEHOLD_STORE_FILE",
+        "LEASEHOLD_CONFIG",
+        "LEASEHOLD_TLS_CA",
+        "LEASEHOLD_TTL",
+        "LEASEHOLD_LOG",
+    ] {
+        let mut command = place.tool(&["run", "-n", "x", "touch", "started"]);
+        command.env(variable, "");
+        let ended = place.start(command).end();
+        assert_eq!(ended.code, Some(64), "{variable} {ended:?}");
+        assert!(ended.stderr.contains(variable), "{ended:?}");
+        assert!(ended.stderr.contains("empty"), "{ended:?}");
+    }
+    assert!(!place.has("started"));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! No part of a password is shown, however wrong the URL is that it stands in.
 //!
 //! The URLs are drawn from a grammar of mistakes: special characters that were not written as %XX, a scheme that is
-//! misspelt or missing, addresses in the forms of other programs. Each has the secret in one place where one can stand.
+//! misspelt or missing, addresses in the forms of other programs with their separators. Each has the secret in one
+//! place where one can stand. Some are accepted, so what is shown of an open store is looked at too.
 
 use leasehold::Client;
 use leasehold::store::{self, TableSettings};
@@ -30,6 +31,10 @@ const ODD: [&str; 20] = [
     "", "/", "?", "#", "@", ":", ",", "&", "=", "%", "+", ";", " ", "[", "]", "\\", "//", "/@",
     "?@", "://",
 ];
+/// What stands between the parts of other programs' connection strings.
+const SEPARATORS: [&str; 10] = [",", ";", " ", "#", "=", "; ", ", ", "&", "|", "\t"];
+/// What stands before a secret behind a separator.
+const KEYS: [&str; 5] = ["password=", "Password=", "auth=", "key=", ""];
 /// The parameters in which some scheme takes a password, or another program does.
 const PARAMETERS: [&str; 6] = [
     "pass",
@@ -60,7 +65,25 @@ fn draw(random: &mut fastrand::Rng) -> String {
         _ => "127.0.0.1:1",
     };
     let password = password(random);
-    match random.u8(..13) {
+    match random.u8(..17) {
+        // Behind the hosts, a part of the path or a parameter's value, as in other programs' connection strings.
+        13..=15 => {
+            let separator = random.choice(SEPARATORS).expect("not empty");
+            let key = random.choice(KEYS).expect("not empty");
+            let place = random.choice([hosts.to_owned(), format!("{hosts}{rest}")]);
+            let place = place.expect("not empty");
+            format!("{scheme}://{place}{separator}{key}{SECRET}{separator}ssl=True")
+        }
+        // Behind a colon, or as a parameter of a file.
+        16 => {
+            let form = random.choice([
+                "redis://me:",
+                "redis://h:6379:",
+                "sqlite:x.db?key=",
+                "sqlite:?",
+            ]);
+            format!("{}{SECRET}", form.expect("not empty"))
+        }
         // In front of the hosts.
         0..=5 => {
             let user = random

@@ -24,13 +24,15 @@ impl Schema {
     pub(in super::super) fn new(name: &str) -> Result<Self, Error> {
         // The last three would end the quotes around a function, or be taken for a placeholder.
         let is_odd = |c: char| c.is_control() || "${}".contains(c);
-        let is_kept = (1..=MAX_BYTES).contains(&name.len()) && !name.chars().any(is_odd);
+        let is_kept = (1..=MAX_BYTES).contains(&name.len())
+            && name.trim() == name
+            && !name.chars().any(is_odd);
         if is_kept && !name.starts_with("pg_") {
             return Ok(Self(name.into()));
         }
         Err(Error::invalid(format!(
-            "schema refused: expected 1 to {MAX_BYTES} bytes without control characters and any of ${{}}, \
-             not beginning with pg_ bytes={}",
+            "schema refused: expected 1 to {MAX_BYTES} bytes without control characters, white space at an end and any \
+             of ${{}}, not beginning with pg_ bytes={}",
             name.len()
         )))
     }
@@ -77,6 +79,7 @@ mod tests {
             "pg_catalog",
             "a\0b",
             "a\nb",
+            "a ",
             "a$$b",
             "{schema}",
             &"é".repeat(32),
