@@ -138,13 +138,26 @@ pub fn held_for(held: &Held, now: SystemTime) -> Option<Duration> {
     Some(now.duration_since(since).unwrap_or_default())
 }
 
-/// Text of strangers: no control character gets to the terminal.
+/// Text of strangers: no control character gets to the terminal, and none that breaks a line or turns its direction.
+/// Letters that combine with the one before are left alone, but for the first.
 pub fn printable(text: &str) -> String {
-    let shown = text.chars().map(|character| match character.is_control() {
-        true => character.escape_debug().to_string(),
-        false => character.to_string(),
-    });
-    shown.collect()
+    let is_odd = |letter: char| {
+        letter.is_control()
+            // Separators of lines and paragraphs, marks and embeddings of direction, the byte order mark.
+            || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{feff}')
+            || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        // A letter that combines is escaped where it stands alone, and so where it is the first.
+        match is_odd(letter)
+            || (shown.is_empty() && letter.escape_debug().len() > 1 && !letter.is_ascii())
+        {
+            true => shown.extend(letter.escape_debug()),
+            false => shown.push(letter),
+        }
+    }
+    shown
 }
 
 /// Formats a time as in RFC 3339. Returns `None` before 1970 and after 9999.
@@ -173,6 +186,23 @@ mod tests {
 
     use super::*;
     use crate::seen::{described, listed};
+
+    #[test]
+    fn a_strangers_text_cannot_break_a_line_or_turn_its_direction() {
+        for (text, shown) in [
+            ("job é 中 👩\u{200d}🔬", "job é 中 👩\u{200d}🔬"),
+            ("a\u{1b}[31m\n", "a\\u{1b}[31m\\n"),
+            (
+                "a\u{202e}b\u{2066}c\u{2028}",
+                "a\\u{202e}b\\u{2066}c\\u{2028}",
+            ),
+            ("\u{301}e", "\\u{301}e"),
+            ("e\u{301}", "e\u{301}"),
+            ("\"quoted\"", "\"quoted\""),
+        ] {
+            assert_eq!(printable(text), shown);
+        }
+    }
 
     fn held(state: HeldState) -> Held {
         let mut held = Held::new(Name::new("x").expect("valid"));
