@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::sink::Sink;
-use super::table;
+use super::{milliseconds, table};
 use crate::clock::{Clock, Instant};
 
 /// Counts the end of a call. Dropped before its end, the call was cancelled.
@@ -59,7 +59,7 @@ impl Drop for AcquireTimer<'_> {
             name,
             group = sink.group(),
             outcome,
-            ?waited,
+            waited_ms = milliseconds(waited),
             "acquire ended"
         );
     }

@@ -1,8 +1,8 @@
 //! Counts the checks at guarded storage.
 
 use super::sink::Sink;
-use super::table;
 use super::words::FenceKind;
+use super::{milliseconds, table};
 use crate::clock::{Clock, Instant, Monotonic};
 
 /// Counts a check that began at this moment and has ended.
@@ -23,7 +23,7 @@ pub(crate) fn fence_checked(
         group,
         fence,
         outcome,
-        ?took,
+        took_ms = milliseconds(took),
         "fence checked a pass"
     );
 }
