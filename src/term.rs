@@ -85,7 +85,7 @@ impl Timing {
             None => Self::MIN_TTL,
         };
         if !(least..=Self::MAX_TTL).contains(&ttl) {
-            let hint = if margin.is_none() && ttl >= Self::MIN_TTL_WITH_MARGIN {
+            let hint = if margin.is_none() && ttl < Self::MIN_TTL {
                 "; with an explicit margin as little as 100ms"
             } else {
                 ""

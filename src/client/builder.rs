@@ -78,14 +78,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the time for which the store keeps a lease without a renewal (default: 30 s).
+    /// Sets the time for which the store keeps a lease without a renewal (default: 30 s; 1 s to 24 h, and from 100 ms
+    /// with a [`margin`](Self::margin) of your own).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
     /// Sets the safety margin: how much earlier than the store the client counts a lease as over (default: ttl/50 + 20
-    /// ms).
+    /// ms; more than 0, and less than a third of the ttl).
     pub fn margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
         self

@@ -79,7 +79,8 @@ impl LeaseRequest {
         }
     }
 
-    /// Sets the time for which the store keeps the lease without a renewal (default: the client's).
+    /// Sets the time for which the store keeps the lease without a renewal (default: the client's; 1 s to 24 h, and
+    /// from 100 ms with a [`margin`](Self::margin) of your own).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self

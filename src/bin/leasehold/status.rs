@@ -49,7 +49,8 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
         } else {
             let hazards = hazards(&contact, leases.is_empty()).await?;
             let is_folded = name.is_none() && !arguments.verbose;
-            text(&hazards, &leases, arguments.verbose, is_folded)
+            aside(&above(&hazards, leases.is_empty()))?;
+            text(&leases, arguments.verbose, is_folded)
         })?;
         Ok(Exit::Success)
     })
@@ -57,10 +58,22 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
 
 /// Prints where the leases are. Before them, because without enough servers they cannot be listed.
 async fn show_store(store: &dyn Store, limit: Duration) -> Result<(), Failure> {
-    say::output(format!("store: {}\n", store.location()))?;
+    aside(&format!("store: {}\n", store.location()))?;
     match members::notable(&store.members(limit).await) {
-        Ok(servers) => say::output(servers)?,
+        Ok(servers) => aside(&servers)?,
         Err(why) => say::note("servers", why),
+    }
+    Ok(())
+}
+
+/// Prints what is no lease: on a terminal above the table; otherwise on standard error, so that the lines in a pipe are
+/// leases.
+fn aside(text: &str) -> Result<(), Failure> {
+    if say::output_width().is_some() {
+        return say::output(text);
+    }
+    for line in text.lines() {
+        say::note("status", line);
     }
     Ok(())
 }
@@ -109,20 +122,25 @@ async fn hazards(contact: &Contact, is_empty: bool) -> Result<Vec<Hazard>, Failu
     }
 }
 
-fn text(hazards: &[Hazard], leases: &[Held], has_tokens: bool, is_folded: bool) -> String {
+/// Returns what is said above the leases.
+fn above(hazards: &[Hazard], is_empty: bool) -> String {
     let mut text = String::new();
     let usual = |hazard: &&Hazard| hazard.concerns(Timing::DEFAULT_TTL);
     for hazard in hazards.iter().filter(usual) {
         text.push_str(&format!("hazard: {hazard}\n"));
     }
-    if leases.is_empty() {
+    if is_empty {
         text.push_str("nothing is held\n");
-    } else if let Some(width) = say::output_width() {
-        text.push_str(&table(leases, width, has_tokens, is_folded));
-    } else {
-        text.extend(leases.iter().map(line));
     }
     text
+}
+
+fn text(leases: &[Held], has_tokens: bool, is_folded: bool) -> String {
+    match say::output_width() {
+        _ if leases.is_empty() => String::new(),
+        Some(width) => table(leases, width, has_tokens, is_folded),
+        None => leases.iter().map(line).collect(),
+    }
 }
 
 /// Returns the leases as a table of this width.

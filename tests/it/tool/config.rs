@@ -57,7 +57,7 @@ fn a_store_in_the_file_serves_every_command_and_gives_way_to_option_and_variable
     let used = |command: &mut Command| {
         let ended = end(&place, std::mem::replace(command, Command::new("true")));
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        let store = ended.stdout.lines().next().expect("a line").to_owned();
+        let store = ended.stderr.lines().next().expect("a line").to_owned();
         store.rsplit('/').next().expect("a file").to_owned()
     };
     let status = || place.tool(&["status"]);

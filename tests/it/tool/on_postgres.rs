@@ -195,7 +195,7 @@ async fn a_store_that_keeps_out_says_so_to_the_run_the_status_and_the_doctor() {
     assert!(!said.contains("pid="), "{said}");
     let status = place.start(place.tool(&["status", "--store", &url])).end();
     assert!(
-        status.stdout.contains("more nothing is granted"),
+        status.stderr.contains("more nothing is granted"),
         "{status:?}"
     );
     let doctor = place.start(place.tool(&["doctor", "--store", &url])).end();

@@ -125,14 +125,15 @@ async fn the_status_shows_which_member_is_up_away_and_down() {
         .end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for (word, port) in ["up", "away", "down"].iter().zip(&ports) {
-        let lines = ended.stdout.lines();
-        let mut lines = lines.filter(|line| line.starts_with(&format!("server: {word} ")));
+        let lines = ended.stderr.lines();
+        let mut lines = lines.filter(|line| line.contains(&format!(" server: {word} ")));
         let line = lines.next().unwrap_or_else(|| panic!("{word}: {ended:?}"));
         assert!(line.contains(port), "{line}");
         assert_eq!(line.contains(", for another "), *word == "away", "{line}");
         assert_eq!(lines.next(), None, "{ended:?}");
     }
-    assert!(ended.stdout.contains("nothing is held"), "{ended:?}");
+    assert!(ended.stderr.contains("nothing is held"), "{ended:?}");
+    assert_eq!(ended.stdout, "", "{ended:?}");
 
     let json = [&["status", "--members", "--json"], &store[..]].concat();
     let ended = place.start(place.tool(&json)).end();
@@ -165,8 +166,8 @@ async fn without_a_majority_the_status_shows_the_members_before_it_fails() {
         .start(place.tool(&["status", "--store", &quorum.url()]))
         .end();
     assert_eq!(ended.code, Some(69), "{ended:?}");
-    let down = ended.stdout.matches("server: down ").count();
-    let up = ended.stdout.matches("server: up ").count();
+    let down = ended.stderr.matches("server: down ").count();
+    let up = ended.stderr.matches("server: up ").count();
     assert_eq!((up, down), (1, 2), "{ended:?}");
 }
 

@@ -190,7 +190,6 @@ fn rust_log_counts_where_our_own_variable_says_nothing() {
         !ended.stderr.is_empty()
     };
     assert!(logged(None, "leasehold=trace"));
-    assert!(logged(Some(""), "leasehold=trace"));
     assert!(logged(Some("leasehold=trace"), "off"));
     assert!(!logged(Some("off"), "leasehold=trace"));
     assert!(!logged(None, "other=trace"));
