@@ -17,8 +17,8 @@ use crate::telemetry::LeaseLabel;
 use crate::term::{Instant, Term, Timing};
 use crate::token::Token;
 use crate::watchdog::Shared;
-use crate::watchdog::schedule::LeaseId;
 pub use crate::watchdog::schedule::ReleaseOutcome;
+use crate::watchdog::schedule::{LeaseId, Limits};
 use crate::watchdog::signal::Signal;
 
 /// The guard of a held lease, which is renewed until the guard is released or dropped.
@@ -51,7 +51,8 @@ pub struct Lease {
     /// Its place in the schedule; `None` once its enrollment has ended.
     pub(crate) id: Option<LeaseId>,
     pub(crate) timing: Timing,
-    pub(crate) held_since: Instant,
+    /// When it was handed to its caller, or granted if it was not yet.
+    held_since: Instant,
     /// Until when the name stays taken after the guard: no longer than the guard if it has passed.
     pub(crate) keep_until: Instant,
 }
@@ -69,6 +70,15 @@ pub struct LeaseHandle {
     pub(crate) shown: Option<Box<Pass>>,
 }
 
+/// The limits of a hold, both of which begin when the lease is handed to its caller.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Hold {
+    /// What ends the lease.
+    pub(crate) limits: Limits,
+    /// The least time for which the name stays taken.
+    pub(crate) least: Duration,
+}
+
 /// The state of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -82,6 +92,29 @@ pub enum LeaseState {
 }
 
 impl Lease {
+    /// The guard of a lease that was granted now, without limits: they [begin](Self::begin) when its caller gets it.
+    pub(crate) fn granted(handle: LeaseHandle, id: LeaseId, timing: Timing, at: Instant) -> Self {
+        Self {
+            handle,
+            id: Some(id),
+            timing,
+            held_since: at,
+            keep_until: Instant::ZERO,
+        }
+    }
+
+    /// Begins each limit of the lease, at the moment at which it is handed to its caller.
+    pub(crate) fn begin(&mut self, hold: Hold) {
+        let now = self.clock().now();
+        self.held_since = now;
+        self.keep_until = now.after(hold.least);
+        if let Some(id) = self.id
+            && hold.limits != Limits::default()
+        {
+            self.handle.watchdog.limit(id, hold.limits, now);
+        }
+    }
+
     /// Returns the name of this lease.
     pub fn name(&self) -> &Name {
         self.handle.name()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::ClientId;
 use leasehold::clock::{self, Timing};
-use leasehold::internals::schedule::{Limits, Schedule};
+use leasehold::internals::schedule::Schedule;
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Outcome, Renewed};
 use leasehold::{Holder, Name, Token};
@@ -70,8 +70,7 @@ impl Bench {
         let name = Name::new(format!("name-of-lease-{index:06}")).expect("valid");
         let holder = Holder::new(ClientId::from_u128(7), index);
         let signal = Arc::new(Signal::new(self.now));
-        let limits = Limits::default();
-        let id = (self.schedule).enroll((name, holder), 0, timing, limits, signal);
+        let id = (self.schedule).enroll((name, holder), 0, timing, signal);
         let id = id.expect("it is open");
         let held = self.schedule.hold(id, Token::MAX, self.now, self.now);
         held.expect("held");

@@ -120,19 +120,14 @@ impl Acquiring {
 
     /// Makes the guard, which takes the enrollment over.
     fn hold(&self, watchdog: Arc<Shared>, granted: NewLease) -> Lease {
-        Lease {
-            handle: LeaseHandle {
-                watchdog,
-                signal: granted.signal,
-                floor: self.known.clone(),
-                holder: granted.claim.holder,
-                shown: None,
-            },
-            id: Some(granted.id),
-            timing: self.timing,
-            held_since: granted.held_since,
-            keep_until: Instant::ZERO,
-        }
+        let handle = LeaseHandle {
+            watchdog,
+            signal: granted.signal,
+            floor: self.known.clone(),
+            holder: granted.claim.holder,
+            shown: None,
+        };
+        Lease::granted(handle, granted.id, self.timing, granted.held_since)
     }
 
     /// Sends one attempt. If no claim is enrolled, enrolls one first. An attempt without an answer leaves its claim in
@@ -148,7 +143,7 @@ impl Acquiring {
             let holder = Holder::draw(self.client.id)?;
             let (name, ttl, info) = (self.name.clone(), self.timing.ttl(), self.info.clone());
             let claim = Claim::new(name, holder, ttl, info);
-            pending.enroll(claim, (self.timing, self.options.limits), &self.known)?;
+            pending.enroll(claim, self.timing, &self.known)?;
         }
         Ok(pending.ask(queued, limit, &self.known).await)
     }

@@ -69,9 +69,9 @@ impl LeaseRequest {
                 "acquire refused: a job that runs once has one holder; expected no permits, shared or exclusive",
             ));
         }
-        check_hold(self.options.limits, self.hold_at_least)?;
+        check_hold(self.hold)?;
         self.name = format!("{}@{}", self.name, since.as_secs());
-        let remembered = match std::mem::take(&mut self.hold_at_least) {
+        let remembered = match std::mem::take(&mut self.hold.least) {
             Duration::ZERO => REMEMBERED,
             least => least,
         };

@@ -23,7 +23,6 @@ use crate::name::Name;
 use crate::store::Held;
 use crate::term::Instant;
 use crate::waiting::{OutagePolicy, WaitOrder, no_grant};
-use crate::watchdog::schedule::Limits;
 
 /// The pause before the next attempt of a caller that waits outages out; half of it is random.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -248,7 +247,7 @@ impl Pool for Taker<'_> {
 
     async fn take_door(&mut self) -> Result<DoorAnswer, Error> {
         self.looks.clear();
-        let door = self.asks.request.for_door(self.access);
+        let door = self.asks.request.for_door();
         let attempt = match self.ends_at {
             None => door.try_once(None).await?,
             Some(ends_at) => {
@@ -360,15 +359,11 @@ impl Acquiring {
         Ok(self.of(permit_name(&self.name, permit)?))
     }
 
-    /// The request for the door, in turn where the store has a queue. Only a name that is held alone is bound by the
-    /// limits of the hold.
-    fn for_door(&self, access: Access) -> Self {
+    /// The request for the door, in turn where the store has a queue.
+    fn for_door(&self) -> Self {
         let mut door = self.of(self.name.clone());
         if self.client.store.facts().has_queue {
             door.options.order = WaitOrder::Fair;
-        }
-        if access != Access::Exclusive {
-            door.options.limits = Limits::default();
         }
         door
     }

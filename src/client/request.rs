@@ -13,14 +13,13 @@ use super::acquire::{Acquiring, Attempt};
 use super::permits::{Taker, permit_name};
 use super::taking::{Access, MAX_PERMITS};
 use crate::error::{Error, ErrorKind};
-use crate::lease::Lease;
+use crate::lease::{Hold, Lease};
 use crate::name::Name;
 use crate::store::{Facts, Held, Info, MAX_KEEP};
 use crate::telemetry::AcquireTimer;
 use crate::term::Timing;
 use crate::token::Token;
 use crate::waiting::{OutagePolicy, WaitOrder};
-use crate::watchdog::schedule::Limits;
 
 /// A request for a lease, with options of its own. All values are checked when the request is sent.
 ///
@@ -47,7 +46,7 @@ pub struct LeaseRequest {
     pub(super) ttl: Option<Duration>,
     pub(super) margin: Option<Duration>,
     pub(super) label: Option<String>,
-    pub(super) hold_at_least: Duration,
+    pub(super) hold: Hold,
     pub(super) access: Option<Access>,
     pub(super) options: Options,
 }
@@ -56,7 +55,6 @@ pub struct LeaseRequest {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Options {
     pub(super) floor: Option<Token>,
-    pub(super) limits: Limits,
     pub(super) outage: OutagePolicy,
     pub(super) order: WaitOrder,
     pub(super) looks: Looks,
@@ -73,7 +71,7 @@ impl LeaseRequest {
             ttl: None,
             margin: None,
             label: None,
-            hold_at_least: Duration::ZERO,
+            hold: Hold::default(),
             access: None,
             options: Options::default(),
         }
@@ -108,13 +106,14 @@ impl LeaseRequest {
         self
     }
 
-    /// Limits how long the lease is held. After that time the lease is lost and its holder is cancelled.
+    /// Limits how long the lease is held. After that time the lease is lost and its holder is cancelled. This limit and
+    /// the two below begin when the caller is handed the lease: a writer that waits for readers waits without limits.
     pub fn max_hold(mut self, most: Duration) -> Self {
-        self.options.limits.max_hold = Some(most);
+        self.hold.limits.max_hold = Some(most);
         self
     }
 
-    /// Keeps the name taken for at least this long after the grant, so that a short job does not run twice when the
+    /// Keeps the name taken for at least this long from then on, so that a short job does not run twice when the
     /// clocks of two machines differ. Every end of the guard keeps it: release, drop, `?`, a panic and
     /// [`run`](Self::run), also after the client itself ended the lease ([`max_hold`](Self::max_hold),
     /// [`progress_within`](Self::progress_within), [`Client::shutdown`](crate::Client::shutdown)). Until then the name
@@ -127,14 +126,14 @@ impl LeaseRequest {
     /// machine is suspended, and a name that was kept before a reboot is kept again for all that was left at its
     /// release.
     pub fn hold_at_least(mut self, least: Duration) -> Self {
-        self.hold_at_least = least;
+        self.hold.least = least;
         self
     }
 
     /// Limits the time without a call of [`Lease::progress`]. After that time the lease is lost and its holder is
     /// cancelled.
     pub fn progress_within(mut self, most: Duration) -> Self {
-        self.options.limits.progress_within = Some(most);
+        self.hold.limits.progress_within = Some(most);
         self
     }
 
@@ -259,7 +258,7 @@ impl LeaseRequest {
             None => client.info.clone(),
             Some(label) => Arc::new(Info::here(Some(label))?),
         };
-        check_hold(self.options.limits, self.hold_at_least)?;
+        check_hold(self.hold)?;
         check_facts(client.store.facts(), self.options.order, timing.ttl())?;
         let name = Name::new(&self.name)?;
         if let Some(access) = self.access {
@@ -279,7 +278,7 @@ impl LeaseRequest {
 
     /// Sends the request. With a limit it waits for so long while another holder has the name.
     async fn send(self, limit: Option<Duration>) -> Result<Attempt, Error> {
-        let (access, least) = (self.access, self.hold_at_least);
+        let (access, hold) = (self.access, self.hold);
         let acquiring = self.check()?;
         let (sink, name) = (acquiring.client.sink, acquiring.name.as_str());
         let timer = AcquireTimer::begin(sink, name, &*acquiring.clock, limit);
@@ -291,7 +290,7 @@ impl LeaseRequest {
             }
         };
         if let Ok(Attempt::Acquired(lease)) = &mut attempt {
-            lease.keep_until = lease.held_since.after(least);
+            lease.begin(hold);
         }
         timer.ended(outcome_of(&attempt));
         attempt
@@ -318,7 +317,7 @@ pub(super) async fn under<T>(
 }
 
 /// Checks the limits of the hold.
-pub(super) fn check_hold(limits: Limits, least: Duration) -> Result<(), Error> {
+pub(super) fn check_hold(Hold { limits, least }: Hold) -> Result<(), Error> {
     for limit in [limits.max_hold, limits.progress_within] {
         if limit.is_some_and(|limit| limit.is_zero()) {
             return Err(Error::invalid(

@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use super::schedule::{LeaseId, Leaving, Limits, Schedule, Useless};
+use super::schedule::{LeaseId, Leaving, Schedule, Useless};
 use super::signal::Signal;
 use crate::error::Error;
 use crate::store::{Answer, Claim, Failed, Held, Sent};
@@ -134,12 +134,12 @@ impl Claiming {
         &mut self,
         schedule: &mut Schedule,
         (claim, shard): (Claim, u32),
-        (timing, limits): (Timing, Limits),
+        timing: Timing,
         signal: Arc<Signal>,
         seen: Option<Token>,
     ) -> bool {
         let (name, holder) = (claim.name.clone(), claim.holder);
-        let id = schedule.enroll((name, holder), shard, timing, limits, signal.clone());
+        let id = schedule.enroll((name, holder), shard, timing, signal.clone());
         self.enrolled = id.map(|id| Enrolled {
             id,
             claim,
@@ -273,8 +273,7 @@ mod tests {
         let holder = Holder::new(ClientId::from_u128(1), 1);
         let claim = Claim::new(name, holder, ttl, Arc::new(Info::default()));
         let signal = Arc::new(Signal::new(begun));
-        let bounds = (timing, Limits::default());
-        assert!(claiming.enroll(&mut schedule, (claim, 0), bounds, signal, None));
+        assert!(claiming.enroll(&mut schedule, (claim, 0), timing, signal, None));
         let mut granted_late = |sent_at: Instant| {
             let asked = claiming.sent(&mut schedule, None, sent_at);
             let grant = Ok(Answer::Granted(Grant::new(Token::MAX)));

@@ -11,7 +11,7 @@ use super::{Shared, Watchdog};
 use crate::error::Error;
 use crate::floors::Floor;
 use crate::store::{Ask, Claim, Queued, Store};
-use crate::term::Timing;
+use crate::term::{Instant, Timing};
 use crate::token::Token;
 
 impl Watchdog {
@@ -44,7 +44,7 @@ impl Pending {
     pub(crate) fn enroll(
         &mut self,
         claim: Claim,
-        bounds: (Timing, Limits),
+        timing: Timing,
         known: &Floor,
     ) -> Result<(), Error> {
         let Shared { store, clock, .. } = &*self.shared;
@@ -52,7 +52,7 @@ impl Pending {
         let (shard, seen) = (store.shard(&claim.name), known.get());
         let claiming = &mut self.claiming;
         let enroll =
-            |schedule: &mut _| claiming.enroll(schedule, (claim, shard), bounds, signal, seen);
+            |schedule: &mut _| claiming.enroll(schedule, (claim, shard), timing, signal, seen);
         (self.shared.change(enroll))
             .then_some(())
             .ok_or_else(|| self.shared.why_closed())
@@ -101,8 +101,13 @@ impl Drop for Pending {
     }
 }
 
-/// The end of a lease.
+/// From the grant to the end of a lease.
 impl Shared {
+    /// Begins the limits of a lease, when it is handed to its caller.
+    pub(crate) fn limit(&self, id: LeaseId, limits: Limits, now: Instant) {
+        self.change(|schedule| schedule.limit(id, limits, now));
+    }
+
     /// Ends the enrollment of a lease before the caller sends its release. Returns the release, or `None` if there is
     /// nothing to release, and whether the lease was held until then. If the caller does not report the answer in time,
     /// the loop sends the release.

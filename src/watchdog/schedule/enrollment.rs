@@ -96,23 +96,18 @@ impl Schedule {
         (name, holder): (Name, Holder),
         shard: u32,
         timing: Timing,
-        limits: Limits,
         signal: Arc<Signal>,
     ) -> Option<LeaseId> {
         if self.is_closing {
             return None;
         }
-        let bounds = (limits != Limits::default()).then(|| {
-            let hold_until = Instant::FAR_FUTURE;
-            Box::new(Bounds { limits, hold_until })
-        });
         let shard = self.index_of(shard);
         let index = self.slots.insert(Slot {
             lease: Leased {
                 name,
                 holder,
                 timing,
-                bounds,
+                bounds: None,
                 signal,
             },
             shard,
@@ -167,12 +162,6 @@ impl Schedule {
             return Err(Useless::Ended);
         }
         lease.signal.note_grant(token);
-        // The work begins here: the wait for the name was no lack of progress.
-        lease.signal.note_progress(sent_at);
-        if let Some(bounds) = &mut lease.bounds {
-            let most = bounds.limits.max_hold.unwrap_or(Duration::MAX);
-            bounds.hold_until = sent_at.after(most);
-        }
         let mut holding = Holding {
             deadline: term.deadline(),
             ends_at: Instant::ZERO,
@@ -185,6 +174,22 @@ impl Schedule {
         self.note_armed(holding.ends_at.min(holding.renew_at));
         self.transition(id, Phase::Held(holding));
         Ok(())
+    }
+
+    /// Begins the limits of a lease, when it is handed to its caller. A lease that its caller does not get, such as the
+    /// door of a pool, has none.
+    pub fn limit(&mut self, id: LeaseId, limits: Limits, now: Instant) {
+        let (slot, shard) = self.with_shard(id);
+        let Slot { lease, phase, .. } = slot;
+        let hold_until = now.after(limits.max_hold.unwrap_or(Duration::MAX));
+        lease.bounds = Some(Box::new(Bounds { limits, hold_until }));
+        lease.signal.note_progress(now);
+        // Otherwise it was lost meanwhile.
+        if let Phase::Held(holding) = phase {
+            let end = holding.end(lease);
+            shard.queues.move_end(id, holding, end);
+            self.note_armed(end);
+        }
     }
 }
 

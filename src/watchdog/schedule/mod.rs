@@ -84,7 +84,7 @@ pub struct Effects {
 /// The limits that the caller set for a lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest hold, from the send of the claim.
+    /// The longest hold, from the moment at which the caller was handed the lease.
     pub max_hold: Option<Duration>,
     /// The longest time without a sign of progress.
     pub progress_within: Option<Duration>,

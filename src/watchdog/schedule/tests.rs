@@ -2,6 +2,7 @@
 
 mod batches;
 mod exits;
+mod limits;
 mod random;
 mod shards;
 mod steps;
@@ -60,24 +61,25 @@ impl Bench {
         shards.map(|shard| shard.queues.ends.iter().count()).sum()
     }
 
-    fn enroll(&mut self, now: Instant, limits: Limits) -> (LeaseId, Arc<Signal>) {
+    fn enroll(&mut self, now: Instant) -> (LeaseId, Arc<Signal>) {
         self.claims += 1;
         let name = Name::new(format!("n{}", self.claims)).expect("valid");
         let holder = Holder::new(ClientId::from_u128(1), self.claims);
         let signal = Arc::new(Signal::new(now));
         let id = self
             .schedule
-            .enroll((name, holder), 0, self.timing, limits, signal.clone())
+            .enroll((name, holder), 0, self.timing, signal.clone())
             .expect("not closing");
         (id, signal)
     }
 
     /// A lease whose claim left at `sent_at` and was granted.
     fn hold(&mut self, sent_at: Instant, limits: Limits) -> (LeaseId, Arc<Signal>) {
-        let (id, signal) = self.enroll(sent_at, limits);
+        let (id, signal) = self.enroll(sent_at);
         let before = self.schedule.claim_sent(id, sent_at);
         self.schedule.claim_answered(id, before);
         self.grant(id, sent_at, sent_at).expect("held");
+        self.schedule.limit(id, limits, sent_at);
         (id, signal)
     }
 
@@ -185,30 +187,6 @@ fn progress_within(within: Duration) -> Limits {
         progress_within: Some(within),
         ..Limits::default()
     }
-}
-
-#[test]
-fn the_time_without_progress_begins_with_the_hold_and_not_with_the_wait_for_it() {
-    let mut bench = Bench::new();
-    let (id, _signal) = bench.enroll(START, progress_within(ms(5_000)));
-    let before = bench.schedule.claim_sent(id, at(60_000));
-    bench.schedule.claim_answered(id, before);
-    bench.grant(id, at(60_000), at(60_000)).expect("held");
-    bench.turn(at(60_010));
-    assert_eq!(bench.losses(), []);
-    bench.turn(at(65_000));
-    assert_eq!(bench.losses(), [LossReason::NoProgress]);
-}
-
-#[test]
-fn a_renewal_that_comes_between_progress_and_the_next_turn_ends_nothing() {
-    let mut bench = Bench::new();
-    let (_key, signal) = bench.hold(START, progress_within(ms(10_000)));
-    let batch = bench.batch(at(9_990));
-    signal.note_progress(at(9_995));
-    let settled = bench.settle(&batch, renewed, at(10_001));
-    assert_eq!(bench.losses(), []);
-    assert_eq!(settled.renewed, 1);
 }
 
 #[test]
@@ -425,11 +403,11 @@ fn a_reply_after_a_check_said_no_revives_nothing() {
 #[test]
 fn the_loop_is_woken_only_for_what_is_earlier_than_its_sleep() {
     let mut bench = Bench::new();
-    let (first, _) = bench.enroll(START, Limits::default());
+    let (first, _) = bench.enroll(START);
     bench.grant(first, START, START).expect("held");
     assert!(bench.must_wake());
     let next = bench.next();
-    let (second, _) = bench.enroll(START, Limits::default());
+    let (second, _) = bench.enroll(START);
     bench.grant(second, at(20_000), START).expect("held");
     assert!(!bench.must_wake());
     assert_eq!(bench.next(), next);

@@ -52,12 +52,12 @@ impl Process {
         };
         let signal = Arc::new(Signal::new(stage.shown(self.id)));
         let name = self.slots[slot].name.clone();
-        let bounds = (self.slots[slot].timing, self.slots[slot].limits);
+        let timing = self.slots[slot].timing;
         let seen = self.floors.get(&name).copied();
-        let claim = Claim::new(name, drawn, bounds.0.ttl(), Arc::new(Info::default()));
+        let claim = Claim::new(name, drawn, timing.ttl(), Arc::new(Info::default()));
         let shard = stage.shard_of(&claim.name);
         let claim = (claim, shard);
-        let is_open = claiming.enroll(&mut self.schedule, claim, bounds, signal.clone(), seen);
+        let is_open = claiming.enroll(&mut self.schedule, claim, timing, signal.clone(), seen);
         stage.ledger.check(
             Promise::EveryEnrollmentEndsOnce,
             stage.now,
@@ -202,6 +202,9 @@ impl Process {
     ) {
         let name = self.slots[slot].name.clone();
         let (timing, limits) = (self.slots[slot].timing, self.slots[slot].limits);
+        let handed_at = stage.shown(self.id);
+        self.schedule.limit(id, limits, handed_at);
+        self.take_effects(stage);
         let Enrolled { holder, signal, .. } = self.slots[slot].enrolled().clone();
         let guard = Guard {
             process: self.id,
@@ -210,8 +213,8 @@ impl Process {
             limits,
             signal: signal.clone(),
             token,
-            granted_at,
-            progressed_at: granted_at,
+            handed_at,
+            progressed_at: handed_at,
             until: timing.term(granted_at).deadline(),
             is_lost: false,
             is_tried: false,

@@ -102,7 +102,7 @@ pub(super) struct Guard {
     pub(super) limits: Limits,
     pub(super) signal: Arc<Signal>,
     pub(super) token: Token,
-    pub(super) granted_at: Instant,
+    pub(super) handed_at: Instant,
     /// When its holder last showed progress.
     pub(super) progressed_at: Instant,
     /// The deadline by plain arithmetic over every reply that came.
@@ -332,7 +332,7 @@ impl Ledger {
         guard.is_lost = true;
         let (limits, until, is_tried) = (guard.limits, guard.until, guard.is_tried);
         let idle = shown.since(guard.progressed_at);
-        let held_for = shown.since(guard.granted_at);
+        let held_for = shown.since(guard.handed_at);
         let is_right = match loss.reason {
             // A clock that jumped may have taken something off.
             LossReason::Deadline => shown.after(EARLY) >= until || self.is_hurried(),

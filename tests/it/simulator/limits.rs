@@ -22,7 +22,7 @@ impl Guard {
             max_hold,
             progress_within,
         } = self.limits;
-        end(self.granted_at, max_hold).min(end(self.progressed_at, progress_within))
+        end(self.handed_at, max_hold).min(end(self.progressed_at, progress_within))
     }
 }
 

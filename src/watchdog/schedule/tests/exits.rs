@@ -29,7 +29,7 @@ fn leaving(bench: &mut Bench, now: Instant) -> Leaving {
 #[test]
 fn a_claim_that_was_answered_and_not_granted_leaves_nothing_to_do() {
     let mut bench = Bench::new();
-    let (id, _) = bench.enroll(START, Limits::default());
+    let (id, _) = bench.enroll(START);
     let before = bench.schedule.claim_sent(id, START);
     bench.schedule.claim_answered(id, before);
     bench.must_wake();
@@ -41,7 +41,7 @@ fn a_claim_that_was_answered_and_not_granted_leaves_nothing_to_do() {
 #[test]
 fn a_claim_with_an_unanswered_attempt_is_released_until_one_ttl_after_it_was_sent() {
     let mut bench = Bench::new();
-    let (id, _) = bench.enroll(START, Limits::default());
+    let (id, _) = bench.enroll(START);
     bench.schedule.claim_sent(id, START);
     let before = bench.schedule.claim_sent(id, at(1_000));
     bench.schedule.claim_answered(id, before);
@@ -85,7 +85,7 @@ fn no_check_succeeds_from_the_moment_at_which_the_guard_ends() {
 #[test]
 fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
     let mut bench = Bench::new();
-    let (id, _) = bench.enroll(START, Limits::default());
+    let (id, _) = bench.enroll(START);
     let before = bench.schedule.claim_sent(id, START);
     bench.schedule.claim_answered(id, before);
     let late = at(22_000);
@@ -100,7 +100,7 @@ fn a_grant_that_comes_too_late_is_not_held_and_is_released() {
 #[test]
 fn a_claim_whose_grant_came_too_late_is_held_when_it_is_asked_again() {
     let mut bench = Bench::new();
-    let (id, signal) = bench.enroll(START, Limits::default());
+    let (id, signal) = bench.enroll(START);
     let late = at(22_000);
     for (sent_at, hold) in [(START, Err(Useless::Late)), (late, Ok(()))] {
         let before = bench.schedule.claim_sent(id, sent_at);
@@ -191,7 +191,7 @@ fn a_users_release_that_fails_soon_is_repeated_before_the_watchdog_takes_over() 
 #[test]
 fn a_name_is_kept_once_by_a_release_that_was_answered() {
     let mut bench = Bench::new();
-    let (id, _) = bench.enroll(START, Limits::default());
+    let (id, _) = bench.enroll(START);
     bench.schedule.claim_sent(id, START);
     let before = bench.schedule.claim_sent(id, at(1));
     bench.schedule.claim_answered(id, before);
@@ -234,8 +234,7 @@ fn a_name_that_the_client_gave_up_by_itself_is_kept() {
         },
     ] {
         let mut bench = Bench::new();
-        let (id, signal) = bench.enroll(START, limits);
-        bench.grant(id, START, START).expect("held");
+        let (id, signal) = bench.hold(START, limits);
         bench.turn(at(101));
         assert!(signal.deadline().is_err());
         bench.schedule.leave(id, keep, at(102));
@@ -248,7 +247,7 @@ fn closing_tells_each_holder_once_and_waits_for_the_guards() {
     let mut bench = Bench::new();
     let lost = lost_by(&mut bench, refused);
     let (held, signal) = bench.held(START);
-    let (claimed, _) = bench.enroll(START, Limits::default());
+    let (claimed, _) = bench.enroll(START);
     bench.schedule.close(LossReason::Shutdown);
     let losses = bench.schedule.take_effects().losses;
     assert_eq!(losses.len(), 2);
@@ -328,9 +327,7 @@ fn a_closing_schedule_takes_no_claims_in() {
         );
         let signal = Arc::new(Signal::new(START));
         let timing = bench.timing;
-        let enrolled = bench
-            .schedule
-            .enroll((name, holder), 0, timing, Limits::default(), signal);
+        let enrolled = bench.schedule.enroll((name, holder), 0, timing, signal);
         assert_eq!(enrolled, None);
     }
 }

@@ -96,11 +96,7 @@ impl Play {
     }
 
     fn claim(&mut self, is_answered: bool) {
-        let limits = Limits {
-            max_hold: Some(ms(60_000)),
-            progress_within: is_answered.then_some(ms(9_000)),
-        };
-        let (id, signal) = self.bench.enroll(self.now, limits);
+        let (id, signal) = self.bench.enroll(self.now);
         let before = self.bench.schedule.claim_sent(id, self.now);
         if is_answered {
             self.bench.schedule.claim_answered(id, before);
@@ -109,10 +105,15 @@ impl Play {
     }
 
     fn hold(&mut self) {
+        let limits = Limits {
+            max_hold: Some(ms(60_000)),
+            progress_within: self.guards.len().is_multiple_of(2).then_some(ms(9_000)),
+        };
         if let Some((id, signal)) = self.claims.pop() {
             self.bench
                 .grant(id, self.now, self.now)
                 .expect("it is not closing");
+            self.bench.schedule.limit(id, limits, self.now);
             self.guards.push((id, signal));
         }
     }

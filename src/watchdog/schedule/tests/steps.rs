@@ -102,7 +102,7 @@ fn a_grant_that_was_asked_for_before_a_step_was_seen_ends_earlier() {
     let first = bench.batch(START);
     bench.schedule.settle(&first, reply(0), at(1));
     let second = bench.batch(at(10_000));
-    let (id, signal) = bench.enroll(START, Limits::default());
+    let (id, signal) = bench.enroll(START);
     bench.schedule.claim_sent(id, at(10_000));
     bench.schedule.settle(&second, reply(14_000), at(10_001));
     let (sent_at, now) = (at(10_000), at(10_002));
