@@ -17,7 +17,7 @@ use crate::store::{Claim, Held, Info, Queued};
 use crate::telemetry::{self, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Found, OutagePolicy, no_grant};
+use crate::waiting::{OutagePolicy, no_grant};
 use crate::watchdog::claiming::{NewLease, Patience, USELESS_GRANTS, Verdict};
 use crate::watchdog::{Pending, Shared};
 
@@ -165,7 +165,8 @@ impl Acquiring {
     ) -> Result<Result<Lease, T>, Error> {
         self.client.check_open()?;
         let (order, outage) = (self.options.order, self.options.outage);
-        let place = self.client.hub.join(&self.name, order, outage);
+        let looks = self.options.looks.clone();
+        let place = self.client.hub.join(&self.name, order, outage, looks);
         let (mut pending, mut first) = (None, Some(Trigger::First));
         loop {
             let mut look = tokio::select! {
@@ -190,19 +191,11 @@ impl Acquiring {
                 Err(error) if error.is_transient() => Err(error),
                 Err(error) => return Err(error),
             };
-            self.report(&found);
             look.found(found.clone());
             first = found.is_err().then_some(Trigger::Retry);
             if now >= ends_at || (first.is_some() && outage == OutagePolicy::Fail) {
                 return Err(no_grant(&self.name, found));
             }
-        }
-    }
-
-    pub(super) fn report(&self, found: &Found) {
-        if let Some(looks) = &self.options.looks {
-            let found = found.clone().map(|held| Held::clone(&held));
-            looks.send_replace(Some(found));
         }
     }
 

@@ -375,10 +375,8 @@ impl Acquiring {
 
     /// Looks at the name, without a claim, until it is free.
     async fn until_free(&self, last: &LastHeld, ends_at: Option<Instant>) -> Result<(), Error> {
-        let place = self
-            .client
-            .hub
-            .join(&self.name, WaitOrder::Any, self.options.outage);
+        let (outage, looks) = (self.options.outage, self.options.looks.clone());
+        let place = (self.client.hub).join(&self.name, WaitOrder::Any, outage, looks);
         loop {
             let look = place.turn(Instant::FAR_FUTURE).await?;
             let found = match self.inspect(&self.name, ends_at).await {
@@ -386,7 +384,6 @@ impl Acquiring {
                 Ok(Some(held)) => Ok(Arc::new(held)),
                 Err(error) => Err(error),
             };
-            self.report(&found);
             look.found(found.clone());
             match found {
                 Ok(held) => *last.lock() = Some(held),

@@ -19,7 +19,7 @@ use crate::store::{Facts, Held, Info, MAX_KEEP};
 use crate::telemetry::AcquireTimer;
 use crate::term::Timing;
 use crate::token::Token;
-use crate::waiting::{OutagePolicy, WaitOrder};
+use crate::waiting::{Looks, OutagePolicy, WaitOrder};
 
 /// A request for a lease, with options of its own. All values are checked when the request is sent.
 ///
@@ -59,9 +59,6 @@ pub(super) struct Options {
     pub(super) order: WaitOrder,
     pub(super) looks: Looks,
 }
-
-/// Where a waiting request reports what it finds.
-pub(super) type Looks = Option<watch::Sender<Option<Result<Held, Error>>>>;
 
 impl LeaseRequest {
     pub(super) fn new(client: Client, name: &str) -> Self {
@@ -177,8 +174,9 @@ impl LeaseRequest {
         self
     }
 
-    /// Reports to `looks` what a waiting request finds whenever it asks the store: who has the name, or why the store
-    /// did not answer. Of several requests of one client for one name, only the first in line asks.
+    /// Reports to `looks` what each look at the name finds while the request waits: who has the name, or why the store
+    /// did not answer. Of several requests of one client for one name, only the first in line asks the store, and all
+    /// of them report.
     pub fn report_to(mut self, looks: watch::Sender<Option<Result<Held, Error>>>) -> Self {
         self.options.looks = Some(looks);
         self

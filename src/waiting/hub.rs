@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::place::Place;
 use super::registry::Registry;
 use super::waiters::QueueKey;
-use super::wake::Wake;
+use super::wake::{Looks, Wake};
 use super::{OutagePolicy, WaitOrder};
 use crate::clock::Clock;
 use crate::holder::ClientId;
@@ -42,10 +42,16 @@ impl Hub {
         }
     }
 
-    /// Joins the queue of this name, as the last waiter.
-    pub(crate) fn join(&self, name: &Name, order: WaitOrder, outage: OutagePolicy) -> Place {
+    /// Joins the queue of this name, as the last waiter, and has it told to `looks` what the looks at the name find.
+    pub(crate) fn join(
+        &self,
+        name: &Name,
+        order: WaitOrder,
+        outage: OutagePolicy,
+        looks: Looks,
+    ) -> Place {
         let name = name.clone();
-        Place::join(self.shared.clone(), QueueKey { name, order }, outage)
+        Place::join(self.shared.clone(), QueueKey { name, order }, outage, looks)
     }
 
     /// Wakes all waiters, which then fail because the client was shut down, and ends the subscription.

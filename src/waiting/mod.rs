@@ -25,7 +25,8 @@ mod wake;
 use std::time::Duration;
 
 pub(crate) use self::hub::Hub;
-pub(crate) use self::waiters::{Found, no_grant};
+pub(crate) use self::waiters::no_grant;
+pub(crate) use self::wake::Looks;
 
 /// The behaviour of a waiting request while the store cannot be reached.
 ///

@@ -8,7 +8,7 @@ use super::OutagePolicy;
 use super::hub::Shared;
 use super::listener::Listener;
 use super::waiters::{Action, Found, QueueKey, WaiterId, no_grant};
-use super::wake::{Sleeper, Wake};
+use super::wake::{Looks, Sleeper, Wake};
 use crate::error::Error;
 use crate::store::Queued;
 use crate::telemetry::Trigger;
@@ -29,9 +29,21 @@ pub(crate) struct Place {
 
 impl Place {
     /// Joins this queue, as the last waiter.
-    pub(super) fn join(shared: Arc<Shared>, key: QueueKey, outage: OutagePolicy) -> Self {
-        let waiter = Sleeper::default();
-        let ticket = shared.registry().join(&key, waiter.clone());
+    pub(super) fn join(
+        shared: Arc<Shared>,
+        key: QueueKey,
+        outage: OutagePolicy,
+        looks: Looks,
+    ) -> Self {
+        let waiter = Sleeper::new(looks);
+        let mut registry = shared.registry();
+        let ticket = registry.join(&key, waiter.clone());
+        let last = registry.waiters(&key).last_found().cloned();
+        drop(registry);
+        // The next look may be seconds away. A failure from before it came is no answer to it.
+        if let Some(found @ Ok(_)) = &last {
+            Wake::reporting(&waiter, found).now();
+        }
         Self {
             shared,
             key,
@@ -64,7 +76,7 @@ impl Place {
                 Action::Sleep(until) => until.min(ends_at),
             };
             trigger = tokio::select! {
-                () = self.waiter.notified() => Trigger::Notice,
+                () = self.waiter.woken() => Trigger::Notice,
                 () = clock.nap_until(until), if until < Instant::FAR_FUTURE => Trigger::Timer,
             };
         }
@@ -147,11 +159,12 @@ impl<'a> Look<'a> {
         self.queued
     }
 
-    /// Reports what the look found instead of a grant. Where the name is held, the client listens for it from now on.
-    /// Where the look failed, the waiters fail as well that do not wait outages out.
+    /// Reports what the look found instead of a grant, to all who wait for the name. Where the name is held, the client
+    /// listens for it from now on. Where the look failed, the waiters fail as well that do not wait outages out.
     pub(crate) fn found(mut self, found: Found) {
         self.is_told = true;
         if !self.is_in_turn {
+            Wake::reporting(&self.place.waiter, &found).now();
             return;
         }
         let is_held = found.is_ok();

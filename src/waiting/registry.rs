@@ -123,18 +123,23 @@ impl Registry {
         Some(Queued::new(u32::try_from(others).unwrap_or(u32::MAX)))
     }
 
-    /// Takes in what the first waiter found instead of a grant. Returns the waiters that are to hear of a failure.
+    /// Takes in what the first waiter found instead of a grant. Returns the waiters of the name that are to hear of it,
+    /// in whichever order they wait: all of a failure.
     pub(super) fn found(&mut self, key: &QueueKey, found: Found, now: Instant) -> Vec<Wake> {
-        let (is_held, ahead, remaining) = match &found {
-            Ok(held) => (true, held.ahead, held.remaining),
-            Err(_) => (false, None, Some(self.after_failure(key))),
+        let (ahead, remaining) = match &found {
+            Ok(held) => (held.ahead, held.remaining),
+            Err(_) => (None, Some(self.after_failure(key))),
         };
         // The store tells the client when it is next; until then it only has to show that it is alive.
         let remaining = remaining.filter(|_| ahead.unwrap_or_default() == 0);
         let pause = pause(self.pace(ahead), remaining, fastrand::u16(..));
-        let waiters = self.waiters(key);
-        waiters.found(found, now.after(pause));
-        waiters.waiters().filter(|_| !is_held).collect()
+        self.waiters(key).found(found.clone(), now.after(pause));
+        let queues = [WaitOrder::Any, WaitOrder::Fair].map(|order| QueueKey {
+            name: key.name.clone(),
+            order,
+        });
+        let queues = queues.iter().filter_map(|key| self.queues.get(key));
+        queues.flat_map(|queue| queue.reporting(&found)).collect()
     }
 
     /// Takes in that this waiter was granted the name for `ttl`, having asked for this position in the store's queue.

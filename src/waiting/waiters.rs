@@ -203,6 +203,13 @@ impl Waiters {
         self.waiters.values().map(|waiter| Wake::of(Some(waiter)))
     }
 
+    /// The reports of what a look found, to those waiters that want one.
+    pub(super) fn reporting(&self, found: &Found) -> impl Iterator<Item = Wake> {
+        let waiters = self.waiters.values();
+        let reports = waiters.map(|waiter| Wake::reporting(waiter, found));
+        reports.filter(Wake::has_waiter)
+    }
+
     fn give_up_look(&mut self) {
         if matches!(self.next_look, NextLook::Making { .. }) {
             self.next_look = NextLook::Planned(DUE);

@@ -1,38 +1,92 @@
-//! Wakes a waiting task.
+//! Wakes a waiting task, and reports to its caller what a look found.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
-/// A waiting task, as it is woken. Clones wake the same task, and a wake that comes before the task waits is not lost.
-pub(super) type Sleeper = Arc<Notify>;
+use super::waiters::Found;
+use crate::error::Error;
+use crate::store::Held;
 
-/// A task that is to be woken, once no mutex is held any more.
+/// Where a caller reads what the looks at its name find.
+pub(crate) type Looks = Option<watch::Sender<Option<Result<Held, Error>>>>;
+
+/// A waiting task, and where its caller reads reports. Clones are the same task, and a wake that comes before the task
+/// waits is not lost.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sleeper {
+    task: Arc<Notify>,
+    looks: Looks,
+}
+
+impl Sleeper {
+    pub(super) fn new(looks: Looks) -> Self {
+        let task = Arc::default();
+        Self { task, looks }
+    }
+
+    /// Waits for a wake.
+    pub(super) async fn woken(&self) {
+        self.task.notified().await;
+    }
+}
+
+/// A task that is to be woken, or to have a report, once no mutex is held any more.
 #[derive(Debug)]
 #[must_use = "a waiter that is not woken sleeps on"]
-pub(super) struct Wake(Option<Sleeper>);
+pub(super) struct Wake {
+    waiter: Option<Sleeper>,
+    found: Option<Found>,
+}
 
 impl Wake {
     /// Wakes no task.
-    pub(super) const NONE: Self = Self(None);
+    pub(super) const NONE: Self = Self {
+        waiter: None,
+        found: None,
+    };
 
     /// Wakes this task, if there is one.
     pub(super) fn of(waiter: Option<&Sleeper>) -> Self {
-        Self(waiter.cloned())
+        Self {
+            waiter: waiter.cloned(),
+            found: None,
+        }
+    }
+
+    /// Reports to the caller of this task what a look found; a failure also wakes the task.
+    pub(super) fn reporting(waiter: &Sleeper, found: &Found) -> Self {
+        if waiter.looks.is_none() && found.is_ok() {
+            return Self::NONE;
+        }
+        Self {
+            waiter: Some(waiter.clone()),
+            found: Some(found.clone()),
+        }
     }
 
     /// Returns whether there is a task to wake.
     pub(super) fn has_waiter(&self) -> bool {
-        self.0.is_some()
+        self.waiter.is_some()
     }
 
-    /// Wakes the task.
+    /// Wakes the task, or reports to its caller.
     pub(super) fn now(self) {
-        if let Some(waiter) = self.0 {
-            // A waker is code of the caller and may panic, which must not end the thread that wakes all waiters. The
-            // panic hook has reported it.
-            let _ = catch_unwind(AssertUnwindSafe(|| waiter.notify_one()));
+        let Some(Sleeper { task, looks }) = self.waiter else {
+            return;
+        };
+        let is_woken = !matches!(self.found, Some(Ok(_)));
+        let told = looks.zip(self.found);
+        // A waker is code of the caller and may panic, which must not end the thread that wakes all waiters. The panic
+        // hook has reported it.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            if let Some((looks, found)) = told {
+                looks.send_replace(Some(found.map(|held| Held::clone(&held))));
+            }
+        }));
+        if is_woken {
+            let _ = catch_unwind(AssertUnwindSafe(|| task.notify_one()));
         }
     }
 }
@@ -57,7 +111,7 @@ mod tests {
     fn a_waker_that_panics_harms_nothing_but_its_own_waiter() {
         let sleeper = Sleeper::default();
         let gone = Waker::from(Arc::new(Gone));
-        let mut woken = pin!(sleeper.notified());
+        let mut woken = pin!(sleeper.woken());
         let polled = woken.as_mut().poll(&mut Context::from_waker(&gone));
         assert!(polled.is_pending());
         Wake::of(Some(&sleeper)).now();
@@ -65,8 +119,8 @@ mod tests {
 
     impl Wake {
         pub(in super::super) fn wakes(&self, waiter: &Sleeper) -> bool {
-            let woken = self.0.as_ref();
-            woken.is_some_and(|woken| Arc::ptr_eq(woken, waiter))
+            let woken = self.waiter.as_ref();
+            woken.is_some_and(|woken| Arc::ptr_eq(&woken.task, &waiter.task))
         }
     }
 }

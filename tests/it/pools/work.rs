@@ -1,15 +1,17 @@
 //! Leaders, jobs that run once for each time of their schedule, and the client without async.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use leasehold::store::memory::Memory;
-use leasehold::store::{Eviction, MAX_KEEP, Store as _};
+use leasehold::store::{self, Eviction, MAX_KEEP, Store};
 use leasehold::{Client, ErrorKind, Fire, Lease, Name, blocking};
 
 use super::client_of;
 use crate::harness::faulty_store::{Call, DOWN, Fault, FaultyStore};
 use crate::harness::leases::{client, until_free};
+use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LONG, PATIENCE};
 use crate::harness::wait::{soon, until_so};
 
@@ -219,6 +221,29 @@ async fn a_follower_looks_once_a_second_in_an_outage_too() {
     let ended: Result<(), _> = tokio::time::timeout(Duration::from_millis(1_500), following).await;
     assert!(ended.is_err());
     assert_eq!(errors, 2);
+}
+
+/// All of them are told by the look of one.
+#[tokio::test]
+async fn tasks_of_one_client_that_wait_for_one_fire_are_told_at_once() {
+    let server = RedisServer::start().await;
+    let on_redis = store::open(&server.url()).await.unwrap();
+    for store in [Arc::new(Memory::new()) as Arc<dyn Store>, on_redis] {
+        let store = FaultyStore::over(store);
+        let (one, waiting) = (client_of(&store).await, client_of(&store).await);
+        let fire = fire_of(&one).await.unwrap();
+        let claims = store.claims();
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..30 {
+            tasks.spawn(waiting.request("report").once(two_o_clock()));
+        }
+        until_so("the first to look", async || store.claims() > claims).await;
+        fire.done().await;
+        let told = tokio::time::timeout(Duration::from_secs(1), tasks.join_all()).await;
+        for told in told.expect("within a second") {
+            assert!(told.unwrap().is_none());
+        }
+    }
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Held;
 use leasehold::{Client, ErrorKind, Lease, OutagePolicy, WaitOrder};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::harness::faulty_store::{Call, Fault, FaultyStore};
@@ -347,4 +348,23 @@ fn a_waiter_is_served_after_the_runtime_of_the_one_before_it_is_gone() {
     drop(long.block_on(soon(second)).unwrap());
     let took = Monotonic.now().since(released);
     assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_task_that_joins_those_who_wait_hears_at_once_what_was_found() {
+    let store = FaultyStore::new();
+    let (holding, waiting) = (client(&store).await, client(&store).await);
+    let request = holding.request("a").label("blue").ttl(LONG);
+    let _lease = request.acquire().await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for order in [WaitOrder::Any, WaitOrder::Any, WaitOrder::Fair] {
+        let (looks, mut seen) = watch::channel(None);
+        let request = waiting.request("a").order(order).report_to(looks);
+        tasks.spawn(request.acquire());
+        // Long before the next look.
+        let heard = tokio::time::timeout(Duration::from_secs(2), seen.changed()).await;
+        heard.expect("at once").unwrap();
+        let held = seen.borrow().clone().unwrap().unwrap();
+        assert_eq!(held.info.label.as_deref(), Some("blue"));
+    }
 }
