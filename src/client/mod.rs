@@ -234,8 +234,10 @@ impl Client {
     /// refuses every earlier writer already: read on. Such a share is slower: each reader first acquires the name
     /// itself for a moment.
     ///
-    /// Release a share before you ask for the name alone: a request that waits while its caller has a share waits for
-    /// ever.
+    /// Release a share before you ask for the name alone, or for another share: a writer that waits for the first one
+    /// keeps the second out, and so its caller waits for ever. Code that has a share and calls code that asks for one
+    /// passes an [`Owner`] on, whose [shares](Owner::acquire_shared) of one name are one permit. A client cannot
+    /// distinguish such a call from another task of its own, which has to wait behind the writer.
     ///
     /// Where a store loses its leases (a flush, a failover), a reader and a writer may both hold the name until their
     /// next renewals, as two holders of one lease may. With `max_ttl` this is left for a share that was being acquired

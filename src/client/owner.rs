@@ -40,13 +40,17 @@ use crate::term::Instant;
 /// ```
 ///
 /// # Guarantees
-/// - A name that the owner holds is acquired again at once, without asking the store, under the same token.
+/// - A name that the owner holds is acquired again at once, without asking the store, under the same token; so is a
+///   permit by which it [shares](Self::acquire_shared) a name.
 /// - The last [`Share`] that ends, by release or drop, frees the name.
 #[derive(Debug, Clone)]
 pub struct Owner {
     client: Client,
-    names: Arc<Mutex<BTreeMap<Name, OwnedName>>>,
+    names: Arc<Mutex<BTreeMap<Key, OwnedName>>>,
 }
+
+/// A name and whether it is shared: an owner may have both of one name.
+type Key = (Name, bool);
 
 /// One name of one owner: kept while it is held or a task of the owner asks for it.
 #[derive(Debug, Default)]
@@ -81,7 +85,33 @@ impl Owner {
     /// # Cancel safety
     /// The same as for [`Client::acquire`].
     pub async fn acquire(&self, name: impl AsRef<str>) -> Result<Share, Error> {
-        self.take(Name::new(name)?, Instant::FAR_FUTURE).await
+        self.take((Name::new(name)?, false), Instant::FAR_FUTURE)
+            .await
+    }
+
+    /// Acquires a share of the name, as [`Client::shared`] does. Returns at once if this owner has one, also while a
+    /// writer waits for it: a share within a share is the same permit, and never a second one behind the writer.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::builder().store(leasehold::store::memory::Memory::new()).build().await?;
+    /// let owner = client.owner();
+    /// let outer = owner.acquire_shared("config").await?;
+    /// let inner = owner.acquire_shared("config").await?;
+    /// assert_eq!(inner.name(), outer.name());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`acquire`](Self::acquire); and `Invalid` while this owner has the name itself.
+    ///
+    /// # Cancel safety
+    /// The same as for [`Client::acquire`].
+    pub async fn acquire_shared(&self, name: impl AsRef<str>) -> Result<Share, Error> {
+        self.take((Name::new(name)?, true), Instant::FAR_FUTURE)
+            .await
     }
 
     /// Acquires the lease. Returns at once if this owner holds it; otherwise waits for at most `limit`.
@@ -96,7 +126,8 @@ impl Owner {
         name: impl AsRef<str>,
         limit: Duration,
     ) -> Result<Share, Error> {
-        self.take(Name::new(name)?, self.after(limit)).await
+        self.take((Name::new(name)?, false), self.after(limit))
+            .await
     }
 
     pub(super) fn after(&self, limit: Duration) -> Instant {
@@ -104,18 +135,18 @@ impl Owner {
     }
 
     /// The leases of this owner, by name.
-    fn names(&self) -> MutexGuard<'_, BTreeMap<Name, OwnedName>> {
+    fn names(&self) -> MutexGuard<'_, BTreeMap<Key, OwnedName>> {
         let mut names = self.names.lock();
         // An owner has few names, and this is the only place where it notices that leases have ended.
         names.retain(|_, owned| owned.is_held() || Arc::strong_count(&owned.turn) > 1);
         names
     }
 
-    /// The names that this owner holds, in byte order.
-    pub(super) fn held(&self) -> Vec<Name> {
+    /// The names that this owner holds or shares, in byte order.
+    fn held(&self) -> Vec<Key> {
         let names = self.names();
         let held = names.iter().filter(|(_, owned)| owned.is_held());
-        held.map(|(name, _)| name.clone()).collect()
+        held.map(|(key, _)| key.clone()).collect()
     }
 
     #[expect(
@@ -123,24 +154,34 @@ impl Owner {
         reason = "held only before tasks of the same owner that ask for the same name: they must not send a claim of their \
                   own, and the docs of `acquire` say that they wait"
     )]
-    pub(super) async fn take(&self, name: Name, ends_at: Instant) -> Result<Share, Error> {
+    async fn take(&self, key: Key, ends_at: Instant) -> Result<Share, Error> {
         let clock = self.client.store().clock();
-        let turn = (self.names().entry(name.clone()).or_default()).turn.clone();
+        let (name, is_shared) = &key;
+        let turn = (self.names().entry(key.clone()).or_default()).turn.clone();
         let _turn = tokio::select! {
             biased;
             turn = turn.lock() => turn,
-            () = clock.nap_until(ends_at) => return Err(out_of_time(&name)),
+            () = clock.nap_until(ends_at) => return Err(out_of_time(name)),
         };
-        let held = (self.names().get(&name)).and_then(|owned| owned.lease.upgrade());
+        let held = (self.names().get(&key)).and_then(|owned| owned.lease.upgrade());
         if let Some(lease) = held {
             // A lost lease blocks a new one until its last share is dropped.
             lease.check()?;
             return Ok(Share { lease });
         }
-        let request = self.client.request(name.as_str());
+        let is_door_own = *is_shared && self.held().contains(&(name.clone(), false));
+        if is_door_own {
+            return Err(Error::invalid(format!(
+                "acquire refused: this owner has the name itself, and would wait for it for ever name={name}"
+            )));
+        }
+        let request = match is_shared {
+            true => self.client.shared(name.as_str()),
+            false => self.client.request(name.as_str()),
+        };
         let limit = ends_at.since(clock.now());
         let lease = Arc::new(request.acquire_within(limit).await?);
-        if let Some(owned) = self.names().get_mut(&name) {
+        if let Some(owned) = self.names().get_mut(&key) {
             owned.lease = Arc::downgrade(&lease);
         }
         Ok(Share { lease })
@@ -190,7 +231,7 @@ impl Owner {
             let next = tokio::select! {
                 biased;
                 Some(error) = losses.next() => return Err(error),
-                next = self.take(name, ends_at) => next?,
+                next = self.take((name, false), ends_at) => next?,
             };
             losses.push(lost(next.lease.clone()));
             taken.push(next);
@@ -201,10 +242,11 @@ impl Owner {
 
     fn check_order(&self, names: &[Name]) -> Result<(), Error> {
         let held = self.held();
-        let Some(last) = held.last() else {
+        let Some((last, _)) = held.last() else {
             return Ok(());
         };
-        let is_early = |name: &&Name| *name < last && !held.contains(name);
+        let is_held = |name: &Name| held.iter().any(|held| held == &(name.clone(), false));
+        let is_early = |name: &&Name| *name < last && !is_held(name);
         match names.iter().find(is_early) {
             None => Ok(()),
             Some(name) => Err(Error::invalid(format!(

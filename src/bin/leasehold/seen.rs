@@ -391,6 +391,7 @@ mod tests {
                 pid: std::process::id(),
                 progress_ms: ago_ms.map(|ago_ms| now_ms.saturating_sub(ago_ms)),
                 denied: Vec::new(),
+                outer: Vec::new(),
             });
             let (file, why_not) = file.await;
             assert!(why_not.is_none(), "{why_not:?}");

@@ -65,6 +65,34 @@ pub struct Status {
     /// Processes of the job that the tool may not signal, and so cannot end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denied: Vec<Denied>,
+    /// The runs in whose jobs this run is, the innermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outer: Vec<Outer>,
+}
+
+/// A run in whose job another one is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outer {
+    /// The name that it has, or that of its permit.
+    pub name: String,
+    /// The process of the tool.
+    pub pid: u32,
+}
+
+impl Outer {
+    /// Returns the runs in whose jobs this process is, as far as their files say.
+    pub fn of_this_process() -> Vec<Self> {
+        let path = std::env::var_os(VARIABLE).map(PathBuf::from);
+        let Some(status) = path.and_then(|path| Status::read(&path).ok()) else {
+            return Vec::new();
+        };
+        let Status {
+            name, pid, outer, ..
+        } = status;
+        let all = std::iter::once(Self { name, pid }).chain(outer);
+        // A variable alone is no proof: a daemon keeps the environment of a job that has long ended.
+        all.filter(|run| process::is_ancestor(run.pid)).collect()
+    }
 }
 
 /// The state of the lease.

@@ -100,6 +100,29 @@ fn status_shows_the_permits_of_a_pool_and_evict_names_them() {
     assert_eq!(place.says(&["evict", "--now", "x#1"]).code, Some(0));
 }
 
+/// The writer waits for the outer share, and the inner one would wait for the writer.
+#[test]
+fn a_share_within_the_job_of_a_share_is_refused_while_a_writer_waits() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leasehold");
+    let inner = |kind: &str| format!("{tool} run -w 20s {kind} x true 2>> said; echo $? >> codes");
+    // One run stands between them, whose name is another one.
+    let inner = [inner("--shared"), inner("--shared"), inner("--exclusive")];
+    let [free, shared, alone] = inner;
+    let between =
+        format!("until test -e go; do sleep 0.02; done; {shared}; {alone}; mv codes done");
+    std::fs::write(place.path("between"), between).unwrap();
+    let mut outer = place.run(&["--shared"], &format!("{free}; {tool} run y sh between"));
+    assert_eq!(place.mark("codes"), "0");
+    let mut writing = place.run(&["--exclusive"], "true");
+    writing.wait_to_say("waiting for x: ");
+    place.let_go();
+    assert_eq!(place.mark("done"), "0\n75\n75");
+    assert!(place.mark("said").contains("part of the job that has x#"));
+    assert_eq!(outer.end().code, Some(0));
+    assert_eq!(writing.end().code, Some(0));
+}
+
 #[test]
 fn at_most_one_of_the_three_can_be_asked_for_and_256_permits() {
     let place = Place::new();

@@ -206,3 +206,48 @@ async fn a_set_is_checked_and_lost_and_released_as_one() {
         assert!(store.held(name).await.is_none(), "{name}");
     }
 }
+
+/// By a permit of its own it would wait for the writer, which waits for the outer share.
+#[tokio::test]
+async fn a_share_within_a_share_of_one_owner_is_the_same_while_a_writer_waits() {
+    let store = FaultyStore::new();
+    let (client, other) = (client(&store).await, client(&store).await);
+    let owner = client.owner();
+    let outer = owner.acquire_shared("config").await.unwrap();
+    let writing = tokio::spawn(other.exclusive("config").acquire());
+    until_so("the writer to have the door", async || {
+        store.held("config").await.is_some()
+    })
+    .await;
+    let inner = soon(owner.acquire_shared("config")).await.unwrap();
+    assert_eq!(inner.name(), outer.name());
+    assert_eq!(inner.token(), outer.token());
+    let another = client.owner();
+    let stranger = tokio::spawn(async move { another.acquire_shared("config").await });
+    assert_eq!(outer.release().await, None);
+    inner.check().unwrap();
+    assert!(!writing.is_finished() && !stranger.is_finished());
+    assert_eq!(inner.release().await, Some(ReleaseOutcome::Released));
+    let writer = soon(writing).await.unwrap().unwrap();
+    assert!(!stranger.is_finished(), "a reader beside a writer");
+    writer.release().await;
+    drop(soon(stranger).await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_share_of_a_name_that_its_owner_has_is_refused() {
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    let owner = client.owner();
+    let _whole = owner.acquire("b").await.unwrap();
+    let refused = owner.acquire_shared("b").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert!(refused.to_string().contains("name=b"), "{refused}");
+    let _share = owner.acquire_shared("a").await.unwrap();
+    let early = owner.acquire_all(["a", "b"]).await.unwrap_err();
+    assert_eq!(
+        early.kind(),
+        ErrorKind::Invalid,
+        "a share of it is not the name"
+    );
+}

@@ -15,8 +15,9 @@ use super::plan::Plan;
 use super::signals::Signals;
 use crate::exit::{Exit, Failure};
 use crate::process;
+use crate::row::pool_of;
 use crate::say;
-use crate::status_file;
+use crate::status_file::{self, Outer};
 use crate::store::{Choice, Contact};
 use crate::waiting::{self, Places};
 
@@ -106,12 +107,21 @@ impl Asking<'_> {
     }
 }
 
-/// Refuses a name that the run has in whose job this run is: it would wait for its own end.
+/// Refuses a name that a run has in whose job this run is, or that such a run shares while this one would have to wait
+/// for a writer: it would wait for its own end.
 fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
     let is_in_job = std::env::var_os(status_file::VARIABLE).is_some();
-    let pid = held.info.pid;
+    let (pid, pool) = (held.info.pid, &plan.options.pool);
+    let is_kept_out = pool.exclusive || pool.shared && held.name == plan.name;
+    let shares = |run: &&Outer| pool_of(&run.name).0 == plan.name.as_str();
+    if let Some(run) = plan.outer.iter().find(shares).filter(|_| is_kept_out) {
+        return Err(plan.not_acquired(format!(
+            "this run is part of the job that has {} (pid {}), and could only wait for its own end",
+            run.name, run.pid
+        )));
+    }
     // Of several permits, one that another run has may be free sooner.
-    let is_alone = plan.options.pool.permits.is_none_or(|count| count == 1);
+    let is_alone = pool.permits.is_none_or(|count| count == 1);
     if is_alone && is_in_job && process::is_this_host(&held.info.host) && process::is_ancestor(pid)
     {
         return Err(plan.not_acquired(format!(

@@ -33,6 +33,7 @@ pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, F
         pid: std::process::id(),
         progress_ms: None,
         denied: Vec::new(),
+        outer: plan.outer.clone(),
     })
 }
 

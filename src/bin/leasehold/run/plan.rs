@@ -15,6 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::row::in_words;
 use crate::say::Loudness;
 use crate::span::{Span, as_typed};
+use crate::status_file::Outer;
 use crate::store::Choice;
 use crate::timeline::Distances;
 
@@ -26,6 +27,8 @@ pub struct Plan {
     pub distances: Distances,
     pub store: Choice,
     pub options: args::RunOptions,
+    /// The runs in whose jobs this run is.
+    pub outer: Vec<Outer>,
 }
 
 impl Plan {
@@ -42,6 +45,7 @@ impl Plan {
             distances,
             store: Choice::of(&options.store)?,
             options,
+            outer: Outer::of_this_process(),
         })
     }
 
