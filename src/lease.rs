@@ -55,6 +55,8 @@ pub struct Lease {
     held_since: Instant,
     /// Until when the name stays taken after the guard: no longer than the guard if it has passed.
     pub(crate) keep_until: Instant,
+    /// The number of the permit that it is.
+    pub(crate) permit: Option<u16>,
 }
 
 /// A handle of a lease, for the tasks that work under it. It checks the lease, waits for its loss and shows its pass,
@@ -100,6 +102,7 @@ impl Lease {
             timing,
             held_since: at,
             keep_until: Instant::ZERO,
+            permit: None,
         }
     }
 
@@ -118,6 +121,13 @@ impl Lease {
     /// Returns the name of this lease.
     pub fn name(&self) -> &Name {
         self.handle.name()
+    }
+
+    /// Returns the number of the permit, from 1 on, if this is one of a [pool](crate::Client::permits) or a
+    /// [share](crate::Client::shared). No two holders have the same number of one pool at once: a device, a port or a
+    /// folder of each can be numbered by it. Returns `None` for a lease of the name itself.
+    pub const fn permit(&self) -> Option<u16> {
+        self.permit
     }
 
     /// Returns the fencing token, for logs and display. Give storage the [`pass`](Self::pass): the number alone

@@ -1,7 +1,5 @@
 //! The reasons why a lease ends.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::words::words;
@@ -54,12 +52,6 @@ impl LossReason {
     pub(crate) fn from_code(code: u64) -> Option<Self> {
         let index = usize::try_from(code.checked_sub(1)?).ok()?;
         Self::ALL.get(index).copied()
-    }
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

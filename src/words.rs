@@ -17,6 +17,13 @@ macro_rules! words {
             }
         }
 
+        impl std::fmt::Display for $name {
+            /// Writes its word.
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
         // Without the feature that counts them, some words are only listed.
         const _: fn($name) -> &'static str = $name::as_str;
     };

@@ -214,7 +214,7 @@ impl Client {
     /// # async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::builder().store(leasehold::store::memory::Memory::new()).build().await?;
     /// let permit = client.permits("gpu", 4).acquire().await?;
-    /// println!("{} of at most four", permit.name());
+    /// println!("{:?} of at most four", permit.permit());
     /// permit.release().await;
     /// # Ok(())
     /// # }

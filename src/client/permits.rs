@@ -102,7 +102,9 @@ impl<'a> Taker<'a> {
         let guesses = fastrand::choose_multiple(1..=access.permits(), access.guesses().into());
         if taking::take(self, access, waits, guesses).await? {
             let taken = self.permit.take().or_else(|| self.door.take());
-            return Ok(Attempt::Acquired(taken.expect("it was granted")));
+            let mut taken = taken.expect("it was granted");
+            taken.permit = number_of(taken.name(), &self.asks.request.name);
+            return Ok(Attempt::Acquired(taken));
         }
         match self.asks.held.lock().take() {
             Some(held) => Ok(Attempt::Held(Box::new(Held::clone(&held)))),
@@ -393,6 +395,12 @@ impl Acquiring {
             }
         }
     }
+}
+
+/// The number of the permit that has this name; none if it is that of the pool.
+fn number_of(permit: &Name, pool: &Name) -> Option<u16> {
+    let number = permit.as_str().strip_prefix(pool.as_str())?;
+    number.strip_prefix('#')?.parse().ok()
 }
 
 /// The name of a permit.

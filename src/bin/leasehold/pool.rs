@@ -5,9 +5,7 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use futures_util::future::join_all;
 use leasehold::store::{Held, Store};
-use leasehold::{Error, Lease, LeaseRequest, Name};
-
-use crate::row::permit;
+use leasehold::{Error, LeaseRequest, Name};
 
 /// The permits of a name that is shared: a constant of the library, and of all clients.
 const SHARES: u16 = 64;
@@ -41,14 +39,6 @@ impl PoolOptions {
             (_, _, true) => request.exclusive(),
             _ => request,
         }
-    }
-
-    /// Returns the number of the permit that this lease is, if one was asked for.
-    pub fn number(&self, lease: &Lease) -> Option<u16> {
-        let has_number = self.permits.is_some() || self.shared;
-        permit(lease.name().as_str())
-            .filter(|_| has_number)
-            .map(|(_, number)| number)
     }
 
     /// Returns who has what is wanted of the name: nothing but the name itself, one of the permits, a share, or all.

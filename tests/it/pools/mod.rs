@@ -44,12 +44,12 @@ async fn a_try_takes_each_permit_that_is_free_and_then_says_who_has_one() {
                 .expect("one is free"),
         );
     }
-    let mut names: Vec<_> = permits
-        .iter()
-        .map(|permit| permit.name().to_string())
-        .collect();
-    names.sort_unstable();
+    permits.sort_unstable_by_key(Lease::permit);
+    let names = permits.iter().map(|permit| permit.name().as_str());
+    let names: Vec<_> = names.collect();
     assert_eq!(names, ["gpu#1", "gpu#2", "gpu#3", "gpu#4", "gpu#5"]);
+    let numbers: Vec<_> = permits.iter().filter_map(Lease::permit).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5]);
     let Attempt::Held(held) = client.permits("gpu", 5).try_acquire().await.unwrap() else {
         panic!("a sixth of five");
     };
@@ -217,6 +217,7 @@ async fn readers_share_a_writer_waits_for_them_and_new_readers_wait_for_it() {
     other.release().await;
     let writer = soon(writing).await.unwrap().unwrap();
     assert_eq!(writer.name().as_str(), "config");
+    assert_eq!(writer.permit(), None);
     let reading = tokio::spawn(first.shared("config").acquire());
     writer.release().await;
     drop(soon(reading).await.unwrap().unwrap());

@@ -198,8 +198,7 @@ impl Run<'_> {
         if let Some(metrics) = &self.metrics {
             metrics.acquired();
         }
-        let number = self.plan.options.pool.number(lease);
-        self.report.acquired(lease, number);
+        self.report.acquired(lease, lease.permit());
         say::detail(
             "acquired",
             format_args!(
