@@ -247,6 +247,9 @@ pub struct WaitOptions {
 }
 
 /// Evict the holder of a name
+///
+/// Exits 1 if the name has no holder, and names the permits of it that have one: each is evicted by its own name, such
+/// as gpu#1.
 #[derive(Debug, Args)]
 pub struct EvictOptions {
     /// The name to free

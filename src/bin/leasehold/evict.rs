@@ -1,13 +1,19 @@
 //! `leasehold evict`: evicts the holder of a name, for an operator.
 
+use std::time::Duration;
+
 use leasehold::Name;
-use leasehold::store::Eviction;
+use leasehold::store::{Eviction, HeldState, Store};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
+use crate::row::pool_of;
 use crate::say;
 
-/// Evicts the holder, if there is one.
+/// The limit of the list of permits.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Evicts the holder. Exits 1 if there is none.
 pub fn main(arguments: args::EvictOptions) -> Result<Exit, Failure> {
     let name = Name::new(&arguments.name)?;
     let how = match arguments.now {
@@ -17,20 +23,45 @@ pub fn main(arguments: args::EvictOptions) -> Result<Exit, Failure> {
     crate::block_on(async {
         let contact = arguments.store.connect(Some(&name), None).await?;
         let store = contact.client.store();
+        let before = contact.answer(async |left| store.inspect(&name, left).await);
+        let is_kept = before
+            .await?
+            .is_some_and(|held| held.state == HeldState::Kept);
         let evicting = contact.answer(async |left| store.evict(&name, how, left).await);
-        let is_evicted = evicting.await?;
-        let none = format!("no holder to evict; a permit has its own name, such as {name}#1");
-        let what = match is_evicted {
-            false => &*none,
-            true if arguments.now => {
+        if !evicting.await? {
+            let what = match is_kept {
+                true => "no holder to evict: its job is done, and the name is kept taken; --now frees it".into(),
+                false => no_holder(&**store, &name).await,
+            };
+            say::note("free", format_args!("{what} name={name}"));
+            return Ok(Exit::Free);
+        }
+        let what = match arguments.now {
+            true if is_kept => "free: it was kept taken after its job",
+            true => {
                 "evicted, and free at once: the holder may continue its work until its next renewal, a third of its ttl"
             }
-            true => {
+            false => {
                 "evicted: the holder is told at its next renewal, and the name is free when its ttl is over"
             }
         };
-        let event = if is_evicted { "evicted" } else { "free" };
-        say::note(event, format_args!("{what} name={name}"));
+        say::note("evicted", format_args!("{what} name={name}"));
         Ok(Exit::Success)
     })
+}
+
+/// Says that no holder has the name itself, and which of its permits are held: each is evicted by its own name.
+async fn no_holder(store: &dyn Store, name: &Name) -> String {
+    let listed = store.list(&format!("{name}#"), LIMIT).await;
+    // Who may not list a store sees the name alone.
+    let mut permits = listed.unwrap_or_default();
+    permits.retain(|held| pool_of(held.name.as_str()).0 == name.as_str());
+    let names: Vec<_> = permits.iter().map(|held| held.name.as_str()).collect();
+    match names.is_empty() {
+        true => "no holder to evict".into(),
+        false => format!(
+            "no holder of the name itself to evict, but of its permits: {}",
+            names.join(" ")
+        ),
+    }
 }

@@ -22,7 +22,7 @@ pub enum Exit {
     Told(i32),
     /// The output could not be written, as with a full disk.
     Unwritten,
-    /// The name that `status --quiet` asks about is free.
+    /// The name that `status --quiet` asks about is free, or has no holder that `evict` could evict.
     Free,
     /// `doctor --strict` found warnings, and no failures.
     Warned,

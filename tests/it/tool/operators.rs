@@ -82,11 +82,23 @@ fn a_run_with_a_least_hold_does_not_undo_its_eviction() {
 }
 
 #[test]
-fn a_free_name_cannot_be_evicted_which_is_said_and_no_error() {
+fn a_name_without_a_holder_cannot_be_evicted_and_a_script_hears_it() {
     let place = Place::new();
     let ended = place.start(place.tool(&["evict", "x"])).end();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("no holder to evict"), "{ended:?}");
+    let done = place.run(&["--hold-at-least", "1h"], "true").end();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let kept = place.start(place.tool(&["evict", "x"])).end();
+    assert_eq!(kept.code, Some(1), "{kept:?}");
+    assert!(kept.stderr.contains("--now frees it"), "{kept:?}");
+    let freed = place.start(place.tool(&["evict", "--now", "x"])).end();
+    assert_eq!(freed.code, Some(0), "{freed:?}");
+    assert!(
+        !freed.stderr.contains("the holder may"),
+        "it has none: {freed:?}"
+    );
+    assert_eq!(place.run(&["-n"], "true").end().code, Some(0));
 }
 
 #[test]

@@ -95,8 +95,9 @@ fn status_shows_the_permits_of_a_pool_and_evict_names_them() {
         assert_eq!(permits, [Some(1), Some(2)], "{answer}");
     }
     assert_eq!(place.says(&["status", "--quiet", "x"]).code, Some(0));
-    let evicted = place.says(&["evict", "x"]);
-    assert!(evicted.stderr.contains("such as x#1"), "{evicted:?}");
+    let pool = place.says(&["evict", "x"]);
+    assert_eq!(pool.code, Some(1), "{pool:?}");
+    assert!(pool.stderr.contains("its permits: x#1 x#2"), "{pool:?}");
     assert_eq!(place.says(&["evict", "--now", "x#1"]).code, Some(0));
 }
 

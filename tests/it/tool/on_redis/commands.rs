@@ -132,7 +132,8 @@ async fn evict_now_frees_the_name_and_the_job_is_told_at_its_next_renewal() {
 async fn a_free_name_cannot_be_evicted_and_it_is_said() {
     let site = Site::start().await;
     for arguments in [&["evict", "x"][..], &["evict", "--now", "x"]] {
-        let ended = site.told(arguments);
+        let ended = site.ask(arguments);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
         assert!(ended.stderr.contains("no holder to evict"), "{ended:?}");
     }
     assert_eq!(site.server.keys().await, [""; 0]);
