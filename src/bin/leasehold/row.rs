@@ -46,6 +46,13 @@ pub fn pool_of(name: &str) -> (&str, u16) {
     permit(name).unwrap_or((name, 0))
 }
 
+/// Returns the schedule of a fire, with the sign before its time: `report@` of `report@7200`.
+pub fn schedule(name: &str) -> Option<&str> {
+    let (job, time) = name.rsplit_once('@')?;
+    let is_fire = !job.is_empty() && time.parse::<u64>().is_ok_and(|at| at.to_string() == time);
+    is_fire.then(|| &name[..=job.len()])
+}
+
 /// Returns the pool and the number of a permit: 2 and `gpu` of `gpu#2`.
 pub fn permit(name: &str) -> Option<(&str, u16)> {
     let (pool, text) = name.rsplit_once('#')?;
@@ -233,6 +240,21 @@ mod tests {
         assert_eq!(permit("gpu#10"), Some(("gpu", 10)));
         for name in ["gpu#0", "gpu#257", "gpu#07", "gpu#+7", "gpu#", "gpu"] {
             assert_eq!(permit(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_fire_has_a_time_as_it_is_written() {
+        assert_eq!(schedule("a@b@7200"), Some("a@b@"));
+        for name in [
+            "report@",
+            "report@07",
+            "report@+7",
+            "report@x",
+            "@7",
+            "report",
+        ] {
+            assert_eq!(schedule(name), None, "{name}");
         }
     }
 

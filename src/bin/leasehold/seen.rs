@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::Name;
 use leasehold::clock::Instant;
-use leasehold::store::Held;
+use leasehold::store::{Held, HeldState};
 
 use crate::progress;
-use crate::row::{self, Row, Tone, held_for, holder, permit, pool_of, printable, span};
+use crate::row::{self, Row, Tone, held_for, holder, permit, pool_of, printable, schedule, span};
 use crate::table::Column;
 
 /// The longest pause between two lists of a store, however long one takes.
@@ -106,7 +106,8 @@ pub struct Order {
     pub filter: String,
     pub sort: Column,
     pub is_reversed: bool,
-    /// Pools have one row each, and not their permits. A filter shows all rows.
+    /// Pools have one row each, and not their permits, and so have the kept fires of a schedule. A filter shows all
+    /// rows.
     pub is_folded: bool,
 }
 
@@ -121,11 +122,12 @@ impl Order {
         }
     }
 
-    /// Returns which row a name is in: rows are in name order, and the permits of a pool by their numbers.
-    pub fn row_of<'a>(&self, name: &'a Name) -> (&'a str, u16) {
+    /// Returns which row a name in this state is in: rows are in name order, and permits by their numbers.
+    pub fn row_of<'a>(&self, name: &'a Name, state: HeldState) -> (&'a str, u16) {
         let (pool, number) = pool_of(name.as_str());
         let is_one = self.is_folded && self.filter.is_empty();
-        (pool, if is_one { 0 } else { number })
+        let kept = schedule(name.as_str()).filter(|_| is_one && state == HeldState::Kept);
+        (kept.unwrap_or(pool), if is_one { 0 } else { number })
     }
 
     /// Returns the rows of a table of these leases, each as the places of its leases: one, or all of a folded pool.
@@ -134,7 +136,7 @@ impl Order {
         let mut rows: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (place, seen) in leases.iter().enumerate() {
             if needle.is_empty() || has(&seen.held, &needle) {
-                let row = self.row_of(&seen.held.name);
+                let row = self.row_of(&seen.held.name, seen.held.state);
                 rows.entry(row).or_default().push(place);
             }
         }
@@ -149,8 +151,8 @@ impl Order {
     }
 }
 
-/// Describes a row of these leases as it is now: one, or all of a pool, with the longest time held and the least time
-/// left. A permit that was found free is left out, unless all were.
+/// Describes a row of these leases as it is now: one, or all of a pool or of a schedule's kept fires, with the longest
+/// time held and the least time left. A permit that was found free is left out, unless all were.
 pub fn described(leases: &[Seen], row: &[usize], now: Instant, wall_clock: SystemTime) -> Row {
     let all = row.iter().map(|place| &leases[*place]);
     let mut leases: Vec<_> = all.clone().filter(|seen| !seen.is_free).collect();
@@ -158,19 +160,22 @@ pub fn described(leases: &[Seen], row: &[usize], now: Instant, wall_clock: Syste
         leases.extend(all.take(1));
     }
     let is_pool = leases.len() > 1;
-    let is_permit = |seen: &&Seen| !is_pool || permit(seen.held.name.as_str()).is_some();
+    let fires = schedule(leases[0].held.name.as_str()).filter(|_| is_pool);
+    let is_whole = !is_pool || fires.is_some();
+    let is_permit = |seen: &&Seen| is_whole || permit(seen.held.name.as_str()).is_some();
     let (permits, doors): (Vec<_>, Vec<_>) = leases.iter().copied().partition(is_permit);
     let (first, held) = (leases[0], &leases[0].held);
     let name = held.name.as_str();
     let queue = |seen: &Seen| seen.held.waiting.unwrap_or_default();
-    let (name, state, waiting) = match is_pool {
+    let (name, state, waiting) = match fires {
+        Some(fires) => (fires, format!("{} kept", permits.len()), 0),
         // The holder of the door waits for a permit, or for all of them.
-        true => (
+        None if is_pool => (
             pool_of(name).0,
             format!("{} held", permits.len()),
             doors.iter().map(|door| queue(door) + 1).sum(),
         ),
-        false => (name, first.state(now).0.into(), queue(first)),
+        None => (name, first.state(now).0.into(), queue(first)),
     };
     let of_one = |text: Option<String>| text.filter(|_| !is_pool).unwrap_or_default();
     let spans = |spans: Option<Duration>| spans.map(span).unwrap_or_default();
@@ -266,7 +271,6 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use leasehold::clock::{Boottime, Clock};
-    use leasehold::store::HeldState;
     use leasehold::{ClientId, Holder, Token};
 
     use super::*;
@@ -401,6 +405,40 @@ mod tests {
         for file in files {
             file.remove().await;
         }
+    }
+
+    #[test]
+    fn the_kept_fires_of_a_schedule_are_one_row_apart_from_one_that_runs() {
+        let list = [
+            ("report", HeldState::Leased),
+            ("report@3600", HeldState::Kept),
+            ("report@7200", HeldState::Kept),
+            ("report@10800", HeldState::Leased),
+            ("weekly@7200", HeldState::Kept),
+        ];
+        let leases = listed(
+            list.map(|(name, state)| named(name, state)).into(),
+            &[],
+            later(0),
+        );
+        let cells = |order: &Order| {
+            let rows = order.rows(&leases).into_iter();
+            let rows = rows.map(|row| described(&leases, &row, later(0), SystemTime::UNIX_EPOCH));
+            rows.map(|row| format!("{} {}", row.cell(Column::Name), row.cell(Column::State)))
+                .collect::<Vec<_>>()
+        };
+        let mut order = Order::by(Column::Name);
+        assert_eq!(
+            cells(&order),
+            [
+                "report held",
+                "report@ 2 kept",
+                "report@10800 held",
+                "weekly@7200 done, kept"
+            ]
+        );
+        order.is_folded = false;
+        assert_eq!(cells(&order).len(), 5);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use leasehold::Name;
 use leasehold::clock::Instant;
-use leasehold::store::{Held, Member, MemberState};
+use leasehold::store::{Held, HeldState, Member, MemberState};
 
 use crate::row::Row;
 use crate::seen::{self, Order, Seen};
@@ -112,10 +112,13 @@ impl Model {
     /// Filters and sorts again, and finds the selected name.
     fn arrange(&mut self) {
         self.rows = self.order.rows(&self.leases);
-        let row_of = |name| self.order.row_of(name);
         let found = self.selected.as_ref().and_then(|selected| {
-            let mut names = self.rows.iter().map(|row| &self.leases[row[0]].held.name);
-            names.position(|name| row_of(name) == row_of(selected))
+            let place = seen::find(&self.leases, selected);
+            // A fire that has gone was done.
+            let state = place.map_or(HeldState::Kept, |place| self.leases[place].held.state);
+            let wanted = self.order.row_of(selected, state);
+            let mut firsts = self.rows.iter().map(|row| &self.leases[row[0]].held);
+            firsts.position(|held| self.order.row_of(&held.name, held.state) == wanted)
         });
         self.select(found.unwrap_or(self.cursor));
     }
