@@ -28,6 +28,29 @@ impl LeaseRequest {
     /// A leader that was paused may still believe that it leads when the next one has begun. Its writes must go
     /// through a [fence](crate::fence).
     ///
+    /// A task that is spawned gives the work what it uses by `async move`. The compiler refuses a closure that borrows
+    /// from the task, as the work may begin several times (`implementation of Send is not general enough`). The work
+    /// of [`run`](Self::run) may borrow.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use leasehold::{Client, Lease, store::memory::Memory};
+    /// # let client = Client::builder().store(Memory::new()).build().await?;
+    /// let (jobs, mut accepted) = tokio::sync::mpsc::channel(8);
+    /// let leading = tokio::spawn(async move {
+    ///     let work = async move |lease: &Lease| match accepted.recv().await {
+    ///         Some(job) => lease.check().map(|()| job),
+    ///         None => lease.check().map(|()| 0),
+    ///     };
+    ///     client.request("leader").lead(work).await
+    /// });
+    /// jobs.send(7).await?;
+    /// assert_eq!(leading.await???, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`acquire`](Self::acquire) that do not pass by themselves.
     ///
@@ -39,7 +62,8 @@ impl LeaseRequest {
     }
 
     /// Leads as [`lead`](Self::lead) does, until `stop` completes. Then it drops the work, releases the lease at once,
-    /// and returns `None`.
+    /// and returns `None`. A leader that is to finish what it has begun gets the stop in its work instead, as in
+    /// `examples/draining_leader.rs`.
     ///
     /// # Errors
     /// The errors of [`lead`](Self::lead).

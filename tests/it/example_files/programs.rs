@@ -37,6 +37,19 @@ fn each_program_that_needs_no_server_runs_to_its_end() {
 }
 
 #[test]
+fn the_leader_that_drains_leaves_no_order_that_it_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = run("draining_leader", folder.path());
+    let last = said
+        .lines()
+        .last()
+        .and_then(|line| line.strip_prefix("drained: "));
+    let (filled, accepted) = last.and_then(|last| last.split_once(" of ")).unwrap();
+    assert_eq!(format!("{filled} orders"), accepted);
+    assert!(said.lines().count() > 2, "{said}");
+}
+
+#[test]
 fn the_hourly_program_runs_once_though_it_is_started_thrice() {
     let folder = tempfile::tempdir().unwrap();
     let said: Vec<_> = (0..3).map(|_| run("once_an_hour", folder.path())).collect();
