@@ -125,6 +125,20 @@ fn a_share_within_the_job_of_a_share_is_refused_while_a_writer_waits() {
 }
 
 #[test]
+fn a_permit_within_the_jobs_that_have_all_permits_is_refused() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leasehold");
+    let inner = |count| format!("{tool} run -w 20s --permits {count} x");
+    let third = format!("{} true 2> said; echo $? > code", inner(2));
+    std::fs::write(place.path("second"), third).unwrap();
+    let second = format!("{} sh second", inner(2));
+    assert_eq!(place.run(&["--permits", "2"], &second).end().code, Some(0));
+    assert_eq!(place.mark("code"), "75");
+    let said = std::fs::read_to_string(place.path("said")).unwrap();
+    assert!(said.contains("part of the job that has x#"), "{said}");
+}
+
+#[test]
 fn at_most_one_of_the_three_can_be_asked_for_and_256_permits() {
     let place = Place::new();
     place.fails(&["--permits", "2", "--shared"], 64);

@@ -107,26 +107,30 @@ impl Asking<'_> {
     }
 }
 
-/// Refuses a name that a run has in whose job this run is, or that such a run shares while this one would have to wait
-/// for a writer: it would wait for its own end.
+/// Refuses a name that a run has in whose job this run is; one that such a run shares, where this one would wait for a
+/// writer; and a pool of which such runs have every permit. It would wait for its own end.
 fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
     let is_in_job = std::env::var_os(status_file::VARIABLE).is_some();
     let (pid, pool) = (held.info.pid, &plan.options.pool);
-    let is_kept_out = pool.exclusive || pool.shared && held.name == plan.name;
-    let shares = |run: &&Outer| pool_of(&run.name).0 == plan.name.as_str();
-    if let Some(run) = plan.outer.iter().find(shares).filter(|_| is_kept_out) {
-        return Err(plan.not_acquired(format!(
-            "this run is part of the job that has {} (pid {}), and could only wait for its own end",
-            run.name, run.pid
-        )));
+    let is_of_pool = |run: &&Outer| pool_of(&run.name).0 == plan.name.as_str();
+    let mut own = plan.outer.iter().filter(is_of_pool);
+    let is_kept_out = match pool.permits {
+        Some(count) => own.clone().count() >= count.into(),
+        None => pool.exclusive || pool.shared && held.name == plan.name,
+    };
+    let refused = |name: &str, pid| {
+        Err(plan.not_acquired(format!(
+            "this run is part of the job that has {name} (pid {pid}), and could only wait for its own end"
+        )))
+    };
+    if let Some(run) = own.next().filter(|_| is_kept_out) {
+        return refused(&run.name, run.pid);
     }
     // Of several permits, one that another run has may be free sooner.
     let is_alone = pool.permits.is_none_or(|count| count == 1);
     if is_alone && is_in_job && process::is_this_host(&held.info.host) && process::is_ancestor(pid)
     {
-        return Err(plan.not_acquired(format!(
-            "this run is part of the job that has it (pid {pid}), and could only wait for its own end"
-        )));
+        return refused("it", pid);
     }
     Ok(())
 }
