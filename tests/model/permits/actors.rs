@@ -1,6 +1,6 @@
 //! What readers and writers do when they hear an answer, or want something else.
 
-use super::setup::{Fence, GoesOn, Rule, Setup, Wrong};
+use super::setup::{Fence, GoesOn, Rule, Setup, Within, Wrong};
 use super::world::{Act, Actor, Claim, DOOR, LEFTOVER, Phase, World, holder};
 
 impl Setup {
@@ -23,8 +23,14 @@ impl Setup {
             Act::Hold => self.hold(world, who),
             Act::Leave => {
                 let waits = matches!(phase, Phase::Looking | Phase::Joined);
+                let waits = waits || phase == Phase::Shared && self.has_inner(world, who);
                 let is_possible = !waits || world.actors[who].permit_claim == Claim::Lapsed;
                 is_possible && self.leave(world, who, Phase::Idle)
+            }
+            Act::TurnInner => {
+                let is_possible = self.within == Some(Within::Joins) && self.believes(world, who);
+                world.actors[who].has_inner ^= true;
+                is_possible
             }
             Act::GiveUp => self.leave(world, who, Phase::Idle),
             Act::GoOnAsReader => self.go_on(world, who, GoesOn::AsReader),
@@ -41,10 +47,11 @@ impl Setup {
     }
 
     fn claim_permit(&self, world: &mut World, who: usize, permit: u8) -> bool {
+        let may_ask = self.may_ask(world, who);
         let actor = &mut world.actors[who];
         let is_late = self.rule == Rule::DeadlineAtClaim && actor.door == Claim::Lapsed;
         let is_possible = match actor.phase {
-            Phase::Idle => self.fast,
+            Phase::Idle => self.fast && may_ask,
             _ => actor.permit == 0 && !is_late,
         };
         if actor.phase == Phase::Idle {
@@ -71,7 +78,7 @@ impl Setup {
         actor.permit_claim = Claim::Heard;
         match (actor.phase, self.rule) {
             (Phase::Joining, _) => actor.phase = Phase::Joined,
-            (Phase::Claiming, _) if self.has(Wrong::DoorNotLookedAt) => self.share(world, who),
+            (Phase::Claiming, _) if self.looks_at_no_door(who) => self.share(world, who),
             (Phase::Claiming, _) => actor.phase = Phase::Looking,
             (_, Rule::Deadline) if actor.door == Claim::Lapsed => {
                 return self.claim_door(world, who);
@@ -198,10 +205,30 @@ impl Setup {
         }
     }
 
-    /// Of the tasks of one client one queues.
+    /// Of the tasks of one client one queues, and who has a share does not where it is refused another.
     fn may_queue(&self, world: &World, who: usize) -> bool {
         let queues = |other: usize| other != who && world.actors[other].door != Claim::None;
-        self.slow && !(self.joins && (0..self.readers).any(queues))
+        let is_refused = self.is_within(who) && self.within != Some(Within::Queues);
+        let is_first = !self.joins || !(0..self.readers).any(queues);
+        self.slow && is_first && !is_refused && self.may_ask(world, who)
+    }
+
+    /// Whether it may ask for a permit or the door: within a share only while that is held.
+    fn may_ask(&self, world: &World, who: usize) -> bool {
+        let outer = &world.actors[0];
+        let has_outer = outer.phase == Phase::Shared && outer.permit_claim == Claim::Heard;
+        !self.is_within(who) || has_outer
+    }
+
+    fn looks_at_no_door(&self, who: usize) -> bool {
+        let passes = self.is_within(who) && self.within == Some(Within::PassesTheDoor);
+        passes || self.has(Wrong::DoorNotLookedAt)
+    }
+
+    /// Whether it has a share within its own, or asks for one.
+    fn has_inner(&self, world: &World, who: usize) -> bool {
+        let asks = !matches!(world.actors[1].phase, Phase::Idle | Phase::Dead);
+        world.actors[who].has_inner || who == 0 && self.is_within(1) && asks
     }
 
     fn claim_door(&self, world: &mut World, who: usize) -> bool {
@@ -225,7 +252,7 @@ impl Setup {
         let actor = &mut world.actors[who];
         actor.phase = phase;
         (actor.seen, actor.token, actor.above) = (0, 0, 0);
-        actor.is_fenced = false;
+        (actor.is_fenced, actor.has_inner) = (false, false);
         true
     }
 

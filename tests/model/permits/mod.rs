@@ -27,6 +27,8 @@
 //!   bounded.
 //! - Permits are alike, and so are actors of one kind: states that differ only in their order are one.
 //! - The queue at the door has any order.
+//! - A limit of the hold begins when the lease is handed over, so it is one of the moments at which a holder leaves.
+//!   One that counts at the door is refuted ([`Newcomers::is_limited`]).
 
 mod actors;
 #[cfg(test)]
@@ -42,5 +44,5 @@ mod verdicts;
 mod world;
 
 pub use self::newcomers::{Coming, Newcomers, Race, Stride};
-pub use self::setup::{Fence, GoesOn, Rule, Setup, Wrong};
+pub use self::setup::{Fence, GoesOn, Rule, Setup, Within, Wrong};
 pub use self::world::{Act, Fate, Promise, Step, World};

@@ -20,6 +20,8 @@ pub struct Newcomers {
     pub permits: u8,
     /// Whether it is asked that none takes a permit twice; else that none is kept away for ever.
     pub is_bound: bool,
+    /// Whether a limit of the waiter's hold ends its door, at any moment, and not only what it was handed.
+    pub is_limited: bool,
 }
 
 /// How newcomers come.
@@ -58,6 +60,8 @@ struct Scene {
     /// The permits that the waiter saw free, a bit each.
     seen: u8,
     is_served: bool,
+    /// The waiter's door has ended by a limit, and the waiter asks for it again.
+    is_out: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -88,6 +92,8 @@ pub enum Stride {
     Take(u8, u8),
     /// A newcomer goes on: looks at the door, releases, comes or goes.
     GoOn(u8),
+    /// The door ends by the waiter's limit, or is granted again.
+    TurnDoor,
     /// The search remembers the scene.
     Remember,
 }
@@ -105,7 +111,7 @@ impl Space for Newcomers {
     }
 
     fn steps(&self, _: &Race, steps: &mut Vec<Stride>) {
-        steps.push(Stride::Remember);
+        steps.extend([Stride::Remember, Stride::TurnDoor]);
         for who in 0..NEWCOMERS as u8 {
             steps.push(Stride::GoOn(who));
             steps.extend((0..self.permits).map(|permit| Stride::Take(who, permit)));
@@ -119,11 +125,21 @@ impl Space for Newcomers {
         }
         let mut next = *race;
         match step {
+            Stride::Try(_) if race.scene.is_out => return None,
             Stride::Try(permit) => self.attempt(&mut next, permit),
+            Stride::TurnDoor if !self.is_limited => return None,
+            Stride::TurnDoor => {
+                next.scene.is_out ^= true;
+                // Looks count for the grant of the door that they followed.
+                next.scene.seen = 0;
+            }
             Stride::Take(who, permit) => self.take(&mut next, who.into(), permit)?,
             Stride::GoOn(who) => {
                 let newcomer = &mut next.scene.newcomers[usize::from(who)];
-                *newcomer = self.goes_on(*newcomer);
+                *newcomer = match race.scene.is_out {
+                    true => self.goes_on_past_the_open_door(*newcomer),
+                    false => self.goes_on(*newcomer),
+                };
             }
             Stride::Remember if self.is_bound || race.remembered.is_some() => return None,
             Stride::Remember => next.remembered = Some(race.scene),
@@ -169,6 +185,15 @@ impl Newcomers {
         race.taken |= 1 << who;
         race.was_taken = race.remembered.is_some();
         Some(())
+    }
+
+    fn goes_on_past_the_open_door(&self, newcomer: Newcomer) -> Newcomer {
+        match newcomer {
+            Newcomer::Claimed(permit) => Newcomer::Holds(permit),
+            Newcomer::Queues | Newcomer::Remembers => Newcomer::Away,
+            Newcomer::Away if self.coming == Coming::ToLookFirst => Newcomer::Late,
+            other => self.goes_on(other),
+        }
     }
 
     fn goes_on(&self, newcomer: Newcomer) -> Newcomer {

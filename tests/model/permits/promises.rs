@@ -16,11 +16,12 @@ impl Setup {
         }
     }
 
-    /// Whether it is served: it believes and waits for nothing.
+    /// Whether it is served: it believes and waits for nothing. Who asks within a share only may want none.
     pub(super) fn is_served(&self, world: &World, who: usize) -> bool {
         let phase = world.actors[who].phase;
         let holds = matches!(phase, Phase::Shared | Phase::Exclusive) && self.believes(world, who);
-        holds || phase == Phase::Dead
+        let wants_none = phase == Phase::Idle && self.is_within(who);
+        holds || wants_none || phase == Phase::Dead
     }
 
     pub(super) fn is_kept(&self, world: &World, promise: Promise) -> bool {

@@ -29,6 +29,8 @@ pub struct Setup {
     pub goes_on: Option<GoesOn>,
     /// Whether the readers are tasks of one client: one queues at the door, and others take a permit at its turn.
     pub joins: bool,
+    /// How a reader gets another share within its own.
+    pub within: Option<Within>,
     /// Which readers raise the fence of a storage that the writers write to.
     pub fence: Option<Fence>,
     /// The promises that are looked at.
@@ -90,6 +92,19 @@ pub enum GoesOn {
     AsWriter,
 }
 
+/// How a reader gets another share within its own, without which it does not end its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Within {
+    /// It is the share that it has, which ends with the last of the two.
+    Joins,
+    /// The second reader asks for it within the share of the first, and gives up where the door is taken.
+    IsRefused,
+    /// The same, but it queues at the door, as any reader.
+    Queues,
+    /// The same, but it takes a permit without a look at the door, because the first one has one.
+    PassesTheDoor,
+}
+
 /// Which readers raise the fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fence {
@@ -117,6 +132,7 @@ impl Setup {
             deaths: false,
             goes_on: None,
             joins: false,
+            within: None,
             fence: None,
             asked: &[
                 Promise::Apart,
@@ -175,6 +191,11 @@ impl Setup {
         self.readers + self.writers
     }
 
+    /// Whether this reader asks for a share within that of the first one.
+    pub(super) fn is_within(&self, actor: usize) -> bool {
+        actor == 1 && self.within.is_some_and(|within| within != Within::Joins)
+    }
+
     pub(super) fn is_reader(&self, actor: usize) -> bool {
         actor < self.readers
     }
@@ -184,6 +205,8 @@ impl Setup {
         other < self.actors()
             && self.is_reader(one) == self.is_reader(other)
             && self.permits[one] == self.permits[other]
+            && !self.is_within(one)
+            && !self.is_within(other)
             && !self.has(Wrong::OwnByClient)
     }
 }

@@ -175,7 +175,7 @@ fn onwards(phase: Phase) -> &'static [Act] {
         Phase::Idle => &[Act::ClaimDoor],
         Phase::Claiming => &[Act::HearPermit, Act::Leave, Act::ClaimDoor],
         Phase::Looking => &[Act::HearYes, Act::HearNo, Act::Leave],
-        Phase::Shared => &[Act::Leave, Act::GoOnAsWriter],
+        Phase::Shared => &[Act::Leave, Act::TurnInner, Act::GoOnAsWriter],
         Phase::Queueing | Phase::Upgrading => &[Act::HearDoor, Act::GiveUp, Act::ClaimDoor],
         Phase::Taking => &[
             Act::HearPermit,

@@ -2,9 +2,10 @@
 //! names the promise that is broken, and the number of steps of the shortest way there.
 //!
 //! A row's name begins with a letter: H, K and L are the rules R, R' and R'' of [`Rule`], S asks whether each actor
-//! can be served, E has leases that end early, F has a storage with a fence, V a wrong rule, and T newcomers.
+//! can be served, E has leases that end early, F has a storage with a fence, V a wrong rule, N a share within a share,
+//! and T newcomers.
 
-use super::{Coming, Fence, GoesOn, Newcomers, Promise, Rule, Setup, Wrong};
+use super::{Coming, Fence, GoesOn, Newcomers, Promise, Rule, Setup, Within, Wrong};
 use crate::search::search;
 use crate::serving::search_serving;
 use crate::verdict::judged;
@@ -63,6 +64,12 @@ pub(super) fn joining(setup: Setup) -> Setup {
         joins: true,
         ..setup
     }
+}
+
+/// A reader asks for a share within its own.
+pub(super) fn within(how: Within, setup: Setup) -> Setup {
+    let within = Some(how);
+    Setup { within, ..setup }
 }
 
 mod sound {
@@ -136,6 +143,17 @@ mod sound {
     }
 
     #[test]
+    fn a_share_within_a_share_joins_it_or_is_refused_while_a_writer_waits() {
+        let served = |name: &str, what: &str, setup: Setup| serves(name, what, MOST, setup);
+        let joins = within(Within::Joins, S::new(2, 1, 1));
+        sound("N1", "a share within a share is the same", &joins);
+        served("N2", "a share within a share is the same", joins);
+        let refused = within(Within::IsRefused, S::new(2, 1, 2));
+        sound("N3", "a share within a share is refused", &refused);
+        served("N4", "a share within a share is refused", refused);
+    }
+
+    #[test]
     fn each_living_actor_can_be_served() {
         let served = |name: &str, what: &str, setup: Setup| serves(name, what, MOST, setup);
         served("S1", "", S::new(2, 1, 1).by(Rule::Deadline));
@@ -194,7 +212,14 @@ impl Newcomers {
         } = self;
         let waiter = if self.is_writer { "writer" } else { "reader" };
         let asked = if self.is_bound { "once" } else { "for ever" };
-        format!("{name:<4} {waiter} at the door, N = {permits}, newcomers {coming:?}: {asked}")
+        let limited = if self.is_limited {
+            ", a limit at the door"
+        } else {
+            ""
+        };
+        format!(
+            "{name:<4} {waiter} at the door, N = {permits}, newcomers {coming:?}{limited}: {asked}"
+        )
     }
 }
 
@@ -205,6 +230,7 @@ fn waiters(coming: Coming) -> [Newcomers; 4] {
         is_writer,
         permits,
         is_bound: false,
+        is_limited: false,
     })
 }
 
@@ -281,6 +307,36 @@ mod refuted {
         stuck("S8", "a reader keeps its permit in the queue", 5, kept);
         let both = going_on(GoesOn::AsWriter, Setup::new(2, 0, 2));
         stuck("S10", "two readers go on as writers", 12, both);
+    }
+
+    #[test]
+    fn shares_within_shares() {
+        let what = "a share within a share takes a permit past the door";
+        let passes = within(Within::PassesTheDoor, Setup::new(2, 1, 2));
+        refutes("N5", what, Apart, 16, &passes);
+        let queues = within(Within::Queues, Setup::new(2, 1, 2)).dying();
+        let what = "a share within a share queues at the door";
+        let found = search_serving(&queues, MOST);
+        judged(&row("N6", what, &queues), found).breaks_in("X3", 8);
+    }
+
+    /// As a writer's did whose limit counted while it waited for readers.
+    #[test]
+    fn a_limit_that_counts_at_the_door_keeps_a_waiter_away_for_ever() {
+        for (coming, steps) in [
+            (Coming::ToQueue, [8, 8, 10, 10]),
+            (Coming::ToLookFirst, [8, 8, 10, 10]),
+        ] {
+            for (newcomers, steps) in waiters(coming).into_iter().zip(steps) {
+                let is_limited = true;
+                let newcomers = Newcomers {
+                    is_limited,
+                    ..newcomers
+                };
+                let found = search(&newcomers, MOST);
+                judged(&newcomers.row("T7"), found).breaks_in("T", steps);
+            }
+        }
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub(super) struct Actor {
     pub(super) says_no: bool,
     /// The permits that it saw free, a bit each.
     pub(super) seen: u8,
+    /// Whether it has a share within its own.
+    pub(super) has_inner: bool,
     /// Whether it is a reader behind a fence.
     pub(super) is_fenced: bool,
     /// The door's token, and that with which it would raise the fence if its look says yes.
@@ -146,6 +148,8 @@ pub enum Act {
     Leave,
     /// Does not want to wait any longer.
     GiveUp,
+    /// Begins or ends a share within its own.
+    TurnInner,
     /// Has the door and goes on as a reader.
     GoOnAsReader,
     /// Has a permit and wants the door.
@@ -193,7 +197,7 @@ impl World {
 impl Hash for Actor {
     /// As one word: a search spends much of its time here.
     fn hash<H: Hasher>(&self, into: &mut H) {
-        let flags = [self.says_yes, self.says_no, self.is_fenced];
+        let flags = [self.says_yes, self.says_no, self.is_fenced, self.has_inner];
         let flags = flags
             .iter()
             .fold(0, |bits, flag| bits << 1 | u8::from(*flag));
