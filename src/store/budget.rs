@@ -64,8 +64,10 @@ impl Budget {
     }
 
     #[cfg(any(feature = "postgres", feature = "redis"))]
-    pub(super) const fn silence(self) -> Option<Duration> {
-        self.silence
+    /// Returns how long to wait for an answer before another connection is made, or what is left.
+    pub(super) fn until_silence(self) -> Duration {
+        let left = self.left();
+        self.silence.map_or(left, |silence| silence.min(left))
     }
 
     /// Returns the same budget, or this limit if that is shorter.

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{Connect, Connection, Old, State};
@@ -17,7 +17,7 @@ pub(in crate::store) trait Exchange: Connect {
     type Request<'a>: Copy + Send;
     type Answer: Send;
 
-    /// Sends a request and awaits its answer.
+    /// Sends a request and awaits its answer. It is dropped at the end of the budget.
     fn exchange<'a>(
         &'a self,
         open: &Arc<Self::Open>,
@@ -28,7 +28,8 @@ pub(in crate::store) trait Exchange: Connect {
     /// Returns what this failure says about the connection. `None`: it can be used on.
     fn fault(failure: &Self::Failure, open: &Self::Open, replace_every: Duration) -> Option<Fault>;
 
-    /// Returns whether the server has been silent on this connection since a request was sent at this moment.
+    /// Notes that a request sent at this moment is unanswered. Returns whether the server has been silent on this
+    /// connection for long.
     fn is_silent(open: &Self::Open, sent_at: Instant, replace_every: Duration) -> bool;
 
     /// Makes the failure of a request that was sent, and whose answer is awaited no longer.
@@ -131,21 +132,24 @@ impl<C: Exchange> Connection<C> {
         request: C::Request<'a>,
         budget: Budget,
     ) -> Result<C::Answer, C::Failure> {
-        let sent_at = Boottime.now();
+        let (sent_at, replace_every) = (Boottime.now(), budget.replace_every());
         let mut exchange = pin!(self.connector().exchange(open, request, budget));
-        let Some(silence) = budget.silence() else {
-            return exchange.await;
-        };
+        // One timer for the silence and the end, because it costs every request.
+        let mut timer = pin!(sleep(budget.until_silence()));
         let given_up = loop {
-            match timeout(silence, exchange.as_mut()).await {
-                Ok(outcome) => return outcome,
-                Err(_) => {
-                    let given_up = self.set_aside(open, sent_at, budget.replace_every());
-                    if let Some(given_up) = given_up {
-                        break given_up;
-                    }
-                }
+            tokio::select! {
+                biased;
+                outcome = &mut exchange => return outcome,
+                () = &mut timer => {}
             }
+            if budget.left().is_zero() {
+                C::is_silent(open, sent_at, replace_every);
+                return Err(C::silence());
+            }
+            if let Some(given_up) = self.set_aside(open, sent_at, replace_every) {
+                break given_up;
+            }
+            timer.set(sleep(budget.until_silence()));
         };
         tokio::select! {
             biased;
@@ -156,6 +160,7 @@ impl<C: Exchange> Connection<C> {
                 outcome
             }
             () = given_up.cancelled() => Err(C::silence()),
+            () = sleep(budget.left()) => Err(C::silence()),
         }
     }
 

@@ -170,7 +170,7 @@ impl Connector {
                 let replicas = self.acknowledged_by;
                 in_a_task(open.send_written(commands, replicas, is_written, budget)).await
             }
-            _ => open.send(commands, budget).await,
+            _ => open.answers(commands).await,
         }
     }
 
@@ -242,7 +242,18 @@ pub(super) struct OpenConnection {
 }
 
 impl OpenConnection {
+    /// Sends commands, and awaits their answers up to the end of the budget.
     async fn send(&self, commands: &Pipeline, budget: Budget) -> Result<Answers, Failure> {
+        let sent_at = Boottime.now();
+        let answers = timeout(budget.left(), self.answers(commands)).await;
+        answers.unwrap_or_else(|_| {
+            self.note_silence(sent_at);
+            Err(FailureCause::Silent.into())
+        })
+    }
+
+    /// Sends commands, and awaits their answers for as long as it takes.
+    async fn answers(&self, commands: &Pipeline) -> Result<Answers, Failure> {
         let mut connection = self.connection.clone();
         let mut each = commands.cmd_iter();
         let answer = match (each.next(), each.next()) {
@@ -262,16 +273,7 @@ impl OpenConnection {
                 return Err(FailureCause::FoundClosed(error).into());
             }
             Poll::Ready(answer) => answer,
-            Poll::Pending => {
-                let sent_at = Boottime.now();
-                match timeout(budget.left(), answer).await {
-                    Ok(answer) => answer,
-                    Err(_) => {
-                        self.note_silence(sent_at);
-                        return Err(FailureCause::Silent.into());
-                    }
-                }
-            }
+            Poll::Pending => answer.await,
         };
         *self.silent_since.lock() = None;
         Ok(answer?.into_iter().map(reply::no_error).collect())
