@@ -19,6 +19,8 @@ mod exchange;
 mod first_of;
 #[cfg(feature = "redis")]
 pub(super) mod pauses;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) mod room;
 #[cfg(all(test, any(feature = "postgres", feature = "redis")))]
 mod tests;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]

@@ -187,6 +187,9 @@ impl Builder {
             program: self.program,
             connect_timeout: self.connect_timeout,
             acknowledged_by,
+            is_of_watchdog: false,
+            need: Arc::default(),
+            refusals: Arc::default(),
             has_written: Arc::new(AtomicBool::new(!matches!(target.servers, UrlServers::One))),
         };
         let purpose = Some(LaneUse::Requests);

@@ -141,6 +141,13 @@ impl Redis {
         Builder::new(target::read(url), Some(pool))
     }
 
+    /// Notes that a lease of this ttl may be held from now on, whose renewals need a connection.
+    pub(super) fn need_for(&self, ttl: Option<Duration>) {
+        if let Some(ttl) = ttl {
+            self.fleet.settings.need.extend(ttl);
+        }
+    }
+
     /// Returns the keys of the scripts that free a name.
     fn queue_keys(&self, name: &Name) -> [String; 3] {
         let keys = &self.keys;
@@ -220,6 +227,9 @@ impl Backend for Redis {
         // Joining the queue is a write too.
         if !matches!(&answer, Answer::Held(held) if held.ahead.is_none()) {
             self.fleet.settings.note_write();
+        }
+        if let Answer::Granted(_) = answer {
+            self.need_for(Some(claim.ttl));
         }
         Ok(answer)
     }

@@ -177,8 +177,10 @@ impl Listener {
     /// Connects, and subscribes to a channel that no client uses, to find out now whether this user may subscribe.
     async fn connect(&self) -> Result<ListeningConnection, Failure> {
         let budget = Budget::new(self.limit);
-        let address = self.fleet.listening_address(budget).await?;
-        let (mut sink, stream) = self.within_limit(address.open::<PubSub>()).await?.split();
+        let connector = self.fleet.listening(budget).await?;
+        let address = connector.address.clone();
+        let open = self.within_limit(address.open::<PubSub>());
+        let (mut sink, stream) = connector.make_in_turn(open).await?.split();
         let channel = self.keys.probe_channel();
         self.within_limit(sink.subscribe(channel)).await?;
         Ok(ListeningConnection {

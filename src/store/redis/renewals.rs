@@ -28,6 +28,9 @@ impl Redis {
             outcome.unwrap_or_else(unknown)
         });
         let mut renewed = Renewed::new(outcomes.collect());
+        let is_renewed = |(outcome, _): &(&_, _)| matches!(outcome, Outcome::Renewed);
+        let held = renewed.outcomes.iter().zip(renewals).filter(is_renewed);
+        self.need_for(held.map(|(_, renewal)| renewal.ttl).max());
         renewed.server_time = server_time;
         renewed
     }

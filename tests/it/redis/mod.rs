@@ -9,6 +9,7 @@ mod batches;
 mod behind_nat;
 mod cluster;
 pub(crate) mod connections;
+pub(crate) mod crowds;
 mod errors;
 mod failover;
 mod hazards;

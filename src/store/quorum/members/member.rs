@@ -160,6 +160,8 @@ impl QuorumMember {
             let (limit, ttl) = (budget.left(), ttl.unwrap_or(limit));
             let told = self.server.call(call, act.word(), limit, ttl, read);
             if let Some(told) = told.await? {
+                self.server
+                    .need_for(Some(ttl).filter(|_| act == Act::Renew));
                 return Ok(told);
             }
             let found = self.place("look", &[&of], budget.left()).await?;

@@ -25,7 +25,7 @@ use deadpool_redis::{Connection, Pool, PoolError, TimeoutType, Timeouts};
 use futures_util::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
 use tokio::sync::{self, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use self::acks::{Acks, IsWritten};
 use super::address::Address;
@@ -35,13 +35,18 @@ use super::protocol::scripts::Program;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::{BoxFuture, shielded};
 use crate::store::budget::Budget;
-use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault, Unconnected};
+use crate::store::connection::room::{Need, Refusals};
+use crate::store::connection::{
+    AfterEnd, Connect, Driven, Exchange, Fault, Unconnected, is_transient,
+};
 use crate::store::server_url::HostPort;
 
 /// Time without an answer after which the connection is held responsible, and not a limit that
 /// is shorter than the round trip. A tenth of the ttl if that is less, so that a renewal gets another connection in
 /// time.
 const LEAST_SILENCE: Duration = Duration::from_millis(250);
+/// The pause before a client that holds a lease, and has no connection for its renewals, asks for one again.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// State that all connections to one address share.
 #[derive(Clone)]
@@ -55,6 +60,12 @@ pub(super) struct Connector {
     pub(super) connect_timeout: Duration,
     /// Number of replicas that must have a write before it counts.
     pub(super) acknowledged_by: u8,
+    /// Whether the leases are renewed over these connections: they are made at once, and again when they break, even
+    /// where others pause because the server is full.
+    pub(super) is_of_watchdog: bool,
+    pub(super) need: Arc<Need>,
+    /// Those of the server at this address.
+    pub(super) refusals: Arc<Refusals<Failure>>,
     /// True if a write was ever carried out at this address, or if others say which server is a master.
     pub(super) has_written: Arc<AtomicBool>,
 }
@@ -66,8 +77,14 @@ impl Connect for Connector {
     type Failure = Failure;
 
     async fn connect(&mut self) -> Result<(OpenConnection, Self::Engine), Failure> {
-        let made = timeout(self.connect_timeout, self.make()).await;
-        made.unwrap_or(Err(FailureCause::Silent.into()))
+        loop {
+            let made = timeout(self.connect_timeout, self.make_in_turn(self.make())).await;
+            let made = made.unwrap_or(Err(FailureCause::Silent.into()));
+            match &made {
+                Err(failure) if is_transient(failure) && self.is_urgent() => sleep(AGAIN).await,
+                _ => return made,
+            }
+        }
     }
 
     async fn drive(&mut self, (driver, dropped): Self::Engine, _: &Driven<Self>) -> AfterEnd {
@@ -77,7 +94,10 @@ impl Connect for Connector {
             // An error says that no caller has the connection any more, which is what this waits for.
             _ = dropped => {}
         }
-        AfterEnd::Down
+        match self.is_urgent() {
+            true => AfterEnd::Again,
+            false => AfterEnd::Down,
+        }
     }
 }
 
@@ -151,10 +171,31 @@ impl Exchange for Connector {
 impl Connector {
     /// Returns the settings of the connections to another server.
     pub(super) fn at(&self, place: &HostPort) -> Self {
+        let address = self.address.at(place);
+        let is_same = address.place == self.address.place;
         Self {
-            address: self.address.at(place),
+            address,
+            refusals: is_same.then(|| self.refusals.clone()).unwrap_or_default(),
             ..self.clone()
         }
+    }
+
+    /// Returns whether a lease may be held whose renewals need this connection.
+    fn is_urgent(&self) -> bool {
+        self.is_of_watchdog && self.need.is_there()
+    }
+
+    /// Makes a connection, unless the server had no room just now and others need it more.
+    pub(super) async fn make_in_turn<T>(
+        &self,
+        make: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        if let Some(refusal) = self.refusals.now().filter(|_| !self.is_urgent()) {
+            return Err(refusal);
+        }
+        let made = make.await;
+        self.refusals.note(&made, Failure::is_of_too_many_clients);
+        made
     }
 
     async fn send(

@@ -88,6 +88,7 @@ impl Fleet {
     pub(super) fn beside(&self, purpose: Option<LaneUse>) -> Self {
         let settings = Connector {
             pool: None,
+            is_of_watchdog: purpose == Some(LaneUse::Watchdog),
             ..self.settings.clone()
         };
         let (named, address_map) = (self.named.clone(), self.address_map.clone());
@@ -137,17 +138,14 @@ impl Fleet {
         places.iter().map(|place| self.server(place)).collect()
     }
 
-    /// Returns the address of a server that passes notices on: of a cluster any, since a node passes what is published
-    /// to all the others.
-    pub(super) async fn listening_address(
-        self: &Arc<Self>,
-        budget: Budget,
-    ) -> Result<Address, Failure> {
+    /// Returns a server that passes notices on: of a cluster any, since a node passes what is published to all the
+    /// others.
+    pub(super) async fn listening(self: &Arc<Self>, budget: Budget) -> Result<Connector, Failure> {
         // It may be asked because the last one broke its connection.
         self.look(LOOK_EVERY);
         let servers = self.servers(budget).await?;
         let server = fastrand::choice(&servers).ok_or(FailureCause::Silent)?;
-        Ok(server.connector().address.clone())
+        Ok(server.connector().clone())
     }
 
     /// Returns once there is a better server to listen to than the one at this address, which serves no slot any more.
@@ -186,6 +184,8 @@ impl Fleet {
         self.known_or(place, || {
             let connector = Connector {
                 address: group.address.at(place),
+                is_of_watchdog: false,
+                refusals: Arc::default(),
                 ..self.settings.clone()
             };
             Server::at(connector, None)

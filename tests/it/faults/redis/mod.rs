@@ -3,6 +3,7 @@
 
 mod clocks;
 mod clusters;
+mod crowds;
 mod holder;
 mod listeners;
 mod listing;

@@ -1,5 +1,6 @@
 //! One connection through the proxy: its readers and writers, and what each fault does to it.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -96,33 +97,48 @@ async fn pass_requests(
     std::future::pending().await
 }
 
-/// Passes replies on. Returns when the server hangs up, or a fault ends the connection.
+/// Passes replies on. Returns when the server hangs up, or a fault ends the connection. Those that are late are late each
+/// by itself, as on a long line, and none overtakes another.
 async fn pass_replies(
     mut server: impl AsyncRead + Unpin,
     road: &Road,
     mut client: impl AsyncWrite + Unpin,
     mut fates: mpsc::Receiver<Fate>,
 ) {
-    let mut bytes = Vec::new();
-    while let Some(mut reply) = read(&mut server, &mut bytes).await {
-        let fate = if resp::is_pushed(&reply) {
-            Fate::Pass
-        } else {
-            fates.try_recv().unwrap_or(Fate::Pass)
-        };
-        match fate {
-            Fate::Pass => {}
-            Fate::Drop => return,
-            Fate::Hold => std::future::pending().await,
-            Fate::Delay(time) => at(now().after(time)).await,
-            Fate::Double => reply.extend_from_within(..),
-            Fate::Garble(heard) => reply = heard.into(),
-            Fate::Swallow => continue,
+    let (on_the_line, mut arriving) = mpsc::channel(UNDER_WAY);
+    let leave = async move {
+        let mut bytes = Vec::new();
+        while let Some(reply) = read(&mut server, &mut bytes).await {
+            let fate = match resp::is_pushed(&reply) {
+                true => Fate::Pass,
+                false => fates.try_recv().unwrap_or(Fate::Pass),
+            };
+            let _ = on_the_line.send((now(), fate, reply)).await;
         }
-        road.flowing().await;
-        // A client that hung up does not cancel its requests.
-        let _ = client.write_all(&reply).await;
+        drop(on_the_line);
+    };
+    let arrive = async {
+        while let Some((left_at, fate, mut reply)) = arriving.recv().await {
+            match fate {
+                Fate::Pass => {}
+                Fate::Drop => return,
+                Fate::Hold => std::future::pending().await,
+                Fate::Delay(time) => at(left_at.after(time)).await,
+                Fate::Double => reply.extend_from_within(..),
+                Fate::Garble(heard) => reply = heard.into(),
+                Fate::Swallow => continue,
+            }
+            road.flowing().await;
+            // A client that hung up does not cancel its requests.
+            let _ = client.write_all(&reply).await;
+        }
+    };
+    let mut arrive = pin!(arrive);
+    tokio::select! {
+        () = &mut arrive => return,
+        () = leave => {}
     }
+    arrive.await;
 }
 
 /// Reads the next whole request or reply; `None` at the end of the stream.
