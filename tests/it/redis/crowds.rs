@@ -22,7 +22,14 @@ impl Full {
     /// So many clients, each with a lease of this length, at a server with this room.
     pub(crate) async fn of(connections: u32, holders: usize, ttl: Duration) -> Self {
         let room = connections.to_string();
-        let setup = Setup::default().with(["--maxclients", &room, "--appendonly", "yes"]);
+        let setup = Setup::default().with([
+            "--maxclients",
+            &room,
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+        ]);
         let server = setup.with_port().start().await;
         let mut held = Vec::new();
         for index in 0..holders {
@@ -70,7 +77,7 @@ impl Full {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_clients_that_find_no_room_cost_no_lease_at_a_restart() {
-    let ttl = Duration::from_secs(6);
+    let ttl = Duration::from_secs(10);
     let mut full = Full::of(24, 8, ttl).await;
     full.restart().await;
     assert_eq!(full.lost_within(ttl).await, 0, "without waiting clients");
