@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::Error;
 use crate::holder::Holder;
@@ -90,14 +90,34 @@ impl Claim {
 #[non_exhaustive]
 pub struct Info {
     /// A free text, set by the user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "short_label"
+    )]
     pub label: Option<String>,
     /// The name of the holder's machine.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short_text")]
     pub host: String,
     /// The id of the holder's process.
     #[serde(default)]
     pub pid: u32,
+}
+
+fn short_text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(shortened)
+}
+
+fn short_label<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::deserialize(from)?.map(shortened))
+}
+
+/// Cuts a text to the length of the longest name of a host: another program may have written one of any length.
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(255) {
+        text.truncate(end);
+    }
+    text
 }
 
 impl Info {
@@ -320,6 +340,18 @@ mod tests {
         let shown = held.to_string();
         assert!(!shown.contains(char::is_control), "{shown:?}");
         assert!(shown.contains("host=evil\\n"), "{shown:?}");
+    }
+
+    #[test]
+    fn a_text_that_another_program_wrote_is_cut() {
+        let long = "\u{e9}".repeat(1_000_000);
+        let told = serde_json::json!({ "host": long, "label": long, "pid": 7 });
+        let info: Info = serde_json::from_value(told).expect("facts");
+        let label = info.label.expect("a label");
+        assert_eq!((info.host.chars().count(), info.pid), (255, 7));
+        assert_eq!(label.chars().count(), 255);
+        let info: Info = serde_json::from_str(r#"{"label":null}"#).expect("facts");
+        assert_eq!(info, Info::default());
     }
 
     #[test]
