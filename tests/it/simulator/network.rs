@@ -11,7 +11,7 @@ use leasehold::{Error, ErrorKind, Holder, Name, Token};
 use super::ledger::Promise;
 use super::stage::{Event, Happening, Stage};
 use super::store::{Taken, Verdict};
-use super::time::Real;
+use super::time::{Real, nanos};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outage {
@@ -91,6 +91,11 @@ impl Stage {
                 there = there.map(|there| there + until - self.now);
             }
             None => {}
+        }
+        let slow_line = nanos(self.plan.slow_line);
+        if slow_line > 0 {
+            self.ledger.fault("slow line");
+            back = back.map(|back| back + slow_line);
         }
         let odds = self.plan.odds;
         if self.chance(odds.lost) {

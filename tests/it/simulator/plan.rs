@@ -66,6 +66,8 @@ pub(super) struct Plan {
     pub(super) keep_out: Option<Duration>,
     /// How far the server's clock may step forward within one ttl.
     pub(super) step_within_margin: Duration,
+    /// By how much each reply is late: it comes after the limit of its attempt, and no lease is lost.
+    pub(super) slow_line: Duration,
 }
 
 impl Plan {
@@ -115,8 +117,11 @@ impl Plan {
         } else {
             Duration::ZERO
         };
+        // By the seed itself, as well.
+        let is_slow = weather == Weather::Calm && seed.is_multiple_of(2);
         Self {
             bug,
+            slow_line: slow_line(timing.ttl()) * u32::from(is_slow),
             weather,
             processes,
             slots,
@@ -172,6 +177,11 @@ impl Plan {
         let is_lost = !self.is_fair();
         (ttl.mul_f64(0.4) + answer_limit(ttl) * 2) * u32::from(is_lost)
     }
+}
+
+/// A delay between the limit of an attempt and the time for which an answer is awaited.
+fn slow_line(ttl: Duration) -> Duration {
+    (request_limit(ttl) + answer_limit(ttl)) / 2
 }
 
 /// How many servers there are. By the seed itself, so that a seed of one server makes the same run as ever.

@@ -37,6 +37,7 @@ async fn a_lease_lives_on_a_line_whose_answers_come_after_each_limit() {
     tokio::join!(
         lives_on(3 * second, 600 * millis),
         lives_on(6 * second, 1_300 * millis),
+        lives_on(30 * second, 2_500 * millis),
         // The control: within the limit.
         lives_on(6 * second, 500 * millis),
     );
