@@ -43,6 +43,7 @@ end
 if max_ttl and (#max_ttl > 12 or not find(max_ttl, '^[1-9]%d*$')) then return {'invalid', 'max_ttl', max_ttl, '0'} end
 
 -- Usually none of the keys exists: one command finds that out.
+local longest
 local is_plain = not (node and max_ttl) and call('EXISTS', lease, queue, alive, node or lease) == 0
 if node and (max_ttl or not is_plain and call('EXISTS', node) == 1) then
   local refusal, left = refusal_of(node, mark, max_ttl or '0', ttl, alone == 'alone')
@@ -58,6 +59,7 @@ if node and (max_ttl or not is_plain and call('EXISTS', node) == 1) then
     return {'kept_out', left, call('ZRANK', queue, client)}
   end
   is_plain = call('EXISTS', lease, queue, alive) == 0
+  longest = not is_plain and call('HGET', node, 'keep_out')
 end
 local value = not is_plain and call('GET', lease)
 if value then
@@ -66,6 +68,8 @@ if value then
     call('PEXPIRE', lease, ttl)
     return 'granted ' .. string.match(value, '%d+', 51)
   end
+  -- Nothing but a kept name lasts longer from now than the longest ttl: the clock was ahead when it was written.
+  if longest and sub(value, 1, 5) ~= 'kept ' and call('PTTL', lease) > tonumber(longest) then call('PEXPIRE', lease, longest) end
   if not client then return {'held', call('PTTL', lease), value} end
 end
 local is_offered = client and value == 'offer ' .. client

@@ -291,6 +291,10 @@ impl<I: Incarnation> Node<I> {
     /// Extends a lease. Where the name is free, or an older claim of this holder has it, the lease is taken as a late
     /// answer to its claim, if its token is above the mark; else only if a client vouches that a majority has it, and nothing has happened here since it asked.
     pub(super) fn renew(
+        let lease = record.lease(member.floor, at.now_us);
+        if lease.is_none_or(|lease| !is_it(&lease, asked)) {
+            record.shorten(member, at);
+        }
         &mut self,
         record: &mut NameState,
         asked: &MemberRequest,
@@ -412,6 +416,17 @@ impl<I: Incarnation> MemberRecord<I> {
     /// Returns what `place.lua` tells of it.
     pub(super) fn told(&self, at: &At<I>) -> Membership {
         Membership {
+    /// A holder's lease lasts no longer from now than the longest ttl: the clock was ahead when it was written. What is
+    /// evicted or kept may.
+    fn shorten<I>(&mut self, member: &MemberRecord<I>, at: &At<I>) {
+        let counted = self.lease(member.floor, at.now_us);
+        if counted.is_some_and(|lease| lease.state == HeldState::Leased)
+            && let Some(lease) = &mut self.lease
+        {
+            lease.ends_at_us = lease.ends_at_us.min(at.now_us + member.max_ttl_us);
+        }
+    }
+
             id: self.id,
             max_ttl_us: self.max_ttl_us,
             is_in: self.incarnation == at.incarnation,

@@ -182,6 +182,29 @@ fn a_kept_name_is_taken_until_its_time_is_over() {
 }
 
 #[test]
+fn a_lease_lasts_no_longer_than_the_longest_ttl_once_the_clock_was_set_back() {
+    let (mut node, mut record) = member();
+    let before = 1_000_000;
+    let _ = node.claim(&mut record, &asked(1, 5, 100), &at(before));
+    let taken = node.claim(&mut record, &asked(2, 9, 100), &at(7));
+    assert!(
+        matches!(taken, MemberAnswer::Taken(lease) if lease.ends_at_us == 1_007),
+        "{taken:?}"
+    );
+    assert_eq!(
+        node.claim(&mut record, &asked(2, 9, 100), &at(1_007)),
+        MemberAnswer::Yes
+    );
+    // A kept name may last for longer.
+    let _ = node.release(&mut record, &asked(2, 9, 50_000), &at(1_007));
+    let taken = node.claim(&mut record, &asked(3, 99, 100), &at(1_008));
+    assert!(
+        matches!(taken, MemberAnswer::Taken(lease) if lease.ends_at_us == 51_007),
+        "{taken:?}"
+    );
+}
+
+#[test]
 fn a_ttl_longer_than_the_longest_is_refused() {
     let (mut node, mut record) = member();
     let answer = node.claim(&mut record, &asked(1, 5, 1_001), &at(0));

@@ -75,6 +75,8 @@ local function answer(lease, mark, asked, facts)
     if not state then return {'failed', 'WRONGTYPE the key of the lease holds something else'} end
     -- A lease that was taken under another floor does not count: its holder brings it back. A kept name has no holder.
     if under ~= floor and state ~= 'kept' then value = nil end
+    -- A holder's lease lasts no longer from now than the longest ttl: the clock was ahead when it was written.
+    if value and what == 'claim' and state == 'held' and call('PTTL', lease) > longest then call('PEXPIRE', lease, row[2]) end
   end
   if what == 'inspect' then return value and taken(lease, value) or 'free' end
 

@@ -400,3 +400,24 @@ async fn keep_out_ends_within_the_longest_ttl_once_a_clock_is_set_right() {
     let left = assert_kept_out(&*store, &claim("a", LONG)).await;
     assert!(left < LONG * 3 / 4, "{left:?}");
 }
+
+#[tokio::test]
+async fn a_dead_holders_name_is_free_in_time_though_the_clock_was_set_back() {
+    let server = Setup::default().with_clock().start().await;
+    let store = open(&keeping_out(&server.url())).await;
+    let granted_soon = async |name: &str| {
+        let claim = claim(name, MAX_TTL);
+        until("a grant", async || {
+            let asked = asked(&*store, &claim, LIMIT).await;
+            matches!(asked, Ok(Answer::Granted(_))).then_some(())
+        })
+        .await;
+    };
+    granted_soon("a").await;
+    server.step_clock(-600_000).await;
+    let stepped_at = now();
+    granted_soon("a").await;
+    // A keep-out, and then a ttl at most.
+    let took = now().since(stepped_at);
+    assert!(took < MAX_TTL * 3, "{took:?}");
+}
