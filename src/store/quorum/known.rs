@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::members::{MemberPlace, PAUSE, words};
 use super::protocol::{Absence, MemberId, Membership, adoption, keep_out_us};
 use super::store::Quorum;
-use crate::clock::{Boottime, Clock as _, wall_clock_us};
+use crate::clock::{Boottime, Clock as _};
 use crate::store::budget::millis;
 use crate::store::{Failed, Sent};
 
@@ -72,6 +72,8 @@ impl Quorum {
                 self.care_for(*member, absence, &known);
             }
         }
+        self.shared
+            .read_clocks(places.iter().map(|(_, place)| place.clock_us));
         *self.shared.known.lock() = Some(known.clone());
         Ok(known)
     }
@@ -122,7 +124,7 @@ impl Quorum {
         let asked = self.members.look(limit);
         let (told, _) = asked.gather(|told| knows(told) >= enough).await;
         let told: Vec<_> = told.iter().map(answer).collect();
-        let Some(highest) = adoption(&told, self.members.len(), wall_clock_us()) else {
+        let Some(highest) = adoption(&told, self.members.len(), self.shared.clock_us()) else {
             return Ok(false);
         };
         let write = ["adopt", &found.incarnation];

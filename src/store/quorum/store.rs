@@ -12,7 +12,7 @@ use super::claims::Rounds;
 use super::failure::Failure;
 use super::known::KnownQuorum;
 use super::members::{Act, Members, MergedNotices, NameRequest, QuorumMember};
-use super::protocol::GrantMemory;
+use super::protocol::{GrantMemory, MembersClock};
 use super::round::Round;
 use crate::clock::{Boottime, Clock as _, wall_clock_us};
 use crate::error::{Error, ErrorKind};
@@ -43,6 +43,7 @@ pub(super) struct Shared {
     /// The highest mark that members told, and token that was proposed.
     seen: AtomicU64,
     pub(super) known: Mutex<Option<Arc<KnownQuorum>>>,
+    clock: Mutex<Option<MembersClock>>,
     pub(super) counts: &'static Sink,
 }
 
@@ -103,6 +104,7 @@ impl Quorum {
             granted: Mutex::default(),
             seen: AtomicU64::new(0),
             known: Mutex::default(),
+            clock: Mutex::default(),
             counts,
         };
         Ok(Self {
@@ -121,6 +123,18 @@ impl Shared {
         self.seen.fetch_max(token, Ordering::Relaxed);
     }
 
+    /// Takes in what the members' clocks show now.
+    pub(super) fn read_clocks(&self, members: impl Iterator<Item = u64>) {
+        *self.clock.lock() = MembersClock::read(members.collect(), Boottime.now());
+    }
+
+    /// Returns the clock from which tokens are minted.
+    pub(super) fn clock_us(&self) -> u64 {
+        let (ours, now) = (wall_clock_us(), Boottime.now());
+        let members = *self.clock.lock();
+        members.map_or(ours, |members| members.bound(ours, now))
+    }
+
     /// Chooses the token to propose, and notes it before it is sent. A proposal that was taken back may be freed at any
     /// later moment by a request on its way, so the next one is above it. Otherwise a wrong choice costs a round and no
     /// promise.
@@ -130,7 +144,7 @@ impl Shared {
     pub(super) fn propose(&self, floor: Option<Token>) -> Result<Token, Error> {
         // A mark above all tokens leaves none.
         let last = self.seen().clamp(1, Token::MAX.get());
-        let token = Token::mint(Token::new(last).ok(), floor, wall_clock_us())?;
+        let token = Token::mint(Token::new(last).ok(), floor, self.clock_us())?;
         self.note_seen(token.get());
         Ok(token)
     }
@@ -300,6 +314,7 @@ mod tests {
             granted: Mutex::default(),
             seen: AtomicU64::new(0),
             known: Mutex::default(),
+            clock: Mutex::default(),
             counts: Sink::of_store(KIND),
         };
         let first = shared.propose(None).expect("a token");

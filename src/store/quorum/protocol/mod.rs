@@ -23,7 +23,7 @@ mod proposals;
 pub use self::adoption::{adoption, closing};
 pub use self::answers::{Answers, ClaimOutcome};
 pub use self::member::{Absence, MemberAnswer, MemberId, MemberLease, Membership};
-pub use self::proposals::{GrantMemory, NotedGrant, Rivalry};
+pub use self::proposals::{GrantMemory, MembersClock, NotedGrant, Rivalry};
 
 /// Returns how many of `members` are a majority.
 pub const fn majority(members: usize) -> usize {

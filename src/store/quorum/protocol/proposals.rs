@@ -58,6 +58,30 @@ impl GrantMemory {
     }
 }
 
+/// The clock of the members as one client saw it.
+#[derive(Debug, Clone, Copy)]
+pub struct MembersClock {
+    us: u64,
+    read_at: Instant,
+}
+
+impl MembersClock {
+    /// Takes the middle one of these clocks, so that it takes a majority of wrong ones to move it.
+    pub fn read(mut clocks: Vec<u64>, read_at: Instant) -> Option<Self> {
+        clocks.sort_unstable();
+        let us = *clocks.get(clocks.len() / 2)?;
+        Some(Self { us, read_at })
+    }
+
+    /// Returns the client's own clock, but no more than a day past that of the members: a client whose clock is years
+    /// ahead would lift the tokens of all names for good.
+    pub fn bound(self, clock_us: u64, now: Instant) -> u64 {
+        let since = now.since(self.read_at) + Token::FLOOR_AHEAD;
+        let since = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+        clock_us.min(self.us.saturating_add(since))
+    }
+}
+
 /// The pauses of a claim that meets others.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rivalry {
@@ -83,6 +107,18 @@ impl Rivalry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_is_years_ahead_counts_for_a_day_past_most_members() {
+        let (day, year) = (86_400_000_000, 365 * 86_400_000_000);
+        let read_at = Instant::from_nanos(5);
+        let clock = MembersClock::read(vec![year, 20, 10], read_at).expect("three clocks");
+        let later = read_at.after(Duration::from_micros(7));
+        assert_eq!(clock.bound(year, later), 20 + 7 + day);
+        assert_eq!(clock.bound(day, later), day);
+        assert_eq!(clock.bound(3, later), 3);
+        assert!(MembersClock::read(Vec::new(), read_at).is_none());
+    }
 
     #[test]
     fn pauses_grow_with_the_rivals_and_the_splits_up_to_a_limit() {
