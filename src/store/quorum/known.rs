@@ -80,8 +80,11 @@ impl Quorum {
 
     /// Takes a member in that is out, in a task, at the end of its keep-out.
     pub(super) fn care_for(&self, member: usize, absence: Absence, known: &Arc<KnownQuorum>) {
-        let Absence::Out(out_us) = absence else {
-            return;
+        let out_us = match absence {
+            Absence::Out(out_us) => out_us,
+            // Perhaps it has the data of another member, which is looked into at once.
+            Absence::Other(other) if other.quorum == known.quorum => u64::MAX,
+            _ => return,
         };
         let adopting = self.members[member].adopting.clone();
         let Ok(permit) = adopting.try_acquire_owned() else {
@@ -110,7 +113,12 @@ impl Quorum {
         let Some(absence) = found.absence(id) else {
             return Ok(true);
         };
-        let is_over = matches!(absence, Absence::Out(out_us) if known.left(out_us).is_zero());
+        let is_out = match absence {
+            Absence::Out(_) => true,
+            Absence::Other(other) => self.is_displaced(&found, other, known).await,
+            _ => false,
+        };
+        let is_over = is_out && known.left(found.out_us).is_zero();
         // Another server may be another one than `init` was given, by a list that is not that of the others.
         let is_known = found.membership.is_some_and(|found| found.id == id)
             || known.members == self.members.places();
@@ -118,7 +126,11 @@ impl Quorum {
             return Ok(false);
         }
         // The highest token that any grant can have, now that the member was found to have kept out.
-        let answer = |(member, place): &(usize, MemberPlace)| place.highest(known.id(*member));
+        let answer = |(of, place): &(usize, MemberPlace)| match place.highest(known.id(*of)) {
+            // It has the data of another one, and none of its own.
+            Err(Absence::Other(_)) if *of == member => Err(Absence::Out(found.out_us)),
+            highest => highest,
+        };
         let knows = |told: &[_]| told.iter().flat_map(answer).count();
         let enough = self.members.majority();
         let asked = self.members.look(limit);
@@ -129,6 +141,29 @@ impl Quorum {
         };
         let write = ["adopt", &found.incarnation];
         self.write(known, member, write, highest, limit).await
+    }
+
+    /// Returns whether a server that was found to be this member of the quorum has its data only, as one that was its
+    /// replica: another server answers in its place. Then it has lost its own data.
+    async fn is_displaced(
+        &self,
+        found: &MemberPlace,
+        other: MemberId,
+        known: &KnownQuorum,
+    ) -> bool {
+        let place = usize::from(other.index);
+        let is_in = found
+            .membership
+            .is_none_or(|it| it.is_in || it.closed_for.is_some());
+        if is_in || place >= self.members.len() || known.id(place) != other {
+            return false;
+        }
+        let there = self.members[place]
+            .look(self.members.connect_timeout())
+            .await;
+        there.is_ok_and(|there| {
+            there.membership.is_some_and(|it| it.id == other) && there.run() != found.run()
+        })
     }
 
     /// Makes a server a member that is in: by `adopt`, one whose incarnation is `by` and that was out for the keep-out;

@@ -217,8 +217,8 @@ fn displaced(member: &str) -> Hazard {
         "quorum-displaced",
         Severity::Critical,
         format!("{member} has the data of another member of this quorum, as after REPLICAOF"),
-        "it takes no part, and does not come in by itself",
-        "Remove the keys of leases from it (they begin with the prefix): it comes in after the longest ttl",
+        "it takes no part until it has been so for the longest ttl, and comes in then",
+        "If it does not come in, remove the keys of leases from it (they begin with the prefix)",
     )
 }
 

@@ -59,7 +59,8 @@
 //! - Grants, renewals and releases go on while a majority is in.
 //!
 //! No disk and no replica is trusted: a member that was restarted or promoted is *out* for the longest ttl, and then
-//! comes in without its leases and above all tokens. Names that are kept taken (`hold_at_least`, and the fires of
+//! comes in without its leases and above all tokens. So does one with the data of another member, as after
+//! `REPLICAOF`. Names that are kept taken (`hold_at_least`, and the fires of
 //! `once` that were done) come in with it as far as its disk has them: a member that lost its data forgets them.
 //!
 //! # Its limits

@@ -240,9 +240,7 @@ impl Quorum {
     /// # Errors
     /// It is one of them.
     fn check_distinct(&self, before: &[MemberPlace], place: &MemberPlace) -> Result<(), Error> {
-        // The incarnation begins with the run id of the server.
-        let run_of = |place: &MemberPlace| place.incarnation.split(':').next().map(str::to_owned);
-        let is_same = |other: &MemberPlace| run_of(other) == run_of(place);
+        let is_same = |other: &MemberPlace| other.run() == place.run();
         let Some(other) = before.iter().position(is_same) else {
             return Ok(());
         };

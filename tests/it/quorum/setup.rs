@@ -10,7 +10,7 @@ use crate::harness::asking::{asked, chain, claim, granted, released, renewed};
 use crate::harness::redis_quorum::{self, MAX_TTL, RedisQuorum, end_keep_out};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, STORED_TTL};
-use crate::harness::wait::{until, until_so};
+use crate::harness::wait::{now, until, until_so};
 
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -35,10 +35,10 @@ async fn refused(store: &Quorum, kind: ErrorKind, what: &str) -> Error {
 }
 
 #[tokio::test]
-async fn a_member_that_was_a_replica_of_another_is_named() {
+async fn a_member_that_was_a_replica_of_another_is_named_and_comes_in() {
     let quorum = RedisQuorum::with(3, Setup::default, STORED_TTL).await;
     let store = quorum.open();
-    granted(&store, &claim("a", STORED_TTL)).await;
+    granted(&store, &claim("held", STORED_TTL)).await;
     let displaced = async || {
         let hazards = store.hazards(LIMIT).await.expect("answered");
         hazards.iter().any(|hazard| hazard.id == "quorum-displaced")
@@ -48,12 +48,81 @@ async fn a_member_that_was_a_replica_of_another_is_named() {
     quorum.servers[2].promote().await;
     until_so("it is named", displaced).await;
     refused(&quorum.open(), ErrorKind::Misconfigured, "remove the keys").await;
-    let () = quorum.servers[2].told("FLUSHALL").await;
+    // Each claim cares for the members.
     until_so("it is in", async || {
+        token_of(&store).await;
         super::rivals::states(&store).await == [MemberState::Up; 3]
     })
     .await;
     assert!(!displaced().await);
+    let of = |index: usize| quorum.servers[index].told::<String>("HGET leasehold:node member");
+    assert_ne!(of(2).await, of(0).await);
+    assert!(of(2).await.ends_with(" 2 3"));
+}
+
+#[tokio::test]
+async fn two_members_that_have_each_others_data_are_not_taken_in() {
+    let mut quorum = RedisQuorum::with(5, Setup::default, STORED_TTL).await;
+    let store = quorum.open();
+    token_of(&store).await;
+    let first = quorum.servers[0].snapshot().await;
+    let last = quorum.servers[2].snapshot().await;
+    quorum.servers[0].restart_from(&last).await;
+    quorum.servers[2].restart_from(&first).await;
+    let before = places(&quorum).await;
+    // Far longer than the keep-out of members that are out. The three others grant.
+    let end = now().after(STORED_TTL * 3);
+    while now() < end {
+        token_of(&store).await;
+        tokio::time::sleep(STORED_TTL / 8).await;
+    }
+    assert_eq!(places(&quorum).await, before);
+}
+
+async fn places(quorum: &RedisQuorum) -> Vec<String> {
+    let mut places = Vec::new();
+    for server in &quorum.servers {
+        places.push(server.told("HGET leasehold:node member").await);
+    }
+    places
+}
+
+#[tokio::test]
+async fn a_dead_holders_name_is_free_in_time_though_the_members_clocks_were_set_back() {
+    let quorum = RedisQuorum::with(3, || Setup::default().with_clock(), STORED_TTL).await;
+    let store = quorum.open();
+    granted(&store, &claim("a", STORED_TTL)).await;
+    for server in &quorum.servers {
+        server.step_clock(-600_000).await;
+    }
+    let stepped_at = now();
+    let rival = claim("a", STORED_TTL);
+    until_so("the dead holder's name", async || {
+        matches!(asked(&store, &rival, LIMIT).await, Ok(Answer::Granted(_)))
+    })
+    .await;
+    let took = now().since(stepped_at);
+    assert!(took < STORED_TTL * 3, "{took:?}");
+}
+
+/// The members' clocks are ten years behind this one, so it is as far ahead of theirs.
+#[tokio::test]
+async fn a_client_whose_clock_is_years_ahead_lifts_no_tokens() {
+    let quorum = RedisQuorum::with(3, || Setup::default().with_clock(), STORED_TTL).await;
+    for server in &quorum.servers {
+        server.step_clock(-10 * 365 * 24 * 3_600_000).await;
+    }
+    // It was set up with tokens of the right clock.
+    for server in &quorum.servers {
+        let () = server.told("FLUSHALL").await;
+    }
+    tokio::time::sleep(STORED_TTL + Duration::from_millis(500)).await;
+    let quorum = quorum.set_up(STORED_TTL).await;
+    let store = quorum.open();
+    let token = granted(&store, &claim("a", STORED_TTL)).await;
+    let clock_us = quorum.servers[0].time_ms().await.unsigned_abs() * 1_000;
+    let day_us = 24 * 3_600_000_000;
+    assert!(token.get() <= clock_us + day_us, "{token} and {clock_us}");
 }
 
 #[tokio::test]

@@ -87,7 +87,12 @@ fn evictions() {
 
 #[test]
 fn one_loss() {
-    for loss in [Loss::Empty, Loss::Restarted, Loss::LateCopy] {
+    for loss in [
+        Loss::Empty,
+        Loss::Restarted,
+        Loss::Displaced,
+        Loss::LateCopy,
+    ] {
         let setup = Setup {
             others: 1,
             adoptions: 2,

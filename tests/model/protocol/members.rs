@@ -9,6 +9,9 @@ use super::rules::{Rules, Wrong};
 use super::setup::Setup;
 use super::world::{Claimant, Data, Lease, Loss, Promise, Server, World};
 
+/// The incarnation of another member: none of its own.
+const OF_ANOTHER: u8 = u8::MAX;
+
 /// What became of a member, and the promise that this broke.
 pub(super) type Done = Option<(Server, Option<Promise>)>;
 
@@ -220,6 +223,7 @@ impl Setup {
     pub(super) fn lose(&self, world: &mut World, member: usize, loss: Loss) -> bool {
         let under_way = world.holders.map(|claimant| claimant.under_way());
         let lapsed = world.holders.map(|claimant| claimant.lapsed);
+        let other = world.members[usize::from(member == 0)].data;
         let server = &mut world.members[member];
         let is_over = |lease: &Lease| {
             let lapsed = |by: u8| lapsed[usize::from(by) - 1];
@@ -231,6 +235,10 @@ impl Setup {
         server.data = match (loss, server.copy) {
             (Loss::Empty, _) => Data::default(),
             (Loss::Restarted, _) => server.data,
+            (Loss::Displaced, _) => Data {
+                came_in: OF_ANOTHER,
+                ..other
+            },
             (Loss::Copy | Loss::LateCopy, None) => return false,
             (Loss::Copy, Some(mut copy)) => {
                 for lease in copy.leases.iter_mut().filter(|lease| is_over(lease)) {

@@ -125,8 +125,10 @@ impl<I: Incarnation> Node<I> {
             Ok(_) => return Ok(()),
             Err(absence) => absence,
         };
-        let Absence::Out(out_us) = absence else {
-            return Err(absence);
+        let out_us = match absence {
+            Absence::Out(out_us) => out_us,
+            _ if self.is_displaced(writing.id, at) => see(&mut self.seen, at),
+            _ => return Err(absence),
         };
         let it = self.membership.as_ref();
         let it = it.filter(|member| member.id == writing.id);
@@ -137,6 +139,17 @@ impl<I: Incarnation> Node<I> {
         }
         self.write(writing, max_ttl_us, at);
         Ok(())
+    }
+
+    /// Returns whether it has the data of another member of this quorum, as one that was its replica. Who adopts it has
+    /// seen that the other one answers, and is another server.
+    fn is_displaced(&self, id: MemberId, at: &At<I>) -> bool {
+        self.membership.as_ref().is_some_and(|member| {
+            (member.id.quorum, member.id.of) == (id.quorum, id.of)
+                && member.id != id
+                && member.closed_for.is_none()
+                && member.incarnation != at.incarnation
+        })
     }
 
     /// Reserves a server for a run of `init`, and returns which member it is already. What an earlier run sends is
@@ -278,6 +291,10 @@ impl<I: Incarnation> Node<I> {
             Ok(member) => member,
             Err(absence) => return MemberAnswer::Away(absence),
         };
+        let lease = record.lease(member.floor, at.now_us);
+        if lease.is_none_or(|lease| !is_it(&lease, asked)) {
+            record.shorten(member, at);
+        }
         match record.lease(member.floor, at.now_us) {
             Some(lease) if is_it(&lease, asked) => record.extend(asked, at),
             Some(lease) if lease.holder != asked.holder || lease.state != HeldState::Leased => {
@@ -291,10 +308,6 @@ impl<I: Incarnation> Node<I> {
     /// Extends a lease. Where the name is free, or an older claim of this holder has it, the lease is taken as a late
     /// answer to its claim, if its token is above the mark; else only if a client vouches that a majority has it, and nothing has happened here since it asked.
     pub(super) fn renew(
-        let lease = record.lease(member.floor, at.now_us);
-        if lease.is_none_or(|lease| !is_it(&lease, asked)) {
-            record.shorten(member, at);
-        }
         &mut self,
         record: &mut NameState,
         asked: &MemberRequest,
@@ -403,6 +416,17 @@ fn is_older(lease: &MemberLease, asked: &MemberRequest) -> bool {
 }
 
 impl NameState {
+    /// A holder's lease lasts no longer from now than the longest ttl: the clock was ahead when it was written. What is
+    /// evicted or kept may.
+    fn shorten<I>(&mut self, member: &MemberRecord<I>, at: &At<I>) {
+        let counted = self.lease(member.floor, at.now_us);
+        if counted.is_some_and(|lease| lease.state == HeldState::Leased)
+            && let Some(lease) = &mut self.lease
+        {
+            lease.ends_at_us = lease.ends_at_us.min(at.now_us + member.max_ttl_us);
+        }
+    }
+
     /// No request shortens what is left of a lease.
     fn extend<I>(&mut self, asked: &MemberRequest, at: &At<I>) -> MemberAnswer {
         if let Some(lease) = &mut self.lease {
@@ -416,17 +440,6 @@ impl<I: Incarnation> MemberRecord<I> {
     /// Returns what `place.lua` tells of it.
     pub(super) fn told(&self, at: &At<I>) -> Membership {
         Membership {
-    /// A holder's lease lasts no longer from now than the longest ttl: the clock was ahead when it was written. What is
-    /// evicted or kept may.
-    fn shorten<I>(&mut self, member: &MemberRecord<I>, at: &At<I>) {
-        let counted = self.lease(member.floor, at.now_us);
-        if counted.is_some_and(|lease| lease.state == HeldState::Leased)
-            && let Some(lease) = &mut self.lease
-        {
-            lease.ends_at_us = lease.ends_at_us.min(at.now_us + member.max_ttl_us);
-        }
-    }
-
             id: self.id,
             max_ttl_us: self.max_ttl_us,
             is_in: self.incarnation == at.incarnation,

@@ -49,6 +49,24 @@ fn a_member_is_out_as_long_as_its_incarnation_is_another() {
 }
 
 #[test]
+fn a_member_with_the_data_of_another_comes_in_after_the_keep_out_and_above_it() {
+    let mut node = opened();
+    let writing = Writing {
+        id: MemberId { index: 2, ..ID },
+        ..writing(2, 30)
+    };
+    // Not where the other one itself is.
+    let itself = node.adopt(&writing, &at(5, 1));
+    assert_eq!(itself, Err(Absence::Other(ID)));
+    let early = node.adopt(&writing, &at(5, 2));
+    assert_eq!(early, Err(Absence::Other(ID)));
+    let end = 5 + keep_out_us(MAX_TTL_US);
+    node.adopt(&writing, &at(end, 2)).expect("in time");
+    let floor = node.look(writing.id, &at(end, 2)).expect("it is in").floor;
+    assert_eq!(floor, 42);
+}
+
+#[test]
 fn it_comes_in_after_the_keep_out_and_above_all_that_it_knows() {
     let mut node = opened();
     let _ = node.look(ID, &at(5, 2));

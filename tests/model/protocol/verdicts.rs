@@ -229,7 +229,12 @@ mod sound {
 
     #[test]
     fn a_loss_keeps_every_promise() {
-        for loss in [Loss::Empty, Loss::Restarted, Loss::LateCopy] {
+        for loss in [
+            Loss::Empty,
+            Loss::Restarted,
+            Loss::Displaced,
+            Loss::LateCopy,
+        ] {
             let setup = Setup {
                 others: 1,
                 ..coming_back(loss, lost(1))

@@ -183,6 +183,8 @@ pub enum Loss {
     Empty,
     /// With its data, restarted or promoted.
     Restarted,
+    /// With the data of the first member, or the first one with that of the second: it was a replica of it.
+    Displaced,
     /// With the copy that was made of it.
     Copy,
     /// With the copy, and the leases in it last as long as they please: another server's clock is behind.

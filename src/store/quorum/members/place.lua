@@ -80,6 +80,10 @@ end
 local is_it = member == of
 -- It is blank, or was closed to become a member of this quorum.
 local may_become = not member or not is_it and closed_for == match(of, '^%d+')
+-- It has the data of another member of this quorum, as one that was its replica. Who adopts it has seen that the other one
+-- answers, and is another server.
+local is_displaced = member and not is_it and not is_in and not closed_for
+  and match(member, '^%d+ ') == match(of, '^%d+ ') and match(member, ' %d+$') == match(of, ' %d+$')
 
 local function write()
   local lowest = digits(math.max(tonumber(ARGV[5]), tonumber(max or '0')) + 1)
@@ -96,7 +100,7 @@ elseif what == 'adopt' then
   local is_out = is_it and not closed_for and not is_in
   -- A hundredth more, because the holders' clocks may be slower.
   local span = (is_it and keep_out or ARGV[4]) * 1010 + 2000
-  if (is_out or may_become) and clock - since >= span and present == by then write() end
+  if (is_out or may_become or is_displaced) and clock - since >= span and present == by then write() end
 elseif what == 'open' then
   if may_become and call('HMGET', node, 'reserved_by')[1] == by then write() end
 elseif what == 'close' then

@@ -47,6 +47,11 @@ impl MemberPlace {
         Membership::absence(self.membership, id, self.out_us)
     }
 
+    /// Returns the run id of the server.
+    pub(crate) fn run(&self) -> Option<&str> {
+        self.incarnation.split(':').next()
+    }
+
     /// Returns the highest token that it has, for the adoption of another one.
     pub(crate) fn highest(&self, id: MemberId) -> Result<u64, Absence> {
         Membership::highest(self.membership, id)
