@@ -49,7 +49,7 @@ fn a_member_is_out_as_long_as_its_incarnation_is_another() {
 }
 
 #[test]
-fn a_member_with_the_data_of_another_comes_in_after_the_keep_out_and_above_it() {
+fn a_member_with_the_data_of_another_comes_in_after_the_keep_out() {
     let mut node = opened();
     let writing = Writing {
         id: MemberId { index: 2, ..ID },

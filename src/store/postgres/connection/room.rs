@@ -1,7 +1,8 @@
 //! Who gets a connection where a server has too few: first the clients that hold leases.
 //!
-//! A client that was told that there is no room asks again after a growing pause. A client that holds a lease keeps its last connection, and when that breaks it asks for another one at once,
-//! and every twentieth of a second until it has it.
+//! A client that was told that there is no room asks again after a growing pause. A client that holds a lease keeps its
+//! last connection, and when that breaks it asks for another one at once, and every twentieth of a second until it has
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
