@@ -172,10 +172,13 @@ impl Connector {
     /// Returns the settings of the connections to another server.
     pub(super) fn at(&self, place: &HostPort) -> Self {
         let address = self.address.at(place);
-        let is_same = address.place == self.address.place;
+        let refusals = match address.place == self.address.place {
+            true => self.refusals.clone(),
+            false => Arc::default(),
+        };
         Self {
             address,
-            refusals: is_same.then(|| self.refusals.clone()).unwrap_or_default(),
+            refusals,
             ..self.clone()
         }
     }
