@@ -110,7 +110,7 @@ pub(super) enum AfterEnd {
     Down,
     /// Another connection is made at once.
     #[cfg_attr(
-        not(any(test, feature = "zookeeper")),
+        not(any(test, feature = "redis", feature = "zookeeper")),
         expect(dead_code, reason = "only some of the stores keep their connection up")
     )]
     Again,

@@ -41,6 +41,9 @@
 //! are retried, and waiting clients wait. A store that has not written at this address yet fails with `Misconfigured`
 //! instead, because then the URL probably names a replica.
 //!
+//! At a server that has no room for another client (`maxclients`), those that hold leases come first: their connection
+//! for renewals is made again as soon as it breaks, while others ask at growing pauses, of up to 30 s.
+//!
 //! # What it leaves to others
 //! A request is sent again only if its connection was found closed, or after a replica's answer. Otherwise the store
 //! retries nothing by itself, because the caller must know how many requests were sent. [`hazards`](Store::hazards)
