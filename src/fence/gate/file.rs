@@ -1,12 +1,17 @@
 //! The journal of a gate as a file: one line for each raise, flushed to the disk before it counts.
 //!
 //! ```text
-//! leasehold gate 1
-//! {"resource":"device/7","pass":{"name":"nightly","holder":"...","token":41}}
+//! leasehold gate 2
+//! {"resource":"device/7","pass":{"name":"nightly","holder":"...","token":41}} 5d1c7a8f03be6942
 //! ```
+//!
+//! A line ends with a checksum of its record. Format 1 had none, and is written anew when it is opened.
 //!
 //! A last line without its end was being written when the power failed; it was never acknowledged, and is removed. Any
 //! other broken line is damage, and the file is refused: if a row were forgotten, a stale holder could write.
+//!
+//! The file itself is locked, and so is one beside it that stays when the file is replaced. A raise counts only if the
+//! file that took it is still the one at its path.
 //!
 //! The file is read and written anew, without outdated lines, when it is opened, when many of its lines are outdated,
 //! and after a failed write, because what is on the disk then is not known. A raise waits for that.
@@ -14,6 +19,7 @@
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,7 +31,8 @@ use crate::error::{Error, ErrorKind};
 use crate::fence::Pass;
 use crate::future::BoxFuture;
 
-const HEAD: &str = "leasehold gate 1\n";
+const HEAD: &str = "leasehold gate 2\n";
+const HEAD_WITHOUT_CHECKSUMS: &str = "leasehold gate 1\n";
 
 /// The number of outdated lines, beyond one for each row, after which the file is written anew: so that happens rarely,
 /// and the file never holds much more than its rows.
@@ -38,8 +45,8 @@ pub struct File(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     path: PathBuf,
-    /// The file to which the next row is appended. Without it, one is written anew first.
-    file: Option<fs::File>,
+    /// The file to which the next row is appended, locked.
+    file: fs::File,
     /// The number of lines that the file takes before it is written anew.
     left: usize,
     /// Locked while the gate is open. It is next to the file, because the file itself is replaced.
@@ -50,6 +57,7 @@ impl Drop for State {
     /// An explicit unlock, because a process that is being started has a copy of the descriptor until its exec.
     fn drop(&mut self) {
         // If this fails, closing the file still unlocks it.
+        let _ = self.file.unlock();
         let _ = self.lock.unlock();
     }
 }
@@ -97,63 +105,74 @@ impl State {
         let file = made.map_err(|error| failed("open", &path, error))?;
         // A new file takes the place of the old one, and not of a link to it.
         let path = fs::canonicalize(&path).map_err(|error| failed("open", &path, error))?;
-        let lock = lock(&path)?;
+        let beside = beside(&path, "lock");
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&beside)
+            .map_err(|error| failed("open", &beside, error))?;
+        for file in [&lock, &file] {
+            take(file, &path)?;
+        }
+        check_is_at(&path, &file, "open")?;
         let text = fs::read(&path).map_err(|error| failed("read", &path, error))?;
         let rows = rows_of(&text, &path)?;
         let mut state = Self {
             path,
-            file: None,
+            file,
             left: rows.len() + OVERTAKEN,
             lock,
         };
-        state.file = Some(match text.ends_with(b"\n") {
-            true => {
-                let kept = file.sync_all();
-                kept.map_err(|error| failed("open", &state.path, error))?;
-                file
-            }
-            // New, or its last line is unfinished.
-            false => state.renewed(sync_folder)?,
-        });
+        // Otherwise it is new, its last line is unfinished, or it is of the format before.
+        if text.starts_with(HEAD.as_bytes()) && text.ends_with(b"\n") {
+            let kept = state.file.sync_all();
+            kept.map_err(|error| failed("open", &state.path, error))?;
+        } else {
+            state.renew(sync_folder)?;
+        }
         Ok(state)
     }
 
     fn keep(&mut self, resource: String, pass: Pass) -> Result<(), Error> {
-        let mut file = match self.file.take() {
-            Some(file) => file,
-            None => self.renewed(sync_folder)?,
-        };
+        if self.left == 0 {
+            self.renew(sync_folder)?;
+        }
+        // After a failure the file is written anew first.
+        let left = std::mem::take(&mut self.left);
         let line = written(resource, pass);
+        let mut file = &self.file;
         let kept = file.write_all(&line).and_then(|()| file.sync_data());
         kept.map_err(|error| failed("raise", &self.path, error))?;
-        self.left -= 1;
-        self.file = (self.left > 0).then_some(file);
+        check_is_at(&self.path, &self.file, "raise")?;
+        self.left = left - 1;
         Ok(())
     }
 
     /// Writes the rows, and nothing else, to a new file that replaces the old one.
-    fn renewed(
-        &mut self,
-        sync_folder: impl FnOnce(&Path) -> io::Result<()>,
-    ) -> Result<fs::File, Error> {
+    fn renew(&mut self, sync_folder: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), Error> {
+        check_is_at(&self.path, &self.file, "raise")?;
         let rows = read(&self.path)?;
-        self.left = rows.len() + OVERTAKEN;
+        let left = rows.len() + OVERTAKEN;
         let mut text = HEAD.as_bytes().to_vec();
         for (resource, pass) in rows {
             text.extend(written(resource, pass));
         }
-        let replace = || -> io::Result<fs::File> {
+        let write = || -> io::Result<fs::File> {
             let new = beside(&self.path, "new");
             fs::write(&new, text)?;
             fs::set_permissions(&new, fs::metadata(&self.path)?.permissions())?;
             let file = OpenOptions::new().append(true).open(&new)?;
             file.sync_all()?;
+            file.try_lock()?;
             fs::rename(&new, &self.path)?;
-            // Otherwise either file may have the name after a loss of power, so neither could keep another row.
-            sync_folder(&self.path)?;
             Ok(file)
         };
-        replace().map_err(|error| failed("write", &self.path, error))
+        self.file = write().map_err(|error| failed("write", &self.path, error))?;
+        // Otherwise either file may have the name after a loss of power, so neither could keep another row.
+        sync_folder(&self.path).map_err(|error| failed("write", &self.path, error))?;
+        self.left = left;
+        Ok(())
     }
 }
 
@@ -168,8 +187,10 @@ fn rows_of(text: &[u8], path: &Path) -> Result<HashMap<String, Pass>, Error> {
     let end = text.iter().rposition(|byte| *byte == b'\n');
     let end = end.map_or(0, |last| last + 1);
     let mut lines = text[..end].split_inclusive(|byte| *byte == b'\n');
-    let is_ours = match lines.next() {
-        Some(head) => head == HEAD.as_bytes(),
+    let head = lines.next();
+    let has_checksums = head != Some(HEAD_WITHOUT_CHECKSUMS.as_bytes());
+    let is_ours = match head {
+        Some(head) => head == HEAD.as_bytes() || !has_checksums,
         // The head itself is unfinished.
         None => HEAD.as_bytes().starts_with(text),
     };
@@ -177,7 +198,11 @@ fn rows_of(text: &[u8], path: &Path) -> Result<HashMap<String, Pass>, Error> {
         return Err(damaged(path, 1, "this is another program's file"));
     }
     let rows = lines.zip(2..).map(|(line, number)| {
-        let record = serde_json::from_slice(line);
+        let record = match has_checksums {
+            true => checked(line).ok_or_else(|| damaged(path, number, "its checksum is wrong"))?,
+            false => line,
+        };
+        let record = serde_json::from_slice(record);
         let Record { resource, pass } = record.map_err(|error| damaged(path, number, error))?;
         Ok((resource, pass))
     });
@@ -186,26 +211,54 @@ fn rows_of(text: &[u8], path: &Path) -> Result<HashMap<String, Pass>, Error> {
 
 fn written(resource: String, pass: Pass) -> Vec<u8> {
     let record = Record { resource, pass };
-    let mut text = serde_json::to_vec(&record).expect("text and numbers become JSON");
-    text.push(b'\n');
-    text
+    let record = serde_json::to_vec(&record).expect("text and numbers become JSON");
+    let end = ending(&record);
+    [record, end.into_bytes()].concat()
 }
 
-fn lock(path: &Path) -> Result<fs::File, Error> {
-    let beside = beside(path, "lock");
-    let lock = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&beside)
-        .map_err(|error| failed("open", &beside, error))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
+/// Returns the record of a line whose end fits it.
+fn checked(line: &[u8]) -> Option<&[u8]> {
+    let (record, end) = line.split_at_checked(line.len().checked_sub(ENDING)?)?;
+    (ending(record).as_bytes() == end).then_some(record)
+}
+
+/// Length of the end of a line.
+const ENDING: usize = " 0123456789abcdef\n".len();
+
+/// Returns the end of the line of this record: its checksum, FNV-1a of 64 bits, which differs for any one changed byte.
+fn ending(record: &[u8]) -> String {
+    let sum = record.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!(" {sum:016x}\n")
+}
+
+/// Locks one of the two files of the gate at this path.
+fn take(file: &fs::File, path: &Path) -> Result<(), Error> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
         Err(fs::TryLockError::WouldBlock) => Err(Error::new(
             ErrorKind::Misconfigured,
             format!("open failed: another gate has opened this file path={path:?}"),
         )),
-        Err(fs::TryLockError::Error(error)) => Err(failed("open", &beside, error)),
+        Err(fs::TryLockError::Error(error)) => Err(failed("lock", path, error)),
+    }
+}
+
+/// Checks that this file is the one at the path. A row in another one would be gone after a restart.
+fn check_is_at(path: &Path, file: &fs::File, action: &str) -> Result<(), Error> {
+    let identity = |facts: fs::Metadata| (facts.dev(), facts.ino());
+    let own = file.metadata().map(identity);
+    let own = own.map_err(|error| failed(action, path, error))?;
+    match fs::metadata(path).map(identity) {
+        Ok(there) if there == own => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(action, path, error)),
+        _ => {
+            let why =
+                "the gate's file was removed or replaced; put it back, and open the gate again";
+            let text = format!("{action} failed: {why} path={path:?}");
+            Err(Error::new(ErrorKind::Misconfigured, text))
+        }
     }
 }
 
@@ -270,11 +323,12 @@ mod tests {
     #[test]
     fn a_file_whose_new_name_may_not_be_durable_keeps_no_further_raise() {
         let (_folder, mut state, pass) = with_a_raise();
-        let unsynced = state.renewed(|_| Err(io::ErrorKind::StorageFull.into()));
+        state.left = 0;
+        let unsynced = state.renew(|_| Err(io::ErrorKind::StorageFull.into()));
         let error = unsynced.expect_err("not durable");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         let rows = read(&state.path).expect("both files have every row");
-        assert_eq!(rows.get("a"), Some(&pass));
+        assert_eq!((state.left, rows.get("a")), (0, Some(&pass)));
     }
 
     #[test]
@@ -297,7 +351,7 @@ mod tests {
     fn a_raise_after_a_failed_write_is_kept_in_a_new_file() {
         let (_folder, mut state, pass) = with_a_raise();
         let read_only = fs::File::open(&state.path).expect("it is there");
-        state.file = Some(read_only);
+        state.file = read_only;
         let error = state.keep("b".into(), pass.clone()).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         let mut torn = OpenOptions::new().append(true).open(&state.path);

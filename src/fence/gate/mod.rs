@@ -32,7 +32,8 @@
 //!
 //! # Errors
 //! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`] if an older entry did not end in time;
-//! `Unavailable` if the journal cannot be written: then nothing was admitted.
+//! `Unavailable` if the journal cannot be written, `Misconfigured` if its file is no longer at its path: then nothing was
+//! admitted.
 //!
 //! # Cancel safety
 //! Dropping the future of [`enter`](Gate::enter) while it waits gives up the entry. A raise whose journal is being
@@ -98,8 +99,8 @@ pub struct Entry {
 }
 
 impl Gate {
-    /// Opens a gate whose rows are kept in this file, which is made if it is missing. Only one process at a time can
-    /// open it.
+    /// Opens a gate whose rows are kept in this file, which is made if it is missing. Only one gate at a time can have
+    /// it open. A hard link to it is another file once the gate has written the file anew.
     ///
     /// # Errors
     /// `Misconfigured` for a file that is damaged, or that another process has open; `Unavailable` if it cannot be

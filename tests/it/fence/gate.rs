@@ -267,6 +267,83 @@ async fn one_process_at_a_time_has_the_file() {
 }
 
 #[tokio::test]
+async fn a_removed_lock_file_or_a_hard_link_lets_no_second_gate_in() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let (path, link) = (folder.path().join("fences"), folder.path().join("link"));
+    let gate = Gate::open(&path).await.expect("opened");
+    gate.raise("a", &pass(1, 1)).await.expect("raised");
+    fs::remove_file(folder.path().join("fences.lock")).expect("it is there");
+    fs::hard_link(&path, &link).expect("linked");
+    for other in [&path, &link] {
+        let error = Gate::open(other).await.expect_err("taken");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{other:?}");
+    }
+    drop(gate);
+    Gate::open(&path).await.expect("free again");
+}
+
+/// A cleaner of old files removes it, or an operator puts another one there: a row in it would be gone after a restart.
+#[tokio::test]
+async fn a_raise_into_a_file_that_is_no_longer_at_its_path_is_refused() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("fences");
+    let gate = Gate::open(&path).await.expect("opened");
+    gate.raise("a", &pass(2, 2)).await.expect("raised");
+    let copy = fs::read(&path).expect("read");
+    fs::remove_file(&path).expect("it is there");
+    for token in 3..6 {
+        let error = gate.raise("a", &pass(3, token)).await.expect_err("gone");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+        // Also after something is there again.
+        fs::write(&path, &copy).expect("written");
+    }
+    assert_eq!(gate.row("a").await, Some(pass(2, 2)));
+    drop(gate);
+    let gate = Gate::open(&path).await.expect("opened");
+    assert_eq!(gate.row("a").await, Some(pass(2, 2)));
+}
+
+#[tokio::test]
+async fn one_changed_bit_at_any_place_is_damage() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("fences");
+    let gate = Gate::open(&path).await.expect("opened");
+    gate.raise("a", &pass(1, 41)).await.expect("raised");
+    gate.raise("b", &pass(2, 42)).await.expect("raised");
+    drop(gate);
+    let whole = fs::read(&path).expect("read");
+    // Without its last end of line the file is one that was being written.
+    for at in 0..(whole.len() - 1) * 8 {
+        let mut changed = whole.clone();
+        changed[at / 8] ^= 1 << (at % 8);
+        fs::write(&path, &changed).expect("written");
+        let opened = Gate::open(&path).await;
+        let text = String::from_utf8_lossy(&changed);
+        let error = opened.expect_err(&text);
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_without_checksums_is_read_and_written_anew_with_them() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("fences");
+    let record = |resource: &str, pass: &Pass| {
+        let pass = serde_json::to_string(pass).expect("plain fields");
+        format!("{{\"resource\":\"{resource}\",\"pass\":{pass}}}\n")
+    };
+    let rows = record("a", &pass(1, 1)) + &record("b", &pass(2, 2));
+    fs::write(&path, format!("leasehold gate 1\n{rows}")).expect("written");
+    for _ in 0..2 {
+        let gate = Gate::open(&path).await.expect("opened");
+        assert_eq!(gate.row("a").await, Some(pass(1, 1)));
+        assert_eq!(gate.row("b").await, Some(pass(2, 2)));
+        let text = fs::read_to_string(&path).expect("read");
+        assert!(text.starts_with("leasehold gate 2\n"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn an_unfinished_last_line_is_cut_off_and_what_follows_is_kept() {
     let folder = TempDir::new().expect("a temporary folder");
     let path = folder.path().join("fences");
@@ -307,7 +384,7 @@ async fn a_damaged_file_is_refused_and_left_alone() {
     let whole = fs::read_to_string(&path).expect("read");
     for damaged in [
         whole.replacen("\"token\":1", "\"token\":x", 1),
-        whole.replacen("gate 1", "gate 2", 1),
+        whole.replacen("gate 2", "gate 3", 1),
         "somebody else's\n".into(),
         "somebody else's".into(),
     ] {
