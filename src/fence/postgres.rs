@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use super::{Blocked, checked_resource};
+use serde::Deserialize;
+
+use super::{Blocked, Shown, checked_resource, row};
 use crate::error::{Error, ErrorKind};
 use crate::postgres_codes;
 
@@ -22,13 +24,21 @@ const CREATE: &str = "
 /// Updates the row even if it already is the pass: a new version of the row makes a successor's transaction, at
 /// `REPEATABLE READ` and above, fail and start again rather than read a snapshot from before this write. The lock on
 /// the row, held until the commit, orders a paused holder and its successor.
+///
+/// A refused raise fails, so that its transaction can only roll back. In plain SQL an error with a text of ours is that
+/// of a setting that does not exist: its name is the refusing row.
 const RAISE: &str = "
     INSERT INTO leasehold_fence AS fence (resource, token, holder, name)
     VALUES ($1, $2, $3, $4)
     ON CONFLICT (resource) DO UPDATE
-    SET token = excluded.token, holder = excluded.holder
-    WHERE fence.name = excluded.name
-    AND (fence.token < excluded.token OR (fence.token = excluded.token AND fence.holder = excluded.holder))";
+    SET holder = excluded.holder, token = CASE
+        WHEN fence.name = excluded.name
+        AND (fence.token < excluded.token OR (fence.token = excluded.token AND fence.holder = excluded.holder))
+        THEN excluded.token
+        ELSE pg_catalog.length(pg_catalog.current_setting(pg_catalog.concat('leasehold.refused_by ',
+            pg_catalog.json_build_object('token', fence.token, 'holder', fence.holder, 'name', fence.name))))
+    END";
+const REFUSED_BY: &str = "leasehold.refused_by ";
 
 const ROW: &str = "
     SELECT token, holder, name
@@ -136,6 +146,27 @@ impl Fence {
         }
     }
 
+    /// Makes the error of a failed raise; `answer` is the server's code and text, if it answered at all.
+    pub(super) fn raise_failed(
+        &self,
+        shown: &Shown<'_>,
+        answer: Option<(&str, &str)>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Error {
+        match answer.and_then(|(_, text)| refused_by(text)) {
+            Some(row) => row::refusal(&self.resource, shown, Some(row)),
+            None => self.failed("raise", answer.map(|(code, _)| code), source),
+        }
+    }
+
+    /// Checks the number of rows that a raise wrote.
+    pub(super) fn written(&self, rows: u64) -> Result<(), Error> {
+        match rows {
+            1 => Ok(()),
+            _ => Err(row::damaged(&self.resource, "the raise wrote no row")),
+        }
+    }
+
     /// Makes the error of a failure; `code` is the server's code, if the server answered at all.
     pub(super) fn failed(
         &self,
@@ -154,6 +185,25 @@ impl Fence {
         )
         .with_source(source)
     }
+}
+
+/// Returns the row in the text of a refusal, which the server quotes in its own language.
+fn refused_by(text: &str) -> Option<row::Columns> {
+    let (_, row) = text.split_once(REFUSED_BY)?;
+    let row = serde_json::Deserializer::from_str(row).into_iter().next();
+    let Stored {
+        token,
+        holder,
+        name,
+    } = row?.ok()?;
+    Some((token, holder, name))
+}
+
+#[derive(Deserialize)]
+struct Stored {
+    token: i64,
+    holder: String,
+    name: String,
 }
 
 /// Returns what the caller should do about an error code of the server.
@@ -195,6 +245,18 @@ mod tests {
         let fence = fence().with_lock_timeout(Duration::from_millis(50));
         let prologue = fence.expect("valid").prologue();
         assert!(prologue.contains("lock_timeout = 50;"), "{prologue}");
+    }
+
+    #[test]
+    fn a_refusing_row_is_read_in_whatever_quotes_it_comes() {
+        let json = r#"{"token" : 41, "holder" : "h", "name" : "é \" «»"}"#;
+        let row = Some((41, "h".to_owned(), "é \" «»".to_owned()));
+        for (before, after) in [("\"", "\""), ("„", "“"), ("« ", " »")] {
+            let text = format!("parameter {before}{REFUSED_BY}{json}{after} is unknown");
+            assert_eq!(refused_by(&text), row, "{text}");
+        }
+        let other = "unrecognized configuration parameter \"leasehold_fence.is_ambiguous\"";
+        assert_eq!(refused_by(other), None);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) fn refusal(resource: &str, shown: &Shown<'_>, row: Option<Columns>) -
     })
 }
 
-fn damaged(resource: &str, what: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+pub(super) fn damaged(resource: &str, what: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
     let text = format!("raise failed: the fence's row is damaged resource={resource:?}");
     Error::new(ErrorKind::Misconfigured, text).with_source(what)
 }

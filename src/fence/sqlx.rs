@@ -25,6 +25,7 @@
 //!    paused inside a transaction makes its successor wait for that long, until an operator or
 //!    `idle_in_transaction_session_timeout` ends the transaction.
 //! 3. A raise that is not the first statement of its transaction fails: what was read before it may be outdated.
+//! 4. A raise that is refused is an error in SQL: the server commits nothing of a transaction whose raise failed.
 //!
 //! # Assumptions
 //! All sessions find the same table: the search path leads to one `leasehold_fence` alone, or the fence names its
@@ -33,6 +34,10 @@
 //! the raise. Data and fence are in one database; reads after the raise go to the primary. The lock timeout holds for
 //! the whole transaction: later statements that wait longer for a lock fail too. Acquire all leases first, then begin:
 //! a task that waits for a lease must not hold a row that the lease's holder waits for.
+//!
+//! No `ROLLBACK TO` a savepoint from before a further raise ([`raise_also`](Fence::raise_also)): it takes back that
+//! raise, or the failure of a refused one, and the transaction can go on without this fence. The first raise cannot be
+//! taken back alone: it is refused inside a savepoint, and the savepoints after it leave it as it is.
 //!
 //! # Errors
 //! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`](super::Blocked). After `Unavailable`, such
@@ -213,12 +218,15 @@ impl Fence {
             .bind(pass.name.as_str())
             .execute(&mut *connection)
             .await
-            .map_err(|error| self.failed("raise", error))?;
-        if raised.rows_affected() == 1 {
-            return Ok(());
-        }
-        let row = self.read(connection).await?;
-        Err(row::refusal(&self.0.resource, shown, row))
+            .map_err(|error| {
+                let answer = error.as_database_error().map(|answer| {
+                    let code = answer.code().unwrap_or_default();
+                    (code.into_owned(), answer.message().to_owned())
+                });
+                let answer = answer.as_ref().map(|(code, text)| (&**code, &**text));
+                self.0.raise_failed(shown, answer, error)
+            })?;
+        self.0.written(raised.rows_affected())
     }
 
     async fn read(

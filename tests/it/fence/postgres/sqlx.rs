@@ -197,3 +197,22 @@ async fn a_raise_in_a_transaction_of_the_users_own_is_committed_with_it() {
     transaction.commit().await.expect("committed");
     assert_eq!(fence("a").row(&pool).await.expect("read"), Some(pass(1, 1)));
 }
+
+#[tokio::test]
+async fn a_transaction_whose_raise_was_refused_commits_nothing() {
+    let pool = pool().await;
+    let raised = fence("a").begin(&pool, &pass(2, 2)).await.expect("raised");
+    raised.commit().await.expect("committed");
+    let mut transaction = pool.begin().await.expect("begun");
+    let error = fence("a").raise(&mut transaction, &pass(1, 1)).await;
+    let stored = pass(2, 2).token;
+    let error = error.expect_err("refused");
+    assert_eq!(Refusal::of(&error), Some(&Refusal::Stale { stored }));
+    let write = "INSERT INTO register VALUES ('a', 'stale')";
+    transaction
+        .execute(write)
+        .await
+        .expect_err("the transaction has failed");
+    let _ = transaction.commit().await;
+    assert_eq!(get(&pool, "a").await, None);
+}

@@ -464,3 +464,103 @@ async fn no_temporary_table_and_no_second_one_in_the_path_is_taken_for_the_fence
             .expect("its own");
     }
 }
+
+/// The row as it was committed.
+async fn row(client: &Client) -> Option<Pass> {
+    fence("a").row(client).await.expect("read")
+}
+
+#[tokio::test]
+async fn a_transaction_whose_raise_was_refused_commits_nothing() {
+    let database = PostgresServer::database().await;
+    let mut client = prepare(&database).await;
+    let reader = database.connect().await;
+    let names = ["nightly", "week\"ly' é \\ «»"];
+    for (name, shown) in names.iter().flat_map(|name| {
+        let passes = [
+            pass_for(name, 1, 1),
+            pass_for(name, 1, 2),
+            pass_for("other", 3, 9),
+        ];
+        passes.map(|pass| (name, pass))
+    }) {
+        client
+            .batch_execute("TRUNCATE leasehold_fence")
+            .await
+            .expect("emptied");
+        let stored = pass_for(name, 2, 2);
+        let raised = fence("a")
+            .begin(&mut client, &stored)
+            .await
+            .expect("raised");
+        raised.commit().await.expect("committed");
+        let transaction = client.transaction().await.expect("begun");
+        let error = fence("a")
+            .raise(&transaction, &shown)
+            .await
+            .expect_err("refused");
+        let expected = judge(Some(&stored), &shown).expect_err("refused");
+        assert_eq!(Refusal::of(&error), Some(&expected), "{error:?}");
+        // The caller ignores the error, and commits.
+        let write = "INSERT INTO register VALUES ('a', 'stale') ON CONFLICT DO NOTHING";
+        transaction
+            .batch_execute(write)
+            .await
+            .expect_err("the transaction has failed");
+        let _ = transaction.commit().await;
+        assert_eq!(get(&reader, "a").await, None, "{shown:?}");
+        assert_eq!(row(&reader).await, Some(stored));
+    }
+}
+
+#[tokio::test]
+async fn a_raise_that_a_trigger_swallows_is_not_taken_for_one() {
+    let database = PostgresServer::database().await;
+    let mut client = prepare(&database).await;
+    let trigger = "
+        CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+        CREATE TRIGGER swallow BEFORE INSERT ON leasehold_fence FOR EACH ROW EXECUTE FUNCTION swallow()";
+    client.batch_execute(trigger).await.expect("made");
+    let error = fence("a").begin(&mut client, &pass(1, 1)).await;
+    let error = error.err().expect("nothing was written");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+}
+
+/// As the page says: what a savepoint takes back of a further raise.
+#[tokio::test]
+async fn after_a_rollback_to_a_savepoint_the_fences_raised_before_it_stand_and_no_others() {
+    let database = PostgresServer::database().await;
+    let (mut client, other) = (prepare(&database).await, database.connect().await);
+    let mut transaction = fence("a")
+        .begin(&mut client, &pass(2, 2))
+        .await
+        .expect("raised");
+    let savepoint = transaction.transaction().await.expect("a savepoint");
+    // The first raise cannot be taken back alone.
+    let error = fence("b")
+        .raise(&savepoint, &pass(2, 2))
+        .await
+        .expect_err("too late");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+    savepoint.rollback().await.expect("rolled back");
+    let savepoint = transaction.transaction().await.expect("a savepoint");
+    fence("b")
+        .raise_also(&savepoint, &pass(2, 2))
+        .await
+        .expect("raised");
+    set(&savepoint, "a", "taken back").await;
+    savepoint.rollback().await.expect("rolled back");
+    // Nor is a refusal inside one the end of the transaction.
+    let savepoint = transaction.transaction().await.expect("a savepoint");
+    let error = fence("a")
+        .raise_also(&savepoint, &pass(1, 1))
+        .await
+        .expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Stale, "{error:?}");
+    savepoint.rollback().await.expect("rolled back");
+    set(&transaction, "a", "kept").await;
+    transaction.commit().await.expect("committed");
+    assert_eq!(get(&other, "a").await.as_deref(), Some("kept"));
+    assert_eq!(row(&other).await, Some(pass(2, 2)));
+    assert_eq!(fence("b").row(&other).await.expect("read"), None);
+}
