@@ -138,8 +138,8 @@ async fn steps(clock: &dyn Clock, at: Instant, longest: Duration) {
     }
 }
 
-/// Reads the wall clock. It decides nothing about leases: it is for the tokens of SQLite and memory, and for what
-/// people read.
+/// Reads the wall clock. It decides nothing about leases: it is for the tokens of SQLite and memory, to recognize a
+/// token that no store can have minted, and for what people read.
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place that reads the wall clock"

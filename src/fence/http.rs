@@ -129,7 +129,8 @@ pub fn response_for<B: From<String>>(error: &Error) -> Response<B> {
 /// the refusal is reported to the bearer. A response that says nothing about a pass is `Ok`.
 ///
 /// # Errors
-/// `Stale` or `Invalid` with the [`Refusal`]; `TimedOut` with [`Blocked`].
+/// `Stale`, `Misconfigured` (a token far ahead of the clock) or `Invalid` with the [`Refusal`]; `TimedOut` with
+/// [`Blocked`].
 pub fn check_response(
     bearer: &dyn Bearer,
     resource: &str,

@@ -2,9 +2,10 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
 
 use super::{Admission, Bearer, Pass, judge};
-use crate::clock::{Clock, Instant, Monotonic};
+use crate::clock::{Clock, Instant, Monotonic, wall_clock_us};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::telemetry::{self, FenceKind};
@@ -48,6 +49,18 @@ impl Refusal {
             Self::Conflict { stored } if stored.name == *name => Some(stored.token),
             Self::Conflict { .. } | Self::Missing => None,
         }
+    }
+
+    /// Returns whether no store can have minted the stored token: it is more than [`Token::FLOOR_AHEAD`] past both the
+    /// clock and the token that was shown, which was not behind the store's clock when it was minted.
+    fn is_mistake(&self, shown: &Pass) -> bool {
+        let stored = match self {
+            Self::Stale { stored } => *stored,
+            Self::Conflict { stored } => stored.token,
+            Self::Missing => return false,
+        };
+        let seen = Duration::from_micros(shown.token.get().max(wall_clock_us()));
+        Duration::from_micros(stored.get()) > seen + Token::FLOOR_AHEAD
     }
 
     pub(super) const fn outcome(&self) -> &'static str {
@@ -131,7 +144,8 @@ impl fmt::Display for Blocked {
 impl StdError for Blocked {}
 
 /// Makes the error of a refused write, and reports it to the bearer, so that its next grant is above what storage has
-/// seen. It is public for those who implement a guard.
+/// seen. A stored token that no store can have minted is `Misconfigured`, and is not reported. It is public for those who
+/// implement a guard.
 pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
     telemetry::count_refusal(FenceKind::Other, refusal.outcome());
     refuse(bearer, resource, shown, refusal)
@@ -139,13 +153,23 @@ pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refus
 
 /// Does the same as [`refused`], for the guards of this crate, which count their checks themselves.
 pub(super) fn refuse(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
-    bearer.refused(&refusal);
+    let (kind, why) = match refusal.is_mistake(shown) {
+        // As a floor it would bar the bearer's client from the name even after the row was mended.
+        true => (
+            ErrorKind::Misconfigured,
+            ": what it stores is more than a day ahead of the clock; delete it if that is a mistake",
+        ),
+        false => {
+            bearer.refused(&refusal);
+            (ErrorKind::Stale, "")
+        }
+    };
     let (name, token) = (shown.name.as_str(), shown.token.get());
     telemetry::write_refused(bearer.group(), name, token, refusal.outcome());
     Error::new(
-        ErrorKind::Stale,
+        kind,
         format!(
-            "write refused by the fence resource={resource:?} name={:?} token={}",
+            "write refused by the fence{why} resource={resource:?} name={:?} token={}",
             shown.name, shown.token
         ),
     )
@@ -214,12 +238,40 @@ mod tests {
 
     #[test]
     fn a_refusal_is_found_in_its_error() {
-        let stale = Refusal::Stale { stored: Token::MAX };
+        let stored = Token::new(2).expect("valid");
+        let stale = Refusal::Stale { stored };
         let error = refused(&pass("a", 1), "ledger", &pass("a", 1), stale.clone());
         assert_eq!(error.kind(), ErrorKind::Stale);
         assert_eq!(Refusal::of(&error), Some(&stale));
         assert_eq!(Blocked::of(&error), None);
         assert!(Blocked::of(&Blocked::error("ledger")).is_some());
+    }
+
+    #[test]
+    fn what_no_store_can_have_minted_is_no_stale_pass() {
+        let day = 24 * 3_600_000_000;
+        let now = Token::MAX.get() - 2 * day;
+        for (stored, kind) in [
+            (now + day, ErrorKind::Stale),
+            (now + day + 1, ErrorKind::Misconfigured),
+        ] {
+            let (shown, other) = (pass("a", now), pass("b", stored));
+            let stale = Refusal::Stale {
+                stored: other.token,
+            };
+            for refusal in [stale, Refusal::conflict(&other)] {
+                let error = refused(&shown, "ledger", &shown, refusal.clone());
+                assert_eq!(error.kind(), kind, "{error}");
+                assert_eq!(Refusal::of(&error), Some(&refusal));
+            }
+        }
+        let early = refused(
+            &pass("a", 1),
+            "ledger",
+            &pass("a", 1),
+            Refusal::conflict(&pass("a", day + 2)),
+        );
+        assert_eq!(early.kind(), ErrorKind::Stale, "the clock is further");
     }
 
     #[test]

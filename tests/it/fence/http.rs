@@ -136,6 +136,23 @@ fn shown(pass: &Pass) -> HeaderMap {
     HeaderMap::from_iter([(fence::HEADER, fence::header_value(pass))])
 }
 
+/// The page says 400 of a malformed header alone: the sender could mend nothing here.
+#[tokio::test]
+async fn a_resource_that_the_layer_cannot_name_is_no_malformed_header() {
+    let service = Service::start().await;
+    let mut headers = HeaderMap::new();
+    fence::insert_pass(&mut headers, &pass(1, 1)).expect("a pass");
+    let path = format!("/devices/{}", "a".repeat(600));
+    let answer = send(service.address, "PUT", &path, &headers, "").await;
+    assert_eq!(
+        answer.status,
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "{}",
+        answer.body
+    );
+    assert!(!answer.body.contains("aaa"), "{}", answer.body);
+}
+
 #[tokio::test]
 async fn a_stale_writer_is_answered_412_and_its_handler_does_not_run() {
     let service = Service::start().await;

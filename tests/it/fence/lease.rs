@@ -134,3 +134,34 @@ async fn a_stale_answer_lifts_the_next_grant_over_what_storage_has_seen() {
     assert!(healed.token() > seen);
     write(&fence, &mut connection, &healed).unwrap();
 }
+
+/// A test wrote it, or a typing error: the operator deletes the row, and that has to be enough.
+#[tokio::test]
+async fn a_token_far_ahead_is_named_and_bars_no_client_once_its_row_is_gone() {
+    let client = Client::builder().store(Memory::new()).build().await;
+    let client = client.expect("built");
+    let fence = fence();
+    let mut connection = storage(&fence);
+    for name in ["nightly", "weekly"] {
+        let lease = client.acquire("nightly").await.expect("free");
+        let mut planted = lease.pass().expect("held");
+        planted.name = name.try_into().expect("valid");
+        let day = 24 * 3_600_000_000;
+        planted.token = Token::new(lease.token().get() + day + 60_000_000).expect("valid");
+        let planting = fence.begin(&mut connection, &planted);
+        planting.expect("raised").commit().expect("committed");
+        let error = write(&fence, &mut connection, &lease).expect_err("superseded");
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+        assert!(error.to_string().contains("ledger"), "{error}");
+        assert!(Refusal::of(&error).is_some(), "{error:?}");
+        lease.release().await;
+        let deleted = connection.execute("DELETE FROM leasehold_fence", []);
+        deleted.expect("deleted");
+        let lease = client.acquire("nightly").await.expect("granted");
+        write(&fence, &mut connection, &lease).expect("admitted");
+        lease.release().await;
+        connection
+            .execute("DELETE FROM leasehold_fence", [])
+            .expect("deleted");
+    }
+}
