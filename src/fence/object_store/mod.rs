@@ -365,8 +365,41 @@ fn failed(action: &str, path: &Path, error: ::object_store::Error) -> Error {
         | ::object_store::Error::Unauthenticated { .. } => (ErrorKind::Denied, ""),
         ::object_store::Error::InvalidPath { .. } => (ErrorKind::Invalid, ""),
         ::object_store::Error::UnknownConfigurationKey { .. } => (ErrorKind::Misconfigured, ""),
-        _ => (ErrorKind::Unavailable, ""),
+        error => match lasting(error) {
+            Some(why) => (ErrorKind::Misconfigured, why),
+            None => (ErrorKind::Unavailable, ""),
+        },
     };
     let path = path.as_ref();
     Error::new(kind, format!("{action} failed{why} path={path:?}")).with_source(error)
+}
+
+/// What the crate says of an answer that no later try changes, and what is wrong then. It has no kind of its own for
+/// these.
+const LASTING: &[(&str, &str)] = &[
+    (
+        "ETag Header missing",
+        ": the store's answers have no version",
+    ),
+    (
+        "status code: 400",
+        ": the store refused the request; look at the bucket's name and the settings",
+    ),
+    (
+        "redirect without LOCATION",
+        ": the bucket is in another region",
+    ),
+];
+/// The codes of an answer 400 to a request that did not arrive whole.
+const TORN: &[&str] = &["RequestTimeout", "IncompleteBody"];
+
+/// Returns what is wrong, if the store answered what it will answer again.
+fn lasting(error: &::object_store::Error) -> Option<&'static str> {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| {
+        error.source()
+    });
+    let texts: Vec<_> = causes.map(ToString::to_string).collect();
+    let says = |what: &str| texts.iter().any(|text| text.contains(what));
+    let (_, why) = LASTING.iter().find(|(what, _)| says(what))?;
+    (!TORN.iter().any(|code| says(code))).then_some(*why)
 }

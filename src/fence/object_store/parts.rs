@@ -36,7 +36,8 @@ impl Fence {
     /// store's clock.
     ///
     /// It needs no lease. The objects under the token of the fenced object, and under greater ones, stay: their holder
-    /// may still commit them. Those under a lower token cannot be committed any more, because the fence refuses that.
+    /// may still commit them. Those under a lower token cannot be committed by their own holder any more, because the
+    /// fence refuses that; a later holder copies what it takes over.
     ///
     /// # Errors
     /// See the [module](super).
@@ -48,17 +49,20 @@ impl Fence {
         older_than: Duration,
         named: impl FnOnce(&[u8]) -> N,
     ) -> Result<Vec<Path>, Error> {
+        let parts = self.parts();
+        // The content is read last: what a commit names meanwhile stays.
+        let listed = self.store.list(Some(&parts)).try_collect::<Vec<_>>().await;
+        let listed = listed.map_err(|error| failed("sweep", &self.path, error))?;
+        let last_write = match self.store.head(&self.path).await {
+            Ok(meta) => meta.last_modified,
+            Err(::object_store::Error::NotFound { .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(failed("sweep", &self.path, error)),
+        };
         let Some(object) = self.read().await? else {
             return Ok(Vec::new());
         };
         let named: HashSet<Path> = named(&object.content).into_iter().collect();
-        let meta = self.store.head(&self.path).await;
-        let last_write = meta.map_err(|error| failed("sweep", &self.path, error))?;
-        let last_write = last_write.last_modified;
-        let parts = self.parts();
-        let listed = self.store.list(Some(&parts)).try_collect::<Vec<_>>().await;
         let removed = listed
-            .map_err(|error| failed("sweep", &self.path, error))?
             .into_iter()
             .filter(|found| {
                 let age = (last_write - found.last_modified).to_std();

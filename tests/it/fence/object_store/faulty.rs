@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
 use leasehold::BoxFuture;
 use leasehold::clock::{Clock, Monotonic};
 use object_store::memory::InMemory;
@@ -32,11 +33,15 @@ pub(super) enum Fault {
 /// What happens to the next put, before the client is told that the connection ended.
 type Loss = Box<dyn FnOnce(PutOptions, PutPayload) -> BoxFuture<'static, ()> + Send>;
 
+/// What happens while the store lists.
+type Meanwhile = BoxFuture<'static, ()>;
+
 /// The store.
 pub(super) struct Faulty {
     pub(super) inner: Arc<InMemory>,
     fault: Fault,
     loss: Mutex<Option<Loss>>,
+    meanwhile: Mutex<Option<Meanwhile>>,
     delay: Mutex<Duration>,
     puts: Mutex<u64>,
     gets: Mutex<u64>,
@@ -48,6 +53,7 @@ impl Faulty {
             inner: Arc::default(),
             fault,
             loss: Mutex::default(),
+            meanwhile: Mutex::default(),
             delay: Mutex::default(),
             puts: Mutex::default(),
             gets: Mutex::default(),
@@ -70,6 +76,11 @@ impl Faulty {
             })
         });
         *self.loss.lock().unwrap() = Some(loss);
+    }
+
+    /// This happens after the objects of the next list were found, and before they are answered.
+    pub(super) fn at_the_next_list(&self, then: impl Future<Output = ()> + Send + 'static) {
+        *self.meanwhile.lock().unwrap() = Some(Box::pin(then));
     }
 
     /// The next put takes this long.
@@ -164,7 +175,14 @@ impl ObjectStore for Faulty {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        let listed = self.inner.list(prefix);
+        match self.meanwhile.lock().unwrap().take() {
+            None => listed,
+            Some(then) => {
+                let then = stream::once(then).filter_map(async |()| None);
+                listed.chain(then).boxed()
+            }
+        }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -1,5 +1,6 @@
 //! The fence in an object store: in memory, and on moto. Other servers are in `faults::object_store`.
 
+mod answers;
 mod faulty;
 mod in_memory;
 mod lost_replies;

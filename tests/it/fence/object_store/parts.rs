@@ -9,6 +9,7 @@ use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 
+use super::faulty::{Fault, Faulty};
 use super::fence;
 use crate::fence::pass;
 use crate::harness::wait::until_so;
@@ -112,6 +113,24 @@ async fn a_sweep_counts_the_age_up_to_the_last_write_by_the_stores_clock() {
         !is_there(&store, &left).await
     })
     .await;
+}
+
+/// The holder takes over what its predecessor left unnamed.
+#[tokio::test]
+async fn a_sweep_beside_a_commit_removes_nothing_that_the_commit_names() {
+    let store = Faulty::with(Fault::None);
+    let fence = Fence::new(store.clone(), "ledger/total").expect("valid");
+    let (older, holder) = (pass(1, 1), pass(2, 2));
+    fence.raise(&older).await.expect("raised");
+    let left = put(&store.inner, &fence, &older, "left").await;
+    fence.raise(&holder).await.expect("raised");
+    let (other, taken_over) = (fence.clone(), left.clone());
+    store.at_the_next_list(async move {
+        let named = other.commit(&holder, |_| taken_over.to_string()).await;
+        named.expect("written");
+    });
+    assert_eq!(sweep(&fence, Duration::ZERO).await, []);
+    assert!(is_there(&store.inner, &left).await);
 }
 
 #[tokio::test]
