@@ -24,6 +24,9 @@ pub(in crate::store) enum Failure {
     /// The connection broke or the session ended. The request may have been carried out.
     #[error("{0}")]
     Broken(&'static str),
+    /// The servers no longer know the session. The request was not carried out in it.
+    #[error("the session has ended")]
+    Expired,
     /// The server refuses this user the node.
     #[error("no permission for the node")]
     Denied,
@@ -62,7 +65,6 @@ const OUTAGES: &[(i32, &str)] = &[
     (-4, "the server lost its leader"),
     (-7, "the server gave up the request"),
     (wire::UNKNOWN, "the session is not known"),
-    (wire::EXPIRED, "the session has ended"),
     (-116, "the server shuts down"),
     (wire::MOVED, "the session went to another server"),
     (-119, "the server only reads while it has no leader"),
@@ -78,6 +80,8 @@ impl Failure {
             // Another version; a node that is there; a node that has children.
             -103 | -110 | -111 => Self::Changed,
             -102 => Self::Denied,
+            wire::EXPIRED => Self::Expired,
+            -120 => Self::local_session(),
             wire::NO_LOGIN | -124 => Self::LockedOut,
             error => {
                 let outage = OUTAGES.iter().find(|(code, _)| *code == error);
@@ -88,12 +92,19 @@ impl Failure {
         }
     }
 
+    /// The failure of a node that ends with its session, in one that only its own server knows.
+    pub(super) fn local_session() -> Self {
+        let why = "no ephemeral node in a local session: \
+                   localSessionsEnabled is set without localSessionsUpgradingEnabled";
+        Self::Unable(why.into())
+    }
+
     /// Returns the kind of error, and how far the request came.
     fn judged(&self) -> (ErrorKind, Sent) {
         match self {
             Self::Unconnected(why) => (why.kind(), Sent::Never),
             Self::NotReached(_) => (ErrorKind::Unavailable, Sent::Never),
-            Self::Broken(_) => (ErrorKind::Unavailable, Sent::Perhaps),
+            Self::Broken(_) | Self::Expired => (ErrorKind::Unavailable, Sent::Perhaps),
             Self::Busy => (ErrorKind::TimedOut, Sent::Never),
             Self::Silent => (ErrorKind::TimedOut, Sent::Perhaps),
             Self::NoNode | Self::Changed => (ErrorKind::TimedOut, Sent::Answered),

@@ -42,7 +42,8 @@
 //!
 //! - `maxClientCnxns`: at least twice the number of clients on one machine, where each running `leasehold` counts as a
 //!   client. The server counts by address, and while other servers are down all of these connections can lead to one
-//!   server. With the default of 60, the 31st client of a machine can be `Unavailable`.
+//!   server. With the default of 60, the 31st client of a machine can be `Unavailable`; it asks again at growing
+//!   pauses.
 //! - `minSessionTimeout`: at least two ticks, as by default. With less, the leader can end a session while a lease that
 //!   was confirmed in it has time left, and the holder hears of it only at its next renewal.
 //!

@@ -11,6 +11,7 @@ use crate::harness::zookeeper_server::ZookeeperServer;
 
 mod clients;
 mod errors;
+mod limits;
 mod notices;
 mod outages;
 mod rules;

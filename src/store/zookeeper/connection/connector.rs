@@ -25,7 +25,7 @@ use super::super::protocol::wire::{Frame, Granted, LOGGED_IN, Reader};
 use super::session::Line;
 use super::silence::{self, Silence, SilenceLimit};
 use super::{End, ServerConnection};
-use crate::clock::{Boottime, Clock};
+use crate::clock::{Boottime, Clock, Instant};
 use crate::store::connection::{AfterEnd, Connect, Driven};
 
 /// Time that one server has to answer a hello, before the next is tried.
@@ -34,6 +34,9 @@ const HELLO: Duration = Duration::from_secs(1);
 const HELLO_MOST: Duration = Duration::from_secs(4);
 /// The pause once no server was reached.
 const PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause of a client without a session whose connections the servers close at once: twice as long each time,
+/// so that those that go on with a session find room first.
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 /// Time for which servers are tried for a new session: an election has ended by then. The next request tries again.
 pub(in super::super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -56,6 +59,8 @@ pub(in super::super) struct Connector {
     servers: VecDeque<String>,
     /// For how many ticks the next server may be silent at first.
     silent: u32,
+    /// Until when no server is asked for a new session, and the pause that led there.
+    refused: Option<(Instant, Duration)>,
     /// Why the last connection was not made, after a colon: the callers, which give up before the connector does, want
     /// to know.
     last_failure: Arc<Mutex<String>>,
@@ -71,6 +76,7 @@ impl Connector {
             resumed: None,
             servers: servers.into(),
             silent: silence::USUAL,
+            refused: None,
             last_failure: Arc::default(),
         }
     }
@@ -90,13 +96,27 @@ impl Connector {
         let begun = Boottime.now();
         let mut hello = HELLO;
         loop {
+            if let Some((until, _)) = self.refused.filter(|_| self.resumed.is_none()) {
+                tokio::time::sleep(until.since(Boottime.now())).await;
+            }
+            let mut is_refused = false;
             for _ in 0..self.servers.len() {
                 for address in self.addresses(&self.servers[0], hello).await {
-                    if let Some(made) = self.greet(address, hello).await {
-                        return Some(made);
+                    match self.greet(address, hello).await {
+                        Ok(made) => {
+                            self.refused = None;
+                            return Some(made);
+                        }
+                        Err(kind) => is_refused |= kind == io::ErrorKind::UnexpectedEof,
                     }
                 }
                 self.servers.rotate_left(1);
+            }
+            if is_refused {
+                let pause = self.refused.map_or(PAUSE, |(_, pause)| pause * 2);
+                let pause = pause.min(LONGEST_PAUSE);
+                let share = 0.5 + fastrand::f64() / 2.0;
+                self.refused = Some((Boottime.now().after(pause.mul_f64(share)), pause));
             }
             let resumed = self.resumed.as_ref();
             let enough = resumed.map_or(CONNECT_TIMEOUT, Granted::timeout);
@@ -113,18 +133,18 @@ impl Connector {
         &mut self,
         server: SocketAddr,
         limit: Duration,
-    ) -> Option<(Line, ServerConnection)> {
+    ) -> Result<(Line, ServerConnection), io::ErrorKind> {
         loop {
-            let failed = match timeout(limit, self.hello(server)).await {
-                Ok(Ok(Some(made))) => return Some(made),
+            let error = match timeout(limit, self.hello(server)).await {
+                Ok(Ok(Some(made))) => return Ok(made),
                 Ok(Ok(None)) if self.resumed.take().is_some() => continue,
-                Ok(Ok(None)) => "no session".into(),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "silent".into(),
+                Ok(Ok(None)) => io::Error::other("no session"),
+                Ok(Err(error)) => error,
+                Err(_) => io::Error::new(io::ErrorKind::TimedOut, "silent"),
             };
-            tracing::debug!(store = %self.address, %server, failed, "not connected");
-            self.note(&server, &failed);
-            return None;
+            tracing::debug!(store = %self.address, %server, failed = %error, "not connected");
+            self.note(&server, &error.to_string());
+            return Err(error.kind());
         }
     }
 
@@ -140,7 +160,11 @@ impl Connector {
             .max_frame_length(LONGEST)
             .to_owned();
         let mut reader = codec.new_read(reader);
-        let answer = reader.next().await.ok_or(io::ErrorKind::UnexpectedEof)??;
+        let answer = reader.next().await.unwrap_or_else(|| Err(closed()));
+        let answer = answer.map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionReset => closed(),
+            _ => error,
+        })?;
         let mut granted = Reader::new(&answer)
             .granted()
             .ok_or(io::ErrorKind::InvalidData)?;
@@ -182,6 +206,12 @@ impl Connector {
         }
         Vec::new()
     }
+}
+
+/// The error of a connection that the server closed before it answered. It says no more when it does not serve yet.
+fn closed() -> io::Error {
+    let why = "the server closed the connection at once; unless it has just started, too many clients of this address have one (maxClientCnxns)";
+    io::Error::new(io::ErrorKind::UnexpectedEof, why)
 }
 
 impl Connect for Connector {

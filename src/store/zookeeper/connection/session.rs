@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::bytes::BytesMut;
 
 use super::super::failure::Failure;
@@ -17,6 +17,11 @@ use super::{LOST, NodeWatch, WireRequest};
 use crate::clock::{Boottime, Clock};
 use crate::future::shielded;
 use crate::store::budget::Budget;
+
+/// The longest pause before the third look at a name that other clients change, and the longest of all: twice as long
+/// each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A session, over the connection that it has now. The next connection of the same session is another one of these, and
 /// what is asked of this one then fails.
@@ -135,12 +140,26 @@ impl SessionCall<'_> {
             frame.step(step, is_owned)
         });
         let reply = self.ask(frame.end_of_steps(), None).await.map_err(whole)?;
-        let stats = read(Reader::new(&reply).steps()).map_err(whole)??;
+        let stats = match read(Reader::new(&reply).steps()).map_err(whole)? {
+            Err(Aborted {
+                failure: Failure::Expired,
+                ..
+            }) if steps.iter().any(Change::is_ephemeral) && self.is_alive().await => {
+                return Err(whole(Failure::local_session()));
+            }
+            stats => stats?,
+        };
         let mut remembered = self.shared.remembered.lock();
         for stat in &stats {
             remembered.clock.hear(stat.stamp, Boottime.now());
         }
         Ok(stats)
+    }
+
+    /// Returns whether the session goes on although a transaction was told that it has ended: then only its leader does
+    /// not know it.
+    async fn is_alive(&self) -> bool {
+        self.sync(self.shared.tree.root()).await.is_ok()
     }
 
     /// The same. Returns the stat of the first node that a `Set` wrote.
@@ -155,7 +174,8 @@ impl SessionCall<'_> {
             .await
     }
 
-    /// Attempts something until no other client changes the name meanwhile.
+    /// Attempts something until no other client changes the name meanwhile. From the third attempt on the server first
+    /// catches up with its leader: on one that lags behind the name looks the same until it has.
     pub(in super::super) async fn until_unchanged<T, F>(
         &self,
         attempt: impl Fn() -> F,
@@ -163,11 +183,17 @@ impl SessionCall<'_> {
     where
         F: Future<Output = Result<T, Failure>>,
     {
+        let mut pause = Duration::ZERO;
         loop {
             match attempt().await {
                 Err(failure) if failure.is_stale() && !self.budget.left().is_zero() => {}
                 done => return done,
             }
+            if !pause.is_zero() {
+                sleep(pause.mul_f64(fastrand::f64()).min(self.budget.left())).await;
+                self.sync(self.shared.tree.root()).await?;
+            }
+            pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         }
     }
 }

@@ -77,6 +77,13 @@ pub(in super::super) enum Change {
     Delete(String, Option<i32>),
 }
 
+impl Change {
+    /// Returns whether the step makes a node that ends with the session.
+    pub(in super::super) const fn is_ephemeral(&self) -> bool {
+        matches!(self, Self::Create(_, _, Mode::Ephemeral | Mode::Numbered))
+    }
+}
+
 /// A transaction was not carried out.
 #[derive(Debug)]
 pub(in super::super) struct Aborted {

@@ -58,6 +58,8 @@ pub(crate) struct ZookeeperServer {
     clock: Option<ServerClock>,
     /// What fills its disk, if the test can.
     disk: Option<FullDisk>,
+    /// Options of its virtual machine.
+    options: &'static str,
     child: Mutex<Option<GuardedChild>>,
 }
 
@@ -93,18 +95,27 @@ impl ZookeeperServer {
 
     /// A server of the test's own, with this `tickTime`.
     pub(crate) async fn start(tick: Duration) -> Self {
-        Self::start_on(tick, |server| server).await
+        Self::start_on(tick, "", |server| server).await
+    }
+
+    /// The same, with these settings and options of its virtual machine besides.
+    pub(crate) async fn start_with(settings: &str, options: &'static str) -> Self {
+        let with_options = |mut server: Self| {
+            server.options = options;
+            server
+        };
+        Self::start_on(Duration::from_secs(2), settings, with_options).await
     }
 
     /// The same, with a wall clock that the test moves and a disk that it fills.
     pub(crate) async fn start_on_own_machine(tick: Duration) -> Self {
-        Self::start_on(tick, |server| server.with_clock().with_disk()).await
+        Self::start_on(tick, "", |server| server.with_clock().with_disk()).await
     }
 
-    async fn start_on(tick: Duration, machine: impl Fn(Self) -> Self) -> Self {
+    async fn start_on(tick: Duration, more: &str, machine: impl Fn(Self) -> Self) -> Self {
         let mut why = String::new();
         for _ in 0..STARTS {
-            let server = Self::configured(ServerPlace::here(free_port()), tick, "");
+            let server = Self::configured(ServerPlace::here(free_port()), tick, more);
             let server = machine(server);
             server.run();
             match server.try_serving().await {
@@ -160,6 +171,7 @@ impl ZookeeperServer {
             place,
             clock: None,
             disk: None,
+            options: "",
             child: Mutex::new(None),
         }
     }
@@ -189,6 +201,7 @@ impl ZookeeperServer {
         }
         command
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+            .args(self.options.split_whitespace())
             .arg("-cp")
             .arg(format!(
                 "{}:{}",
@@ -425,6 +438,18 @@ impl ZookeeperEnsemble {
             None => server,
         });
         Self::run(servers.collect()).await
+    }
+
+    /// The same, with these settings besides.
+    pub(crate) async fn start_with(tick: Duration, settings: &str) -> Self {
+        let ensemble = Self::with_clocks(tick, [None; 3]).await;
+        for server in &ensemble.servers {
+            server.kill();
+            let path = server.path("zoo.cfg");
+            let known = fs::read_to_string(&path).expect("ours");
+            fs::write(&path, format!("{known}{settings}\n")).expect("ours");
+        }
+        Self::run(ensemble.servers).await
     }
 
     /// The same, each on a host of this network.
