@@ -144,8 +144,8 @@ impl fmt::Display for Blocked {
 impl StdError for Blocked {}
 
 /// Makes the error of a refused write, and reports it to the bearer, so that its next grant is above what storage has
-/// seen. A stored token that no store can have minted is `Misconfigured`, and is not reported. It is public for those who
-/// implement a guard.
+/// seen. A stored token that no store can have minted is `Misconfigured`, and is not reported. It is public for those
+/// who implement a guard.
 pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
     telemetry::count_refusal(FenceKind::Other, refusal.outcome());
     refuse(bearer, resource, shown, refusal)

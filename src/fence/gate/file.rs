@@ -10,7 +10,7 @@
 //! A last line without its end was being written when the power failed; it was never acknowledged, and is removed. Any
 //! other broken line is damage, and the file is refused: if a row were forgotten, a stale holder could write.
 //!
-//! The file itself is locked, and so is one beside it that stays when the file is replaced. A raise counts only if the
+//! The file itself is locked, and so is one next to it that stays when the file is replaced. A raise counts only if the
 //! file that took it is still the one at its path.
 //!
 //! The file is read and written anew, without outdated lines, when it is opened, when many of its lines are outdated,

@@ -32,8 +32,8 @@
 //!
 //! # Errors
 //! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`] if an older entry did not end in time;
-//! `Unavailable` if the journal cannot be written, `Misconfigured` if its file is no longer at its path: then nothing was
-//! admitted.
+//! `Unavailable` if the journal cannot be written, `Misconfigured` if its file is no longer at its path: then nothing
+//! was admitted.
 //!
 //! # Cancel safety
 //! Dropping the future of [`enter`](Gate::enter) while it waits gives up the entry. A raise whose journal is being

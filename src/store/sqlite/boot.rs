@@ -35,6 +35,11 @@ impl Boot {
         Self { id, offset_ns }
     }
 
+    /// The same boot under an id of another container.
+    pub(super) fn under(self, id: String) -> Self {
+        Self { id, ..self }
+    }
+
     /// Its id.
     pub(super) fn id(&self) -> &str {
         &self.id

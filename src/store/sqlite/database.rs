@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use super::boot::Boot;
 use super::failure::Failure;
 use super::identity::{self, Identity};
+use super::kernel::{self, Presence};
 use super::sweep;
 use super::thread::Caller;
 use crate::clock::Instant;
@@ -49,6 +50,8 @@ const BUSY_WAIT_US: std::ops::RangeInclusive<u64> = 50..=1_000;
 pub(super) struct Database {
     db: Connection,
     boot: Boot,
+    /// Shows to other containers that this boot id is of their kernel.
+    _presence: Option<Presence>,
     path: PathBuf,
     /// The file and, once SQLite has made them, its logs.
     identities: Vec<Identity>,
@@ -108,11 +111,13 @@ impl Database {
         let mut file = Self {
             db,
             boot,
+            _presence: None,
             path: path.into(),
             identities: vec![identity],
         };
         file.check_identity()?;
         file.prepare(caller)?;
+        (file.boot, file._presence) = kernel::settle(path, file.boot);
         sweep::take_over(&mut file, caller)?;
         Ok(file)
     }

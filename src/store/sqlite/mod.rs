@@ -9,8 +9,10 @@
 //!
 //! # Guarantees
 //! 1. The guarantees of [the contract](super) hold among all processes of one kernel, also across containers, time
-//!    namespaces and boot ids. But a container with a boot id of its own (systemd-nspawn, gVisor, Kata) is taken for
-//!    another kernel: it gets a name of another one's dead holder, and cannot wait for a name that a live one renews.
+//!    namespaces and boot ids. A container with a boot id of its own (systemd-nspawn) is of this kernel if it is
+//!    opened while another process of its user, or of root, has the file open: a FIFO next to the file shows it. Else,
+//!    and on a kernel of its own (gVisor, Kata), it gets a name of another one's dead holder, and cannot wait for a
+//!    name that a live one renews.
 //! 2. Leases are timed by `CLOCK_MONOTONIC`, which stops while the machine is suspended: every rival is suspended too.
 //! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl; each
 //!    boot watches for itself. So after
@@ -24,6 +26,11 @@
 //! 6. A waiting client notices a freed name, or its turn, within some ten milliseconds, from the file's change counter.
 //! 7. The queue of a name is in the file as well. When the boot id changes, as by a reboot, its clients lose their
 //!    places, and nothing else.
+//!
+//! # Limits
+//! A process under a file size limit (`ulimit -f`, `RLIMIT_FSIZE`) that the file or its log reaches is killed by
+//! SIGXFSZ, unless it ignores that signal. There are no connections to run out of: the looks of a client that waits
+//! take no lock, and its claims are short transactions, as renewals are.
 //!
 //! # Containers
 //! Mount the **folder** of the file, never the file alone: the write-ahead log and the locks are next to the file, and
@@ -56,6 +63,7 @@ mod database;
 mod failure;
 mod headroom;
 mod identity;
+mod kernel;
 mod leases;
 mod location;
 mod mint;
@@ -155,13 +163,15 @@ impl Sqlite {
         prepare: fn(&Path) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let open = {
-            let (path, boot) = (path.clone(), boot.clone());
+            let path = path.clone();
             move |caller: Caller<'_>| {
                 prepare(&path)?;
                 Database::open(&path, boot, caller)
             }
         };
         let thread = Thread::start(open, OPENING).await?;
+        let own = |file: &mut Database, _: Caller<'_>| Ok(file.boot().clone());
+        let boot = thread.ask(OPENING, own).await?;
         Ok(Self {
             location: path.display().to_string(),
             path,

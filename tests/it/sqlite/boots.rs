@@ -8,8 +8,12 @@ use leasehold::store::Store;
 
 use super::child::Child;
 use super::{LIMIT, LONG, asked, claim, granted, held, name, open, pass, places};
+use crate::harness::asking::chain;
 
 const TTL: Duration = Duration::from_millis(1_500);
+
+const OTHER: &str = "00000000-1111-4222-8333-444444444444";
+const THIRD: &str = "ffffffff-1111-4222-8333-444444444444";
 
 /// A file of leases, and a boot id to be seen in its stead.
 struct Bench {
@@ -18,13 +22,20 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        let bench = Self::of_one_kernel();
+        // Two kernels that share the file and its locks: no FIFO says that they are one, because none can be made.
+        let own = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("read");
+        for id in [own.trim(), OTHER, THIRD] {
+            let place = bench.folder.path().join(format!("leases.sqlite-boot-{id}"));
+            std::fs::write(place, "").expect("a file");
+        }
+        bench
+    }
+
+    fn of_one_kernel() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let ids = [
-            ("other", "00000000-1111-4222-8333-444444444444\n"),
-            ("third", "ffffffff-1111-4222-8333-444444444444\n"),
-        ];
-        for (file, id) in ids {
-            std::fs::write(folder.path().join(file), id).expect("a file");
+        for (file, id) in [("other", OTHER), ("third", THIRD)] {
+            std::fs::write(folder.path().join(file), format!("{id}\n")).expect("a file");
         }
         Self { folder }
     }
@@ -165,6 +176,54 @@ async fn boots_that_watch_at_once_do_not_end_each_others_watch() {
             pass(TTL / 5).await;
         }
     }
+}
+
+/// As containers of one kernel have them.
+#[tokio::test]
+async fn boot_ids_of_one_kernel_are_one_boot_for_live_and_for_dead_holders() {
+    if !places::are_allowed() {
+        return;
+    }
+    let bench = Bench::of_one_kernel();
+    let mut holder = bench.child("other");
+    token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    let mut third = bench.child("third");
+    let store = open(&bench.file()).await;
+    for _ in 0..8 {
+        pass(TTL / 4).await;
+        assert_eq!(holder.ask("renew a"), "renewed");
+        let left = held(&store, &claim("a", TTL)).await.remaining;
+        assert!(left.expect("known") <= TTL, "{left:?}");
+        assert!(third.ask("acquire a 1000").starts_with("held "));
+    }
+    drop(holder);
+    pass(TTL).await;
+    granted(&store, &claim("a", TTL)).await;
+    assert_eq!(store.hazards(LIMIT).await.expect("answered"), []);
+}
+
+/// A FIFO is a file for another kernel too, and opens there for no writer: its reader is here.
+#[tokio::test]
+async fn a_fifo_without_a_reader_on_this_kernel_makes_no_boot_ids_one() {
+    if !places::are_allowed() {
+        return;
+    }
+    let bench = Bench::of_one_kernel();
+    let mut holder = bench.child("other");
+    token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    let fifo = bench
+        .folder
+        .path()
+        .join(format!("leases.sqlite-boot-{OTHER}"));
+    std::fs::remove_file(&fifo).expect("it is there");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("coreutils").success());
+    let store = open(&bench.file()).await;
+    held(&store, &claim("a", TTL)).await;
+    assert_eq!(holder.ask("renew a"), "renewed");
+    let error = asked(&store, &claim("a", TTL), LIMIT).await;
+    let error = error.expect_err("two kernels share the file");
+    assert!(chain(&error).contains("two kernels"), "{error:?}");
 }
 
 #[tokio::test]

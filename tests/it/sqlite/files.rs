@@ -372,10 +372,20 @@ async fn a_new_file_is_for_its_user_only_and_nothing_else_is_left_beside_it() {
         names.push(entry.file_name());
     }
     names.sort();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("read");
+    let fifo = format!("leases.sqlite-boot-{}", boot.trim());
     assert_eq!(
         names,
-        ["leases.sqlite", "leases.sqlite-shm", "leases.sqlite-wal"]
+        [
+            "leases.sqlite",
+            &fifo,
+            "leases.sqlite-shm",
+            "leases.sqlite-wal"
+        ]
     );
+    store.close().await;
+    let left = fs::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!(left, 1, "after the last process");
     assert_eq!(store.location(), file.display().to_string());
 }
 

@@ -34,8 +34,8 @@ const HELLO: Duration = Duration::from_secs(1);
 const HELLO_MOST: Duration = Duration::from_secs(4);
 /// The pause once no server was reached.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause of a client without a session whose connections the servers close at once: twice as long each time,
-/// so that those that go on with a session find room first.
+/// The longest pause of a client without a session whose connections the servers close at once. It grows twice as long
+/// each time, so that those that go on with a session find room first.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 /// Time for which servers are tried for a new session: an election has ended by then. The next request tries again.
 pub(in super::super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
