@@ -41,7 +41,10 @@ pub(crate) enum Finding {
 /// The readings of the server's clock that still count.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
+    /// What the readings since its oldest one allow together.
     offset: Option<Offset>,
+    /// What the last reading allows alone.
+    last: Option<Offset>,
     step: Option<ClockStep>,
     /// The moment at which the last step back was seen.
     back_at: Option<Instant>,
@@ -53,6 +56,8 @@ struct Offset {
     least: i128,
     most: i128,
     seen_at: Instant,
+    /// The moment of the oldest reading that bounds it.
+    since: Instant,
 }
 
 /// The last step forward.
@@ -73,8 +78,9 @@ impl ServerClock {
         memory: Duration,
     ) -> Finding {
         let now = Offset::of(reading);
-        let is_recent = |known: &Offset| reading.sent_at.since(known.seen_at) <= memory;
-        let Some(known) = self.offset.filter(is_recent) else {
+        let is_recent = |known: &Offset| reading.sent_at.since(known.since) <= memory;
+        let known = [self.offset, self.last.replace(now)];
+        let Some(known) = known.into_iter().flatten().find(is_recent) else {
             self.offset = Some(now);
             return Finding::Alike;
         };
@@ -120,6 +126,7 @@ impl Offset {
             least: server - i128::from(reading.seen_at.as_nanos()),
             most: server - i128::from(reading.sent_at.as_nanos()),
             seen_at: reading.seen_at,
+            since: reading.seen_at,
         }
     }
 
@@ -133,14 +140,17 @@ impl Offset {
         }
     }
 
-    /// The offsets that both readings allow. If drift has moved them apart, those of the later one.
+    /// The offsets that both readings allow. If drift has moved them apart, those of the later one. An answer that was
+    /// awaited for long bounds them little, so the older reading may go on counting.
     fn narrowed(self, later: Self) -> Self {
         let (least, most) = (self.least.max(later.least), self.most.min(later.most));
         let is_both = least <= most;
+        let is_later = !is_both || (least, most) == (later.least, later.most);
         Self {
             least: if is_both { least } else { later.least },
             most: if is_both { most } else { later.most },
             seen_at: self.seen_at.max(later.seen_at),
+            since: if is_later { later.since } else { self.since },
         }
     }
 }
@@ -198,6 +208,28 @@ mod tests {
         assert_eq!(
             last(&[(0, 3_000, 5_000), (3_000, 3_010, 8_000)]),
             Finding::Alike
+        );
+    }
+
+    #[test]
+    fn an_answer_awaited_for_long_does_not_let_an_old_reading_count_beyond_the_memory() {
+        // The server's clock is slower by five thousandths.
+        assert_eq!(
+            last(&[
+                (0, 10, 5_000),
+                (12_000, 29_000, 33_855),
+                (31_000, 31_010, 35_850)
+            ]),
+            Finding::Alike
+        );
+        // Against the answer that was awaited for long a step is seen nevertheless.
+        assert_eq!(
+            last(&[
+                (0, 10, 5_000),
+                (12_000, 29_000, 33_855),
+                (31_000, 31_010, 60_000)
+            ]),
+            Finding::Forward(ms(60_000 - 31_000 - 4_855))
         );
     }
 
