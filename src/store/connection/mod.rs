@@ -29,6 +29,7 @@ mod thread;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
@@ -72,6 +73,12 @@ pub(super) trait Connect: Clone + Send + Sync + 'static {
         engine: Self::Engine,
         driven: &Driven<Self>,
     ) -> impl Future<Output = AfterEnd> + Send;
+
+    /// Returns after which pause another attempt follows one that failed, without a request. `None`: the next request
+    /// connects.
+    fn again_after(&self, _failure: &Self::Failure) -> Option<Duration> {
+        None
+    }
 }
 
 /// The reason for which there is no connection, apart from what the servers said.
@@ -313,6 +320,8 @@ impl<C: Connect> Shared<C> {
                 Err(failure) => (Err(failure), None),
             };
             self.settle(&open);
+            let failure = open.as_ref().err();
+            let pause = failure.and_then(|failure| connect.again_after(failure));
             let driven = open.as_ref().ok().map(|open| Driven {
                 shared: self.clone(),
                 open: Arc::downgrade(open),
@@ -320,17 +329,34 @@ impl<C: Connect> Shared<C> {
             attempt.send_replace(Some(open));
             // It has the connection, which ends when the last caller drops it.
             drop(attempt);
-            let (Some(engine), Some(driven)) = (engine, driven) else {
-                return;
-            };
-            match connect.drive(engine, &driven).await {
-                AfterEnd::Down => return,
-                AfterEnd::Again => match driven.again() {
-                    Some(next) => attempt = next,
-                    None => return,
+            let next = match (engine, driven, pause) {
+                (Some(engine), Some(driven), _) => match connect.drive(engine, &driven).await {
+                    AfterEnd::Down => None,
+                    AfterEnd::Again => driven.again(),
                 },
+                (_, _, Some(pause)) => self.again_after(pause).await,
+                _ => None,
+            };
+            match next {
+                Some(next) => attempt = next,
+                None => return,
             }
         }
+    }
+
+    /// Begins another attempt after a pause, unless a request did so meanwhile or the store was closed.
+    async fn again_after(&self, pause: Duration) -> Option<watch::Sender<Option<Outcome<C>>>> {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.closing.cancelled() => return None,
+        }
+        let (ended, attempt) = watch::channel(None);
+        let mut state = self.state();
+        let is_down = matches!(*state, State::Down);
+        is_down.then(|| {
+            *state = State::Connecting(attempt);
+            ended
+        })
     }
 
     /// Stores the outcome of an attempt. What was closed stays closed.

@@ -25,7 +25,7 @@ use deadpool_redis::{Connection, Pool, PoolError, TimeoutType, Timeouts};
 use futures_util::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
 use tokio::sync::{self, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use self::acks::{Acks, IsWritten};
 use super::address::Address;
@@ -77,14 +77,12 @@ impl Connect for Connector {
     type Failure = Failure;
 
     async fn connect(&mut self) -> Result<(OpenConnection, Self::Engine), Failure> {
-        loop {
-            let made = timeout(self.connect_timeout, self.make_in_turn(self.make())).await;
-            let made = made.unwrap_or(Err(FailureCause::Silent.into()));
-            match &made {
-                Err(failure) if is_transient(failure) && self.is_urgent() => sleep(AGAIN).await,
-                _ => return made,
-            }
-        }
+        let made = timeout(self.connect_timeout, self.make_in_turn(self.make())).await;
+        made.unwrap_or(Err(FailureCause::Silent.into()))
+    }
+
+    fn again_after(&self, failure: &Failure) -> Option<Duration> {
+        (is_transient(failure) && self.is_urgent()).then_some(AGAIN)
     }
 
     async fn drive(&mut self, (driver, dropped): Self::Engine, _: &Driven<Self>) -> AfterEnd {
