@@ -108,6 +108,7 @@ pub fn replace_script(url: &str, old: &str) -> Result<String, Error> {
 /// Dropping the future leaves nothing behind.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     let (kind, url) = StoreKind::of(url)?;
+    let _ = url;
     match kind.word {
         "memory" => Ok(Arc::new(Memory::new())),
         #[cfg(feature = "sqlite")]

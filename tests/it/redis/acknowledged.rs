@@ -152,7 +152,13 @@ async fn more_replicas_than_can_be_asked_for_are_refused() {
     let error = Redis::open("redis://localhost?acknowledged_by=9").expect_err("too many");
     assert!(error.to_string().contains("acknowledged_by=9"), "{error}");
     let error = Redis::open("redis://localhost?acknowledged_by=one").expect_err("no number");
-    assert!(error.to_string().contains("\"one\""), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("its acknowledged_by is not a number"),
+        "{error}"
+    );
+    assert!(!error.to_string().contains("one\""), "{error}");
     let built = Redis::builder("redis://localhost")
         .acknowledged_by(9)
         .build();

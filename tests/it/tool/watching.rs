@@ -52,7 +52,7 @@ fn people_are_told_where_the_leases_are_kept() {
     let _run = place.run(&[], "echo up > up; sleep 20");
     place.mark("up");
     let ended = place.start(place.tool(&["status"])).end();
-    assert!(ended.stdout.contains("leases.sqlite"), "{ended:?}");
+    assert!(ended.stderr.contains("leases.sqlite"), "{ended:?}");
     assert!(ended.stdout.contains("x host="), "{ended:?}");
 }
 
@@ -69,6 +69,8 @@ fn a_reader_who_left_is_no_fault() {
 #[test]
 fn output_that_is_lost_is_1() {
     let place = Place::new();
+    let _run = place.run(&[], "echo up > up; sleep 20");
+    place.mark("up");
     for arguments in [
         &["status"][..],
         &["status", "--json"],

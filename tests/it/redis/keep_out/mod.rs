@@ -251,8 +251,8 @@ async fn a_cluster_that_should_keep_out_is_refused_with_what_helps_there() {
 #[tokio::test]
 async fn a_longest_ttl_that_cannot_be_used_is_refused_with_its_value() {
     for (value, said) in [
-        ("60", "\"60\""),
-        ("", "\"\""),
+        ("60", "its max_ttl is not a duration"),
+        ("", "its max_ttl is not a duration"),
         ("1ms", "1ms"),
         ("2days", "172800s"),
     ] {
