@@ -1,11 +1,12 @@
 //! The embedded store: one SQLite file, several processes of one machine.
 //!
 //! It needs no server. All processes that open the same file contend for the same names. Two files are unrelated, so
-//! check [`location`](Store::location) if two jobs seem not to exclude each other. The default file belongs to the
-//! user.
+//! check [`location`](super::Store::location) if two jobs seem not to exclude each other. The default file belongs to
+//! the user.
 //!
 //! **Keep the file on a local disk.** On a network file system (NFS, SMB) the write-ahead log loses data, and two
-//! machines are granted the same name. [`hazards`](Store::hazards) reports such a file system if it can detect it.
+//! machines are granted the same name. [`hazards`](super::Store::hazards) reports such a file system if it can detect
+//! it.
 //!
 //! # Guarantees
 //! 1. The guarantees of [the contract](super) hold among all processes of one kernel, also across containers, time
