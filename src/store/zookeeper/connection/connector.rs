@@ -154,17 +154,14 @@ impl Connector {
         stream.set_nodelay(true)?;
         let resumed = self.resumed.as_ref();
         let hello = Frame::hello(self.session_timeout, resumed).finished();
-        stream.write_all(&hello).await?;
+        stream.write_all(&hello).await.map_err(closed_by)?;
         let (reader, writer) = stream.into_split();
         let codec = LengthDelimitedCodec::builder()
             .max_frame_length(LONGEST)
             .to_owned();
         let mut reader = codec.new_read(reader);
         let answer = reader.next().await.unwrap_or_else(|| Err(closed()));
-        let answer = answer.map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionReset => closed(),
-            _ => error,
-        })?;
+        let answer = answer.map_err(closed_by)?;
         let mut granted = Reader::new(&answer)
             .granted()
             .ok_or(io::ErrorKind::InvalidData)?;
@@ -205,6 +202,14 @@ impl Connector {
             Err(_) => self.note(&server, "its name is not resolved in time"),
         }
         Vec::new()
+    }
+}
+
+/// A server that closes at once may have done so before it was written to, as well.
+fn closed_by(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => closed(),
+        _ => error,
     }
 }
 
