@@ -4,8 +4,7 @@ use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
 };
 
-/// The letters that are written as they are, besides letters and digits of ASCII.
-pub(crate) const PLAIN: &str = "- . _ ~ / :";
+/// The bytes that are written as `%XX`: all but letters, digits and `-._~/:`.
 const CODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -13,13 +12,15 @@ const CODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b'/')
     .remove(b':');
+/// The same, of a text that is encoded already.
+const STRAY: &AsciiSet = &CODED.remove(b'%');
 
-/// Returns whether a letter is written as it is in what is shown of a URL.
-pub(crate) fn is_plain(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || (letter != ' ' && PLAIN.contains(letter))
+/// Returns whether all that is written as `%XX` is so in this text.
+pub(crate) fn is_encoded(text: &str) -> bool {
+    utf8_percent_encode(text, STRAY).to_string() == text
 }
 
-/// Writes all but the plain letters as `%XX`.
+/// Writes all but plain letters as `%XX`.
 pub(crate) fn encode(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, CODED)
 }
@@ -42,11 +43,7 @@ mod tests {
         let text = "a é;,= %/:?#@\u{202e}";
         let written = encode(text).to_string();
         assert_eq!(decode(&written).as_deref(), Some(text));
-        assert!(
-            written
-                .chars()
-                .all(|letter| letter == '%' || is_plain(letter))
-        );
+        assert!(is_encoded(&written) && !is_encoded(text));
         let plain = "aZ9-._~/:";
         assert_eq!(encode(plain).to_string(), plain);
     }

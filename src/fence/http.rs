@@ -48,7 +48,6 @@ use std::fmt;
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use super::refusal::refuse;
@@ -65,18 +64,6 @@ pub use ::http;
 /// The header that carries a pass.
 pub const HEADER: HeaderName = HeaderName::from_static("fencing-token");
 
-/// The bytes of a name that the header has in percent-encoding.
-const CODED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~')
-    .remove(b'/')
-    .remove(b':');
-
-/// The same, for a name that is encoded already.
-const PLAIN: &AsciiSet = &CODED.remove(b'%');
-
 /// Inserts the bearer's pass into the headers of a request and returns it, for [`check_response`].
 ///
 /// # Errors
@@ -89,7 +76,7 @@ pub fn insert_pass(headers: &mut HeaderMap, bearer: &dyn Bearer) -> Result<Pass,
 
 /// Returns the header value for this pass.
 pub fn header_value(pass: &Pass) -> HeaderValue {
-    let name = utf8_percent_encode(pass.name.as_str(), CODED);
+    let name = percent::encode(pass.name.as_str());
     let text = format!("{};holder={};name={name}", pass.token, pass.holder);
     HeaderValue::try_from(text).expect("all of it is ASCII")
 }
@@ -244,7 +231,7 @@ fn pass(text: &str) -> Result<Pass, Error> {
     }
     let holder = holder.ok_or_else(|| malformed("it has no holder"))?;
     let name = name.ok_or_else(|| malformed("it has no name"))?;
-    if utf8_percent_encode(name, PLAIN).to_string() != name {
+    if !percent::is_encoded(name) {
         return Err(malformed(
             "its name has a character that is not percent-encoded",
         ));

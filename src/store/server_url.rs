@@ -204,11 +204,14 @@ pub(super) fn read_host(text: &str) -> Result<(String, Option<u16>), Reason> {
 
 /// Reads what is shown: a text of these letters and `%XX`. `what` is the noun for the reason.
 fn plain(text: &str, what: &str, more: &str) -> Result<String, Reason> {
-    match text.chars().all(|letter| percent::is_plain(letter) || letter == '%' || more.contains(letter)) {
+    let others: String = text
+        .chars()
+        .filter(|letter| !more.contains(*letter))
+        .collect();
+    match percent::is_encoded(&others) {
         true => decode(text),
         false => Err(format!(
-            "{what} has a letter that is written as %XX; as they are, only letters, digits and {} are written",
-            percent::PLAIN
+            "{what} has a letter that is written as %XX; as they are, only letters, digits and - . _ ~ / : are written"
         )
         .into()),
     }
