@@ -126,7 +126,7 @@ impl StoreKind {
             ))),
             (None, None) => {
                 let shown = unknown(url).map(|scheme| format!(" {scheme:?}"));
-                let near = nearest(scheme, all_schemes());
+                let near = nearest(scheme, schemes());
                 let near = near.map(|near| format!(", perhaps {near} was meant"));
                 let [shown, near] = [shown, near].map(Option::unwrap_or_default);
                 Err(refused(&format!("unknown scheme{shown}{near}")))
@@ -161,9 +161,10 @@ pub(crate) fn path_of(url: &str) -> Result<&str, Error> {
     )))
 }
 
-/// Returns a store's text for messages while the store is not open: its scheme, and the path of a file. What is
-/// refused, or is not understood, can have a password in any place.
-pub(crate) fn shown(text: &str) -> String {
+/// Returns a store's text for messages, as long as the store is not open and has no
+/// [`location`](crate::store::Store::location): its scheme, and the path of a file. A text that is no URL, or one that
+/// is refused, can have a password anywhere.
+pub fn shown(text: &str) -> String {
     let shown = match StoreKind::of(text) {
         Ok((StoreKind { word: "sqlite", .. }, url)) if path_of(url).is_ok() => url.to_owned(),
         Ok((_, url)) => format!("{}:***", scheme(url)),
@@ -196,7 +197,7 @@ pub(crate) fn nearest(
     (distance <= 2 && 2 * distance < word.len()).then_some(word)
 }
 
-fn all_schemes() -> impl Iterator<Item = &'static str> {
+pub(crate) fn schemes() -> impl Iterator<Item = &'static str> {
     KINDS.iter().flat_map(|kind| kind.schemes).copied()
 }
 

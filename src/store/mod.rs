@@ -128,7 +128,8 @@ pub use self::spi::*;
 pub use self::tables::TableSettings;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub use self::tls::Tls;
-pub use self::url::{init, init_script, open, replace, replace_script, shared_url, shown};
+pub use self::url::{init, init_script, open, replace, replace_script, shared_url};
+pub use crate::kinds::shown;
 
 /// A store of leases. The [module](self) has the contract.
 ///

@@ -148,13 +148,6 @@ pub fn shared_url(text: &str) -> Result<&str, Error> {
     Ok(url)
 }
 
-/// Returns a store's text for messages, as long as the store is not open and has no
-/// [`location`](super::Store::location): its scheme, and the path of a file. A text that is no URL, or one that is
-/// refused, can have a password anywhere.
-pub fn shown(text: &str) -> String {
-    kinds::shown(text)
-}
-
 /// Makes the error for a set-up of a store that needs none, or that is not compiled in.
 fn without_init(kind: &StoreKind) -> Error {
     match kind.word {
