@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use super::acquire::{Acquiring, Attempt};
 use super::pools::WaitingTaker;
 use super::taking::{self, Access, DoorAnswer, Pool};
+use crate::clock::half_random;
 use crate::error::{Error, ErrorKind};
 use crate::fence::Pass;
 use crate::future::BoxFuture;
@@ -83,9 +84,7 @@ impl<'a> Taker<'a> {
             (self.door, self.permit) = (None, None);
             // They are not polled before the next grant of the door, and would keep this client's other tasks from it.
             self.looks.clear();
-            let again_at = clock
-                .now()
-                .after(AFTER_FAILURE.mul_f64(0.5 + fastrand::f64() / 2.0));
+            let again_at = clock.now().after(half_random(AFTER_FAILURE));
             let is_patient = self.asks.request.options.outage == OutagePolicy::WaitOut;
             match self.ends_at {
                 Some(ends_at) if is_patient && again_at < ends_at => {

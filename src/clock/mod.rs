@@ -148,6 +148,12 @@ pub fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
 
+/// Returns a pause of at most this length, of which half is random, so that clients that failed together do not all
+/// return together.
+pub(crate) fn half_random(pause: Duration) -> Duration {
+    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
 /// Returns the wall clock in microseconds since 1970.
 pub(crate) fn wall_clock_us() -> u64 {
     let since = wall_clock()

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::waiters::{Action, Found, QueueKey, WaiterId, Waiters};
 use super::wake::{Sleeper, Wake};
 use super::{IN_QUEUE, OutagePolicy, WITH_NOTICES, WaitOrder, pause, without_notices};
+use crate::clock::half_random;
 use crate::error::Error;
 use crate::holder::ClientId;
 use crate::name::Name;
@@ -175,13 +176,11 @@ impl Registry {
         wake
     }
 
-    /// The pause after one more look that failed. Half of it is random.
+    /// The pause after one more look that failed.
     fn after_failure(&mut self, key: &QueueKey) -> Duration {
         let failures = self.waiters(key).failures;
         let pause = AFTER_FAILURE.saturating_mul(1 << failures.min(8));
-        pause
-            .min(LONGEST_AFTER_FAILURE)
-            .mul_f64(0.5 + fastrand::f64() / 2.0)
+        half_random(pause.min(LONGEST_AFTER_FAILURE))
     }
 
     /// The longest pause before the next look of a client with this number of others before it in the store's queue.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::clock::half_random;
+
 /// The first pause before a new connection; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause before a new connection. Meanwhile waiting clients check again after some time.
@@ -18,10 +20,9 @@ impl Pauses {
         Self(FIRST_PAUSE)
     }
 
-    /// Passes the next one. Half of it is random, so that clients that lost one server together do not all return
-    /// together.
+    /// Passes the next one.
     pub(in crate::store) async fn pass(&mut self) {
-        sleep(self.0.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        sleep(half_random(self.0)).await;
         self.0 = (self.0 * 2).min(LONGEST_PAUSE);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::clock::{Boottime, Clock, Instant};
+use crate::clock::{Boottime, Clock, Instant, half_random};
 
 /// The first pause after a server had no room; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -41,8 +41,7 @@ impl<F: Clone> Refusals<F> {
             Err(failure) if is_full(failure) => {
                 let last = refused.as_ref().map(|(_, _, pause)| *pause * 2);
                 let pause = last.unwrap_or(FIRST_PAUSE).min(LONGEST_PAUSE);
-                let share = 0.5 + fastrand::f64() / 2.0;
-                let until = Boottime.now().after(pause.mul_f64(share));
+                let until = Boottime.now().after(half_random(pause));
                 Some((failure.clone(), until, pause))
             }
             Err(_) => return,

@@ -25,7 +25,7 @@ use super::super::protocol::wire::{Frame, Granted, LOGGED_IN, Reader};
 use super::session::Line;
 use super::silence::{self, Silence, SilenceLimit};
 use super::{End, ServerConnection};
-use crate::clock::{Boottime, Clock, Instant};
+use crate::clock::{Boottime, Clock, Instant, half_random};
 use crate::store::connection::{AfterEnd, Connect, Driven};
 
 /// Time that one server has to answer a hello, before the next is tried.
@@ -115,8 +115,7 @@ impl Connector {
             if is_refused {
                 let pause = self.refused.map_or(PAUSE, |(_, pause)| pause * 2);
                 let pause = pause.min(LONGEST_PAUSE);
-                let share = 0.5 + fastrand::f64() / 2.0;
-                self.refused = Some((Boottime.now().after(pause.mul_f64(share)), pause));
+                self.refused = Some((Boottime.now().after(half_random(pause)), pause));
             }
             let resumed = self.resumed.as_ref();
             let enough = resumed.map_or(CONNECT_TIMEOUT, Granted::timeout);
