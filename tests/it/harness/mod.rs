@@ -4,6 +4,7 @@ pub(crate) mod alone;
 pub(crate) mod asking;
 pub(crate) mod bucket_server;
 pub(crate) mod child;
+pub(crate) mod crowd;
 pub(crate) mod fake_sentinel;
 pub(crate) mod fake_server;
 pub(crate) mod faulty_store;

@@ -3,89 +3,43 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Lease, OutagePolicy, ReleaseOutcome, WaitOrder};
-use tokio::task::JoinSet;
+use leasehold::{ReleaseOutcome, WaitOrder};
 
 use super::connections::count;
 use super::functions::{Functions, LONG_MS};
 use super::{open, set_up};
+use crate::harness::crowd::Crowd;
 use crate::harness::leases::{client_at, take};
-use crate::harness::postgres_server::{Database, PostgresServer};
+use crate::harness::postgres_server::PostgresServer;
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::{now, until};
 
-/// A server with room for few clients, some of which hold leases.
-pub(crate) struct Full {
-    server: PostgresServer,
-    database: Database,
-    holders: Vec<(Client, Lease)>,
-    waiting: JoinSet<()>,
-}
-
-impl Full {
-    /// So many clients, each with a lease of this length, at a server with this room.
-    pub(crate) async fn of(connections: u32, holders: usize, ttl: Duration) -> Self {
-        let room = format!("max_connections={connections}");
-        let server = PostgresServer::start(&["fsync=off", &room]).await;
-        let database = server.database_named("postgres");
-        set_up(&database.url()).await;
-        let mut held = Vec::new();
-        for index in 0..holders {
-            let client = client_at(&database.url(), ttl).await;
-            let lease = take(&client, &format!("held/{index}")).await;
-            held.push((client, lease));
-        }
-        Self {
-            server,
-            database,
-            holders: held,
-            waiting: JoinSet::new(),
-        }
-    }
-
-    /// So many further clients wait in turn for the first of these leases, for as long as it takes.
-    pub(crate) fn wait(&mut self, clients: usize) {
-        for _ in 0..clients {
-            let url = self.database.url();
-            self.waiting.spawn(async move {
-                let client = client_at(&url, Duration::from_secs(20)).await;
-                let request = client.request("held/0").order(WaitOrder::Fair);
-                let waited = request.on_outage(OutagePolicy::WaitOut).acquire().await;
-                drop(waited.expect("granted"));
-            });
-        }
-    }
-
-    /// The server stops, and answers again after a second.
-    pub(crate) async fn restart(&self) {
+/// Holders outlive restarts of a server with room for so many connections, beside clients that wait. It answers again
+/// after a second.
+pub(crate) async fn outlive_restarts(
+    connections: u32,
+    holders: usize,
+    waiting: usize,
+    ttl: Duration,
+) {
+    let room = format!("max_connections={connections}");
+    let server = PostgresServer::start(&["fsync=off", &room]).await;
+    let database = server.database_named("postgres");
+    set_up(&database.url()).await;
+    let mut crowd = Crowd::of_holders(database.url(), holders, ttl).await;
+    let restart = async || {
         let begun = now();
-        self.server.end("INT").await;
+        server.end("INT").await;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        self.server.start_again().await;
+        server.start_again().await;
         println!("it was down for {:?}", now().since(begun));
-    }
-
-    /// Returns how many leases were lost within this time.
-    pub(crate) async fn lost_within(&self, time: Duration) -> usize {
-        tokio::time::sleep(time).await;
-        let lost = self
-            .holders
-            .iter()
-            .filter_map(|(_, lease)| lease.check().err());
-        lost.inspect(|error| println!("{error}")).count()
-    }
+    };
+    crowd.outlives_restarts(waiting, restart).await;
 }
 
 #[tokio::test]
 async fn waiting_clients_that_find_no_room_cost_no_lease_at_a_restart() {
-    let ttl = Duration::from_secs(10);
-    let mut full = Full::of(24, 8, ttl).await;
-    full.restart().await;
-    assert_eq!(full.lost_within(ttl).await, 0, "without waiting clients");
-    full.wait(40);
-    assert_eq!(full.lost_within(ttl / 2).await, 0, "beside a crowd");
-    full.restart().await;
-    assert_eq!(full.lost_within(ttl * 5 / 4).await, 0, "of eight");
+    outlive_restarts(24, 8, 40, Duration::from_secs(10)).await;
 }
 
 #[tokio::test]

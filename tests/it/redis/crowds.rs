@@ -3,88 +3,42 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Lease, OutagePolicy, WaitOrder};
-use tokio::task::JoinSet;
-
+use crate::harness::crowd::Crowd;
 use crate::harness::leases::{client_at, take};
 use crate::harness::proxy::Fault;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::now;
 
-/// A server with room for few clients, some of which hold leases.
-pub(crate) struct Full {
-    server: RedisServer,
-    holders: Vec<(Client, Lease)>,
-    waiting: JoinSet<()>,
-}
-
-impl Full {
-    /// So many clients, each with a lease of this length, at a server with this room.
-    pub(crate) async fn of(connections: u32, holders: usize, ttl: Duration) -> Self {
-        let room = connections.to_string();
-        let setup = Setup::default().with([
-            "--maxclients",
-            &room,
-            "--appendonly",
-            "yes",
-            "--appendfsync",
-            "always",
-        ]);
-        let server = setup.with_port().start().await;
-        let mut held = Vec::new();
-        for index in 0..holders {
-            let client = client_at(&server.url(), ttl).await;
-            let lease = take(&client, &format!("held/{index}")).await;
-            held.push((client, lease));
-        }
-        Self {
-            server,
-            holders: held,
-            waiting: JoinSet::new(),
-        }
-    }
-
-    /// So many further clients wait in turn for the first of these leases, for as long as it takes.
-    pub(crate) fn wait(&mut self, clients: usize) {
-        for _ in 0..clients {
-            let url = self.server.url();
-            self.waiting.spawn(async move {
-                let client = client_at(&url, Duration::from_secs(20)).await;
-                let request = client.request("held/0").order(WaitOrder::Fair);
-                let waited = request.on_outage(OutagePolicy::WaitOut).acquire().await;
-                drop(waited.expect("granted"));
-            });
-        }
-    }
-
-    /// The server ends, and comes back with its data after a second.
-    pub(crate) async fn restart(&mut self) {
-        self.server.kill();
+/// Holders outlive restarts of a server with room for so many connections, beside clients that wait. It comes back with
+/// its data after a second.
+pub(crate) async fn outlive_restarts(
+    connections: u32,
+    holders: usize,
+    waiting: usize,
+    ttl: Duration,
+) {
+    let room = connections.to_string();
+    let setup = Setup::default().with([
+        "--maxclients",
+        &room,
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+    ]);
+    let mut server = setup.with_port().start().await;
+    let mut crowd = Crowd::of_holders(server.url(), holders, ttl).await;
+    let restart = async || {
+        server.kill();
         tokio::time::sleep(Duration::from_secs(1)).await;
-        self.server.launch();
-    }
-
-    /// Returns how many leases were lost within this time.
-    pub(crate) async fn lost_within(&self, time: Duration) -> usize {
-        tokio::time::sleep(time).await;
-        let lost = self
-            .holders
-            .iter()
-            .filter_map(|(_, lease)| lease.check().err());
-        lost.inspect(|error| println!("{error}")).count()
-    }
+        server.launch();
+    };
+    crowd.outlives_restarts(waiting, restart).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_clients_that_find_no_room_cost_no_lease_at_a_restart() {
-    let ttl = Duration::from_secs(10);
-    let mut full = Full::of(24, 8, ttl).await;
-    full.restart().await;
-    assert_eq!(full.lost_within(ttl).await, 0, "without waiting clients");
-    full.wait(40);
-    assert_eq!(full.lost_within(ttl / 2).await, 0, "beside a crowd");
-    full.restart().await;
-    assert_eq!(full.lost_within(ttl * 5 / 4).await, 0, "of eight");
+    outlive_restarts(24, 8, 40, Duration::from_secs(10)).await;
 }
 
 /// The renewals go over one connection with the releases of dropped guards.

@@ -11,19 +11,12 @@ use crate::harness::leases::{client_at, take};
 use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::relay::Relay;
 use crate::harness::wait::now;
-use crate::postgres::crowds::{Full, dropped_guards_of_locked_rows};
+use crate::postgres::crowds::{dropped_guards_of_locked_rows, outlive_restarts};
 use crate::postgres::set_up;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forty_holders_and_a_hundred_waiting_clients_lose_no_lease_at_a_restart() {
-    let ttl = Duration::from_secs(20);
-    let mut full = Full::of(100, 40, ttl).await;
-    full.restart().await;
-    assert_eq!(full.lost_within(ttl).await, 0, "without waiting clients");
-    full.wait(100);
-    assert_eq!(full.lost_within(ttl / 2).await, 0, "beside a crowd");
-    full.restart().await;
-    assert_eq!(full.lost_within(ttl * 5 / 4).await, 0, "of forty");
+    outlive_restarts(100, 40, 100, Duration::from_secs(20)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
