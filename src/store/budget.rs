@@ -84,6 +84,6 @@ impl Budget {
 
 /// Converts to whole milliseconds, rounded up: the server must keep a lease for at least as long as its holder expects.
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
-pub(in crate::store) fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

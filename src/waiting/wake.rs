@@ -118,7 +118,7 @@ mod tests {
     }
 
     impl Wake {
-        pub(in super::super) fn wakes(&self, waiter: &Sleeper) -> bool {
+        pub(crate) fn wakes(&self, waiter: &Sleeper) -> bool {
             let woken = self.waiter.as_ref();
             woken.is_some_and(|woken| Arc::ptr_eq(&woken.task, &waiter.task))
         }

@@ -13,7 +13,7 @@ use crate::clock::{Boottime, Clock, Instant};
 use crate::store::budget::Budget;
 
 /// Sends the requests of one kind of store on a connection, and judges what a failure says about the connection.
-pub(in crate::store) trait Exchange: Connect {
+pub(crate) trait Exchange: Connect {
     type Request<'a>: Copy + Send;
     type Answer: Send;
 
@@ -52,7 +52,7 @@ pub(in crate::store) trait Exchange: Connect {
 
 /// The reason for which a connection is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum Fault {
+pub(crate) enum Fault {
     /// It was closed already when the request should have been sent.
     FoundClosed,
     /// It broke.
@@ -81,7 +81,7 @@ impl<C: Exchange> Connection<C> {
     /// Dropping the future leaves the outcome unknown.
     // Not an `async fn`, because the compiler would have to find out in each caller that the future is `Send`, and
     // cannot.
-    pub(in crate::store) fn request<'a>(
+    pub(crate) fn request<'a>(
         &'a self,
         request: C::Request<'a>,
         budget: Budget,
@@ -248,7 +248,7 @@ impl<C: Exchange> Connection<C> {
     }
 
     /// Gives up this connection, unless it was replaced already.
-    pub(in crate::store) fn give_up(&self, open: &Arc<C::Open>) {
+    pub(crate) fn give_up(&self, open: &Arc<C::Open>) {
         if self.shared.leave_up(Arc::as_ptr(open), State::Down) {
             self.shared.gauge.lost();
         }

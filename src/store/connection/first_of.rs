@@ -14,11 +14,11 @@ use crate::error::ErrorKind;
 use crate::store::backend::Failing;
 
 /// Time after which a connection to the next address is begun as well.
-pub(in crate::store) const HEAD_START: Duration = Duration::from_millis(300);
+pub(crate) const HEAD_START: Duration = Duration::from_millis(300);
 
 /// Begins one attempt after the other: the next one as soon as one has failed, and at the latest after this head start.
 /// Returns the first that succeeds, or all failures.
-pub(in crate::store) async fn first_of<T, F>(
+pub(crate) async fn first_of<T, F>(
     head_start: Duration,
     attempts: impl Iterator<Item = impl Future<Output = Result<T, F>>>,
 ) -> Result<T, Vec<F>> {
@@ -37,7 +37,7 @@ pub(in crate::store) async fn first_of<T, F>(
 }
 
 /// Returns the failure that tells the most about what has to be changed: an answer rather than silence.
-pub(in crate::store) fn most_telling<F: Failing + From<Unconnected>>(failures: Vec<F>) -> F {
+pub(crate) fn most_telling<F: Failing + From<Unconnected>>(failures: Vec<F>) -> F {
     let is_final = failures.iter().any(|failure| !is_transient(failure));
     let told = best(failures, |failure| match is_final {
         true => !is_transient(failure),
@@ -47,15 +47,12 @@ pub(in crate::store) fn most_telling<F: Failing + From<Unconnected>>(failures: V
 }
 
 /// Returns whether another attempt may succeed later.
-pub(in crate::store) fn is_transient(failure: &impl Failing) -> bool {
+pub(crate) fn is_transient(failure: &impl Failing) -> bool {
     failure.kind().is_transient()
 }
 
 /// Returns the first failure of this sort, or else the last one.
-pub(in crate::store) fn best<F>(
-    mut failures: Vec<F>,
-    is_of_sort: impl Fn(&F) -> bool,
-) -> Option<F> {
+pub(crate) fn best<F>(mut failures: Vec<F>, is_of_sort: impl Fn(&F) -> bool) -> Option<F> {
     match failures.iter().position(is_of_sort) {
         Some(index) => Some(failures.swap_remove(index)),
         None => failures.pop(),

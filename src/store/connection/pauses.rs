@@ -13,15 +13,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pauses between attempts to connect.
 #[derive(Debug)]
-pub(in crate::store) struct Pauses(Duration);
+pub(crate) struct Pauses(Duration);
 
 impl Pauses {
-    pub(in crate::store) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(FIRST_PAUSE)
     }
 
     /// Passes the next one.
-    pub(in crate::store) async fn pass(&mut self) {
+    pub(crate) async fn pass(&mut self) {
         sleep(half_random(self.0)).await;
         self.0 = (self.0 * 2).min(LONGEST_PAUSE);
     }

@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The last refusal of a server without room, until when no connection is asked for, and the pause that led there.
 #[derive(Debug)]
-pub(in crate::store) struct Refusals<F>(Mutex<Option<(F, Instant, Duration)>>);
+pub(crate) struct Refusals<F>(Mutex<Option<(F, Instant, Duration)>>);
 
 impl<F> Default for Refusals<F> {
     fn default() -> Self {
@@ -27,7 +27,7 @@ impl<F> Default for Refusals<F> {
 
 impl<F: Clone> Refusals<F> {
     /// Returns why none is asked for now.
-    pub(in crate::store) fn now(&self) -> Option<F> {
+    pub(crate) fn now(&self) -> Option<F> {
         match &*self.0.lock() {
             Some((refusal, until, _)) if Boottime.now() < *until => Some(refusal.clone()),
             _ => None,
@@ -35,7 +35,7 @@ impl<F: Clone> Refusals<F> {
     }
 
     /// Takes in how an attempt to connect ended.
-    pub(in crate::store) fn note<T>(&self, made: &Result<T, F>, is_full: impl Fn(&F) -> bool) {
+    pub(crate) fn note<T>(&self, made: &Result<T, F>, is_full: impl Fn(&F) -> bool) {
         let mut refused = self.0.lock();
         *refused = match made {
             Err(failure) if is_full(failure) => {
@@ -52,17 +52,17 @@ impl<F: Clone> Refusals<F> {
 
 /// Until when a lease of a client may be held, in nanoseconds of the lease clock.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Need(AtomicU64);
+pub(crate) struct Need(AtomicU64);
 
 impl Need {
     /// Notes that a lease may be held for so long.
-    pub(in crate::store) fn extend(&self, ttl: Duration) {
+    pub(crate) fn extend(&self, ttl: Duration) {
         let until = Boottime.now().after(ttl).as_nanos();
         self.0.fetch_max(until, Ordering::Relaxed);
     }
 
     /// Returns whether a lease may be held, so that its renewal needs a connection.
-    pub(in crate::store) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         Boottime.now().as_nanos() < self.0.load(Ordering::Relaxed)
     }
 }

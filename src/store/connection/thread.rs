@@ -21,7 +21,7 @@ use super::Unconnected;
 
 /// The thread, started for the first task. When this is dropped, the thread ends and its tasks end with it.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Driver {
+pub(crate) struct Driver {
     running: Mutex<Option<Running>>,
 }
 
@@ -37,7 +37,7 @@ impl Driver {
     ///
     /// # Errors
     /// `NoThread` if the thread could not be started. The next call tries again.
-    pub(in crate::store) fn handle(&self) -> Result<Handle, Unconnected> {
+    pub(crate) fn handle(&self) -> Result<Handle, Unconnected> {
         let mut running = self.running.lock();
         let running = match &mut *running {
             Some(running) => running,

@@ -16,7 +16,7 @@ use crate::store::connection::Unconnected;
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(in crate::store) enum Failure {
+pub(crate) enum Failure {
     /// There was no connection. Nothing was sent.
     #[error(transparent)]
     Unconnected(#[from] Unconnected),

@@ -74,7 +74,7 @@ fn sql(address: &Address, settings: TableSettings) -> Result<String, Error> {
 }
 
 /// Makes the tables of the store at a URL whose scheme is ours.
-pub(in crate::store) async fn init_postgres(
+pub(crate) async fn init_postgres(
     url: &str,
     settings: TableSettings,
     limit: Duration,
@@ -83,6 +83,6 @@ pub(in crate::store) async fn init_postgres(
 }
 
 /// Returns the SQL that makes them.
-pub(in crate::store) fn postgres_sql(url: &str, settings: TableSettings) -> Result<String, Error> {
+pub(crate) fn postgres_sql(url: &str, settings: TableSettings) -> Result<String, Error> {
     sql(&Address::parse(url, &Tls::new())?, settings)
 }

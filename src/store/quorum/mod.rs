@@ -106,7 +106,7 @@ mod store;
 
 #[cfg(feature = "internals")]
 pub(crate) use self::members::sources;
-pub(in crate::store) use self::setup::to_set_up;
+pub(crate) use self::setup::to_set_up;
 pub use self::store::Quorum;
 
 /// The label of this kind of store in metrics.

@@ -133,7 +133,7 @@ impl Quorum {
     }
 
     /// Returns what [`init`](Self::init) would do, or [`replace`](Self::replace) with these old members.
-    pub(in crate::store) fn plan(&self, old: Option<&Self>) -> String {
+    pub(crate) fn plan(&self, old: Option<&Self>) -> String {
         let made = self.made(0);
         let (new, max_ttl) = (&made.members, made.max_ttl);
         let replacing = old.map(|old| {
@@ -386,7 +386,7 @@ impl Quorum {
 }
 
 /// Opens the quorum at a URL for its set-up.
-pub(in crate::store) fn to_set_up(url: &str, settings: TableSettings) -> Result<Quorum, Error> {
+pub(crate) fn to_set_up(url: &str, settings: TableSettings) -> Result<Quorum, Error> {
     match settings.max_ttl {
         Some(_) => Err(Error::invalid(
             "init refused: a quorum has no tables; expected the longest ttl in its URL, as max_ttl=60s",

@@ -45,7 +45,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub(in crate::store) fn new(url: Result<ServerUrl, Error>, pool: Option<Pool>) -> Self {
+    pub(crate) fn new(url: Result<ServerUrl, Error>, pool: Option<Pool>) -> Self {
         Self {
             url,
             pool,
@@ -117,7 +117,7 @@ impl Builder {
 
     /// Makes this the server of a store of another kind.
     #[cfg(feature = "_remote")]
-    pub(in crate::store) fn program(mut self, program: Program) -> Self {
+    pub(crate) fn program(mut self, program: Program) -> Self {
         self.program = program;
         self
     }

@@ -18,7 +18,7 @@ use crate::store::connection::Unconnected;
 
 /// The failure of a request.
 #[derive(Debug, Clone)]
-pub(in crate::store) struct Failure {
+pub(crate) struct Failure {
     pub(super) cause: FailureCause,
     kind: ErrorKind,
     /// How far the request came, in any of its attempts.

@@ -72,7 +72,7 @@ impl Redis {
 }
 
 /// Sets up the server of the store at a URL whose scheme is ours.
-pub(in crate::store) async fn init_redis(
+pub(crate) async fn init_redis(
     url: &str,
     settings: TableSettings,
     limit: Duration,
@@ -84,7 +84,7 @@ pub(in crate::store) async fn init_redis(
 }
 
 /// Returns the script that does so.
-pub(in crate::store) fn redis_script(url: &str, settings: TableSettings) -> Result<String, Error> {
+pub(crate) fn redis_script(url: &str, settings: TableSettings) -> Result<String, Error> {
     let redis = store(url, settings)?;
     let (max_ttl, keys) = (millis(redis.longest_ttl()?), redis.keys.of_any_name());
     let (node, source) = (redis.keys.node(), SCRIPTS.init.source);

@@ -44,11 +44,7 @@ impl Redis {
     }
 
     /// Returns the names with this prefix that have a lease, in order.
-    pub(in crate::store) async fn names(
-        &self,
-        prefix: &str,
-        budget: Budget,
-    ) -> Result<Vec<Name>, Failure> {
+    pub(crate) async fn names(&self, prefix: &str, budget: Budget) -> Result<Vec<Name>, Failure> {
         let pattern = self.keys.pattern(prefix);
         // SCAN may return a key twice.
         let mut names = BTreeSet::new();
@@ -64,10 +60,7 @@ impl Redis {
     }
 
     /// Returns a key that belongs to a name or a slot, if a server has any.
-    pub(in crate::store) async fn any_key(
-        &self,
-        budget: Budget,
-    ) -> Result<Option<String>, Failure> {
+    pub(crate) async fn any_key(&self, budget: Budget) -> Result<Option<String>, Failure> {
         let pattern = self.keys.of_any_name();
         for server in self.fleet.servers(budget).await? {
             let found = keys(&server, &pattern, 1, budget).await?;

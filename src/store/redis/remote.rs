@@ -15,16 +15,16 @@ use crate::store::{Failed, Notices};
 
 impl Redis {
     /// Returns how long making a connection may take.
-    pub(in crate::store) fn connect_timeout(&self) -> Duration {
+    pub(crate) fn connect_timeout(&self) -> Duration {
         self.fleet.settings.connect_timeout
     }
 
     /// Returns how many replicas a grant waits for.
-    pub(in crate::store) fn acknowledged_by(&self) -> u8 {
+    pub(crate) fn acknowledged_by(&self) -> u8 {
         self.fleet.settings.acknowledged_by
     }
 
-    pub(in crate::store) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.fleet.is_closed()
     }
 
@@ -33,7 +33,7 @@ impl Redis {
     ///
     /// # Errors
     /// Those of a request. A reply that `read` does not know is one.
-    pub(in crate::store) async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         call: Cmd,
         operation: &str,
@@ -55,14 +55,14 @@ impl Redis {
     ///
     /// # Errors
     /// `Denied` if this user may not subscribe, and the other errors that last.
-    pub(in crate::store) async fn listen(&self) -> Result<Box<dyn Notices>, Failed> {
+    pub(crate) async fn listen(&self) -> Result<Box<dyn Notices>, Failed> {
         match Listener::subscribe(self, true).await {
             Ok(subscription) => Ok(Box::new(subscription)),
             Err(failure) => Err(self.failed(failure, "subscribe")),
         }
     }
 
-    pub(in crate::store) fn failed(&self, failure: Failure, operation: &str) -> Failed {
+    pub(crate) fn failed(&self, failure: Failure, operation: &str) -> Failed {
         Failed {
             sent: failure.sent(),
             error: self.error_of_all(failure, operation),

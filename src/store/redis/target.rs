@@ -233,7 +233,7 @@ fn checked(url: ServerUrl) -> Result<ServerUrl, Reason> {
 /// # Errors
 /// The reason for which it is refused; it contains no part of the URL that could be a secret.
 #[cfg(feature = "_remote")]
-pub(in crate::store) fn each_server(url: &str, kind: &str) -> Result<Vec<ServerUrl>, Reason> {
+pub(crate) fn each_server(url: &str, kind: &str) -> Result<Vec<ServerUrl>, Reason> {
     let url = ServerUrl::read(url).and_then(checked)?;
     let settings = UrlSettings::of(&url)?;
     match several_servers(&url.scheme) {

@@ -10,7 +10,7 @@ use crate::store::Sent;
 use crate::store::backend::Failing;
 
 #[derive(Debug, thiserror::Error)]
-pub(in crate::store) enum Failure {
+pub(crate) enum Failure {
     /// A value of the caller's was refused by a rule that all stores share.
     #[error(transparent)]
     Refused(#[from] Error),

@@ -127,19 +127,19 @@ mod tests {
     /// The view of the schedule's tests.
     impl Queues {
         /// In how many queues this lease waits for its end, and in how many for its next renewal.
-        pub(in super::super) fn places(&self, id: LeaseId, holding: &Holding) -> (usize, usize) {
+        pub(crate) fn places(&self, id: LeaseId, holding: &Holding) -> (usize, usize) {
             let has = |queue: &Queue, at| usize::from(queue.0.contains(&(at, id)));
             let renewals = has(&self.renewals, holding.renew_at) + has(&self.due, holding.deadline);
             (has(&self.ends, holding.ends_at), renewals)
         }
 
         /// Returns whether this lease waits for its release then.
-        pub(in super::super) fn has_release(&self, id: LeaseId, release_at: Instant) -> bool {
+        pub(crate) fn has_release(&self, id: LeaseId, release_at: Instant) -> bool {
             self.releases.0.contains(&(release_at, id))
         }
 
         /// Returns how many wait for an end, a renewal, a release.
-        pub(in super::super) fn lengths(&self) -> (usize, usize, usize) {
+        pub(crate) fn lengths(&self) -> (usize, usize, usize) {
             let renewals = self.renewals.0.len() + self.due.0.len();
             (self.ends.0.len(), renewals, self.releases.0.len())
         }

@@ -45,7 +45,7 @@ const HAS_NO_TLS: u8 = b'N';
 
 /// One address of one host of the URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in super::super) struct Endpoint {
+pub(crate) struct Endpoint {
     /// The place of the host in the URL.
     host: usize,
     /// `None` for a socket of this machine.
@@ -53,20 +53,20 @@ pub(in super::super) struct Endpoint {
 }
 
 /// A connection that was just opened.
-pub(in super::super) struct Opened {
-    pub(in super::super) client: Client,
-    pub(in super::super) connection: Connection<Socket, Encrypted<Socket>>,
-    pub(in super::super) server: Endpoint,
+pub(crate) struct Opened {
+    pub(crate) client: Client,
+    pub(crate) connection: Connection<Socket, Encrypted<Socket>>,
+    pub(crate) server: Endpoint,
 }
 
 /// The connections that were given up and whose end was not seen: on the server their last statement may still wait,
 /// for a standby or for a lock, so each of them counts against its connections. Further ones are opened at growing
 /// pauses, up to a bound, because a network that has forgotten a connection reports its end late.
 #[derive(Debug, Default)]
-pub(in super::super) struct GivenUp(Mutex<HashMap<Endpoint, Unended>>);
+pub(crate) struct GivenUp(Mutex<HashMap<Endpoint, Unended>>);
 
 /// Counts one of them until this is dropped.
-pub(in super::super) struct GivenUpOne(#[expect(dead_code, reason = "it is counted")] Arc<()>);
+pub(crate) struct GivenUpOne(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 /// The connections to one server whose end was not seen.
 #[derive(Debug, Default)]
@@ -78,13 +78,13 @@ struct Unended {
 }
 
 impl GivenUp {
-    pub(in super::super) fn count(&self, server: Endpoint) -> GivenUpOne {
+    pub(crate) fn count(&self, server: Endpoint) -> GivenUpOne {
         GivenUpOne(self.0.lock().entry(server).or_default().counted.clone())
     }
 
     /// Notes that a lease was renewed on a later connection: nothing holds the server up, so it is the network that has
     /// forgotten those that were given up before.
-    pub(in super::super) fn forgive(&self) {
+    pub(crate) fn forgive(&self) {
         self.0.lock().clear();
     }
 
@@ -130,13 +130,13 @@ struct Walk<'a> {
 }
 
 /// The longest time for which a walk over these hosts takes if names are looked up at once.
-pub(in super::super) fn longest(address: &Address, limit: Duration) -> Duration {
+pub(crate) fn longest(address: &Address, limit: Duration) -> Duration {
     let others = address.hosts.len().saturating_sub(1);
     limit + HEAD_START * u32::try_from(others).unwrap_or(u32::MAX)
 }
 
 /// Opens a connection to the first server that answers; of several hosts, to the first that accepts writes.
-pub(in super::super) async fn open(
+pub(crate) async fn open(
     address: &Address,
     limit: Duration,
     given_up: &GivenUp,

@@ -27,7 +27,7 @@ const WORTH_A_LOCK: Duration = Duration::from_millis(250);
 
 /// Several connections to the same servers.
 #[derive(Debug)]
-pub(in super::super) struct Connections {
+pub(crate) struct Connections {
     all: Vec<Arc<Connection<Connector>>>,
     /// Held while a listener takes one of them.
     listening: Mutex<()>,
@@ -37,7 +37,7 @@ pub(in super::super) struct Connections {
 impl Connections {
     /// Connections for requests, on a thread of the store's: at most as many as the URL says, each closed when it is no
     /// longer used.
-    pub(in super::super) fn new(address: &Arc<Address>, connect_timeout: Duration) -> Self {
+    pub(crate) fn new(address: &Arc<Address>, connect_timeout: Duration) -> Self {
         let room = Arc::default();
         let connector = Connector::new(address, connect_timeout, IDLE, &room, Lane::First);
         let home = HomeRuntime::Thread(Arc::<Driver>::default());
@@ -58,7 +58,7 @@ impl Connections {
 
     /// The watchdog's connection, on the calling runtime. It is made for the first renewal, and kept while a lease may
     /// be held.
-    pub(in super::super) fn for_watchdog(&self, connect_timeout: Duration) -> Self {
+    pub(crate) fn for_watchdog(&self, connect_timeout: Duration) -> Self {
         let address = &self.all[0].connector().address;
         let connector = Connector::new(address, connect_timeout, IDLE, &self.room, Lane::Watchdog);
         let gauge = super::super::counts().connection(Some(LaneUse::Watchdog));
@@ -71,7 +71,7 @@ impl Connections {
     }
 
     /// A connection for a listener: one of these on which no other listens, or one of its own.
-    pub(in super::super) fn for_listener(&self) -> Arc<Connection<Connector>> {
+    pub(crate) fn for_listener(&self) -> Arc<Connection<Connector>> {
         let _one_by_one = self.listening.lock();
         let is_free = |connection: &&Arc<_>| Arc::strong_count(connection) == 1;
         self.all.iter().find(is_free).cloned().unwrap_or_else(|| {
@@ -86,7 +86,7 @@ impl Connections {
     }
 
     /// Makes one connection now, on the calling runtime, and keeps it.
-    pub(in super::super) async fn connected(
+    pub(crate) async fn connected(
         address: &Arc<Address>,
         connect_timeout: Duration,
     ) -> Result<Self, Failure> {
@@ -104,25 +104,25 @@ impl Connections {
         })
     }
 
-    pub(in super::super) fn room(&self) -> &Arc<Room> {
+    pub(crate) fn room(&self) -> &Arc<Room> {
         &self.room
     }
 
     /// Makes the first connection, unless there is one or it was refused a moment ago.
-    pub(in super::super) async fn open(&self, budget: Budget) {
+    pub(crate) async fn open(&self, budget: Budget) {
         // A request would report the failure.
         let _ = self.all[0].open(budget).await;
     }
 
     /// Returns whether there is a connection.
-    pub(in super::super) fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         let is_open = |connection: &Arc<Connection<_>>| connection.measure(|_| true, false);
         self.all.iter().any(|one| is_open(one) == Some(true))
     }
 
     /// Notes that a lease was renewed over these connections. Of the watchdog's, of which there is one, those that were
     /// given up before count no longer.
-    pub(in super::super) fn has_renewed(&self) {
+    pub(crate) fn has_renewed(&self) {
         let connector = self.all[0].connector();
         if connector.lane == Lane::Watchdog {
             connector.given_up.forgive();
@@ -133,7 +133,7 @@ impl Connections {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
-    pub(in super::super) async fn call(
+    pub(crate) async fn call(
         &self,
         function: &str,
         arguments: Arguments<'_>,
@@ -152,7 +152,7 @@ impl Connections {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
-    pub(in super::super) async fn request(
+    pub(crate) async fn request(
         &self,
         query: Query<'_>,
         budget: Budget,
@@ -178,13 +178,13 @@ impl Connections {
         }
     }
 
-    pub(in super::super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.all.iter().for_each(|connection| {
             connection.close();
         });
     }
 
-    pub(in super::super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.all.iter().all(|connection| connection.is_closed())
     }
 

@@ -15,17 +15,17 @@ use crate::store::connection::room::{Need, Refusals};
 
 /// What the connections of one client share.
 #[derive(Debug, Default)]
-pub(in super::super) struct Room {
+pub(crate) struct Room {
     refusals: Refusals<Failure>,
     need: Need,
     /// How many watchdogs there are: without one nothing is renewed.
-    pub(in super::super) watchdogs: AtomicUsize,
+    pub(crate) watchdogs: AtomicUsize,
     /// How many connections are up over which leases can be renewed.
     up: AtomicUsize,
     /// Says that one of them broke.
-    pub(in super::super) broke: Notify,
+    pub(crate) broke: Notify,
     /// Whether notices were seen to arrive.
-    pub(in super::super) has_notices: AtomicBool,
+    pub(crate) has_notices: AtomicBool,
 }
 
 /// Counts a connection over which leases can be renewed, until this is dropped.
@@ -44,7 +44,7 @@ impl Room {
     }
 
     /// Notes that a lease may be held for so long.
-    pub(in super::super) fn need_for(&self, ttl: Duration) {
+    pub(crate) fn need_for(&self, ttl: Duration) {
         self.need.extend(ttl);
     }
 
@@ -59,7 +59,7 @@ impl Room {
     }
 
     /// Returns whether a lease may be held, and there is no connection over which to renew it.
-    pub(in super::super) fn is_urgent(&self) -> bool {
+    pub(crate) fn is_urgent(&self) -> bool {
         self.up.load(Ordering::Relaxed) == 0 && self.is_needed()
     }
 

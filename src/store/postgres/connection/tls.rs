@@ -13,13 +13,13 @@ use tokio_rustls::{TlsConnector, client};
 
 /// The encryption of connections; none for those without TLS.
 #[derive(Clone)]
-pub(in super::super) struct Handshake(pub(in super::super) Option<Arc<ClientConfig>>);
+pub(crate) struct Handshake(pub(crate) Option<Arc<ClientConfig>>);
 
 /// TLS to one host.
-pub(in super::super) struct ToHost(Option<(TlsConnector, ServerName<'static>)>);
+pub(crate) struct ToHost(Option<(TlsConnector, ServerName<'static>)>);
 
 /// An encrypted connection.
-pub(in super::super) struct Encrypted<S>(client::TlsStream<S>);
+pub(crate) struct Encrypted<S>(client::TlsStream<S>);
 
 impl<S> MakeTlsConnect<S> for Handshake
 where

@@ -18,15 +18,15 @@ use crate::store::{Member, MemberState};
 
 /// The set-up as `survey_1` found it. A value that the role may not read is null.
 #[derive(Debug, Default)]
-pub(in super::super) struct Findings {
-    pub(in super::super) told: Map<String, Value>,
+pub(crate) struct Findings {
+    pub(crate) told: Map<String, Value>,
     /// The time here when they were read.
-    pub(in super::super) wall_clock_us: u64,
+    pub(crate) wall_clock_us: u64,
 }
 
 impl Postgres {
     /// Asks a server about itself, and remembers the longest ttl.
-    pub(in super::super) async fn survey(
+    pub(crate) async fn survey(
         &self,
         connections: &Connections,
         budget: Budget,
@@ -44,10 +44,7 @@ impl Postgres {
 
     /// Looks at each server of the URL. One that is alone is asked over the connections of the store, so that a member
     /// is up exactly if requests are answered.
-    pub(in super::super) async fn look_at_servers(
-        &self,
-        limit: Duration,
-    ) -> Result<Vec<Member>, Failure> {
+    pub(crate) async fn look_at_servers(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
         let budget = Budget::new(limit);
         if self.address.hosts.len() == 1 {
             return Ok(vec![
@@ -102,29 +99,29 @@ fn unreached(address: &Address, failure: Failure) -> Result<Member, Failure> {
 
 impl Findings {
     /// Returns a text, and an empty one if the role may not read it.
-    pub(in super::super) fn word(&self, what: &str) -> &str {
+    pub(crate) fn word(&self, what: &str) -> &str {
         let found = self.told.get(what).and_then(Value::as_str);
         found.unwrap_or_default()
     }
 
-    pub(in super::super) fn flag(&self, what: &str) -> bool {
+    pub(crate) fn flag(&self, what: &str) -> bool {
         self.told.get(what) == Some(&Value::Bool(true))
     }
 
-    pub(in super::super) fn number(&self, what: &str) -> i64 {
+    pub(crate) fn number(&self, what: &str) -> i64 {
         self.known(what).unwrap_or_default()
     }
 
-    pub(in super::super) fn known(&self, what: &str) -> Option<i64> {
+    pub(crate) fn known(&self, what: &str) -> Option<i64> {
         self.told.get(what).and_then(Value::as_i64)
     }
 
-    pub(in super::super) fn is_synchronous(&self) -> bool {
+    pub(crate) fn is_synchronous(&self) -> bool {
         !self.word("synchronous_standbys").is_empty()
     }
 
     /// Returns how long nothing is granted.
-    pub(in super::super) fn quiet(&self) -> Duration {
+    pub(crate) fn quiet(&self) -> Duration {
         Duration::from_micros(u64::try_from(self.number("quiet_us")).unwrap_or_default())
     }
 }

@@ -24,7 +24,7 @@ const LISTED: &[&str] = &[
 const INSPECTED: &[&str] = LISTED.split_first().expect("the name").1;
 
 /// Parses the reply of `acquire_1`. With the answer, whether notices must be sent.
-pub(in super::super) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Failure> {
+pub(crate) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Failure> {
     let results = Results::new(only(rows)?, ACQUIRED)?;
     let detail = || Ok::<_, Failure>(results.get::<Option<String>>("detail")?.unwrap_or_default());
     let answer = match results.get("outcome")? {
@@ -57,7 +57,7 @@ fn invalid(detail: String) -> Failure {
 
 /// Parses the reply of `renew_1` to `count` renewals: the outcomes in their order, and the server's clock, since 1970.
 /// `None`: another transaction has the row locked.
-pub(in super::super) fn renewed(
+pub(crate) fn renewed(
     rows: &[Row],
     count: usize,
 ) -> Result<(Vec<Option<Outcome>>, Duration), Failure> {
@@ -79,7 +79,7 @@ pub(in super::super) fn renewed(
 }
 
 /// Parses the reply of `release_1`. With the answer, whether notices must be sent.
-pub(in super::super) fn released(rows: &[Row]) -> Result<(Release, bool), Failure> {
+pub(crate) fn released(rows: &[Row]) -> Result<(Release, bool), Failure> {
     let (was_held, is_awaited) = freed(rows, "released")?;
     match was_held {
         true => Ok((Release::Released, is_awaited)),
@@ -88,7 +88,7 @@ pub(in super::super) fn released(rows: &[Row]) -> Result<(Release, bool), Failur
 }
 
 /// Parses the reply of `evict_1`: whether any holder had the name, and whether notices must be sent.
-pub(in super::super) fn evicted(rows: &[Row]) -> Result<(bool, bool), Failure> {
+pub(crate) fn evicted(rows: &[Row]) -> Result<(bool, bool), Failure> {
     freed(rows, "evicted")
 }
 
@@ -104,12 +104,12 @@ fn freed(rows: &[Row], done: &str) -> Result<(bool, bool), Failure> {
 }
 
 /// Parses the reply of `leave_1`: whether notices must be sent.
-pub(in super::super) fn left(rows: &[Row]) -> Result<bool, Failure> {
+pub(crate) fn left(rows: &[Row]) -> Result<bool, Failure> {
     value(only(rows)?)
 }
 
 /// Parses the reply of `inspect_1`.
-pub(in super::super) fn inspected(rows: &[Row], name: &Name) -> Result<Option<Held>, Failure> {
+pub(crate) fn inspected(rows: &[Row], name: &Name) -> Result<Option<Held>, Failure> {
     match rows {
         [] => Ok(None),
         rows => held(&Results::new(only(rows)?, INSPECTED)?, name.clone()).map(Some),
@@ -117,7 +117,7 @@ pub(in super::super) fn inspected(rows: &[Row], name: &Name) -> Result<Option<He
 }
 
 /// Parses the reply of `list_1`.
-pub(in super::super) fn listed(rows: &[Row]) -> Result<Vec<Held>, Failure> {
+pub(crate) fn listed(rows: &[Row]) -> Result<Vec<Held>, Failure> {
     let read = |row| {
         let results = Results::new(row, LISTED)?;
         let name = Name::new(results.get::<&str>("name")?).map_err(|_| results.odd())?;
@@ -127,10 +127,7 @@ pub(in super::super) fn listed(rows: &[Row]) -> Result<Vec<Held>, Failure> {
 }
 
 /// Parses the reply of `await_1` to `count` names: their channels; none for a name whose row is locked.
-pub(in super::super) fn channels(
-    rows: &[Row],
-    count: usize,
-) -> Result<Vec<Option<String>>, Failure> {
+pub(crate) fn channels(rows: &[Row], count: usize) -> Result<Vec<Option<String>>, Failure> {
     let channels: Vec<Option<String>> = value(only(rows)?)?;
     if channels.len() == count {
         Ok(channels)
@@ -140,7 +137,7 @@ pub(in super::super) fn channels(
 }
 
 /// Parses the reply of `survey_1`.
-pub(in super::super) fn surveyed(rows: &[Row]) -> Result<Map<String, Value>, Failure> {
+pub(crate) fn surveyed(rows: &[Row]) -> Result<Map<String, Value>, Failure> {
     let facts: &str = value(only(rows)?)?;
     serde_json::from_str(facts).map_err(|error| Failure::Odd(error.to_string()))
 }

@@ -14,14 +14,14 @@ const MAX_BYTES: usize = 63;
 
 /// The name of a schema, unquoted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) struct Schema(Arc<str>);
+pub(crate) struct Schema(Arc<str>);
 
 impl Schema {
-    pub(in super::super) const DEFAULT: &str = "leasehold";
+    pub(crate) const DEFAULT: &str = "leasehold";
 
     /// # Errors
     /// `Invalid` for a name that Postgres would change.
-    pub(in super::super) fn new(name: &str) -> Result<Self, Error> {
+    pub(crate) fn new(name: &str) -> Result<Self, Error> {
         // The last three would end the quotes around a function, or be taken for a placeholder.
         let is_odd = |c: char| c.is_control() || "${}".contains(c);
         let is_kept = (1..=MAX_BYTES).contains(&name.len())
@@ -38,12 +38,12 @@ impl Schema {
     }
 
     /// Returns the name as a quoted identifier.
-    pub(in super::super) fn quoted(&self) -> String {
+    pub(crate) fn quoted(&self) -> String {
         format!("\"{}\"", self.0.replace('"', "\"\""))
     }
 
     /// Returns the SQL that makes the tables and functions. Without a longest ttl, an earlier setting stays.
-    pub(in super::super) fn sql(&self, settings: TableSettings, default: Duration) -> String {
+    pub(crate) fn sql(&self, settings: TableSettings, default: Duration) -> String {
         let max_ttl = settings.max_ttl;
         let text = format!("'{}'", self.0.replace('\'', "''"));
         let millis = |ttl: Duration| ttl.as_millis().to_string();
@@ -55,7 +55,7 @@ impl Schema {
     }
 
     /// Returns the statement that calls a function with this many arguments.
-    pub(in super::super) fn call(&self, function: &str, arguments: usize) -> String {
+    pub(crate) fn call(&self, function: &str, arguments: usize) -> String {
         let places: Vec<_> = (1..=arguments).map(|place| format!("${place}")).collect();
         let schema = self.quoted();
         format!("SELECT {schema}.{function}({})", places.join(", "))

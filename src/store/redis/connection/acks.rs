@@ -30,7 +30,7 @@ use crate::telemetry::{AckOutcome, Sink};
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// Returns whether a reply says that something was written that must not be lost.
-pub(in super::super) type IsWritten = fn(&Value) -> bool;
+pub(crate) type IsWritten = fn(&Value) -> bool;
 
 /// The writes of a connection, and what replicas are known to have of them.
 #[derive(Debug, Default)]

@@ -30,10 +30,10 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
 /// A stream to a server, encrypted or not.
-pub(in super::super) type Stream = Pin<Box<dyn AsyncStream + Send>>;
+pub(crate) type Stream = Pin<Box<dyn AsyncStream + Send>>;
 
 /// A connection, made by a handshake over a stream.
-pub(in super::super) trait OverStream: Sized + Send + 'static {
+pub(crate) trait OverStream: Sized + Send + 'static {
     fn over(
         stream: Stream,
         login: &RedisConnectionInfo,
@@ -64,7 +64,7 @@ impl Address {
     /// Opens a connection over the socket, or at the first of the host's addresses where that succeeds, with the
     /// certificates as they are now.
     // Boxed, because the compiler would have to find out in each caller that the future is `Send`, and cannot.
-    pub(in super::super) fn open<T: OverStream>(&self) -> BoxFuture<'_, Result<T, Failure>> {
+    pub(crate) fn open<T: OverStream>(&self) -> BoxFuture<'_, Result<T, Failure>> {
         Box::pin(async move {
             if let Some(path) = self.socket() {
                 let stream = UnixStream::connect(path).await?;

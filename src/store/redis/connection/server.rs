@@ -18,11 +18,11 @@ use crate::store::connection::{Connection, HomeRuntime, is_transient};
 use crate::telemetry::{LaneUse, Sink};
 
 /// The connection to one server.
-pub(in super::super) type Server = Connection<Connector>;
+pub(crate) type Server = Connection<Connector>;
 
 impl Server {
     /// Makes the connection to a server, which the first request opens on its runtime.
-    pub(in super::super) fn at(connector: Connector, purpose: Option<LaneUse>) -> Self {
+    pub(crate) fn at(connector: Connector, purpose: Option<LaneUse>) -> Self {
         let kind = connector.program.kind;
         let counts = Sink::of_store(kind);
         if kind == super::super::KIND {
@@ -37,7 +37,7 @@ impl Server {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
-    pub(in super::super) async fn ask(
+    pub(crate) async fn ask(
         &self,
         command: Cmd,
         is_written: Option<IsWritten>,
@@ -50,7 +50,7 @@ impl Server {
     }
 
     /// Sends these commands one right after the other, and awaits their answers.
-    pub(in super::super) async fn ask_all(
+    pub(crate) async fn ask_all(
         &self,
         commands: &Pipeline,
         is_written: Option<IsWritten>,
@@ -66,7 +66,7 @@ impl Server {
 
     /// The same, with a fixed number of commands. A server that refuses one, or does not know it, still answers the
     /// others.
-    pub(in super::super) async fn ask_each<const N: usize>(
+    pub(crate) async fn ask_each<const N: usize>(
         &self,
         commands: [&[&str]; N],
         budget: Budget,

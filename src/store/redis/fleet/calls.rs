@@ -34,16 +34,16 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Says how many redirections a call follows without a pause: servers that disagree may send it to and fro.
 const AT_ONCE: u32 = 3;
 /// Says how many redirections a call alone follows: all that its limit allows.
-pub(in super::super) const OF_ONE: u32 = u32::MAX;
+pub(crate) const OF_ONE: u32 = u32::MAX;
 /// Says how many redirections each of many calls follows: those that are done wait for the others. A slot that is moved
 /// by hand redirects twice.
-pub(in super::super) const OF_MANY: u32 = 4;
+pub(crate) const OF_MANY: u32 = 4;
 
 /// A call of a script for one slot.
 #[derive(Debug)]
-pub(in super::super) struct Call {
-    pub(in super::super) slot: u16,
-    pub(in super::super) command: Cmd,
+pub(crate) struct Call {
+    pub(crate) slot: u16,
+    pub(crate) command: Cmd,
 }
 
 /// A call by its index, and the server that is asked for it, unless that is the server of its slot: one that imports
@@ -53,7 +53,7 @@ type Waiting = (usize, Option<HostPort>);
 impl Fleet {
     /// Calls a script on the server of this name's slot, and follows at `most` this many redirections. If its reply
     /// says that something was written, that counts only once replicas have it.
-    pub(in super::super) async fn run(
+    pub(crate) async fn run(
         self: &Arc<Self>,
         name: &Name,
         command: Cmd,
@@ -73,7 +73,7 @@ impl Fleet {
 
     /// Makes each call on the server of its slot, and follows at `most` this many redirections. One that fails does not
     /// concern the others. Returns the answers, and whether no call was redirected.
-    pub(in super::super) async fn run_each(
+    pub(crate) async fn run_each(
         self: &Arc<Self>,
         calls: &[Call],
         is_written: Option<IsWritten>,

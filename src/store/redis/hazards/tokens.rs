@@ -58,7 +58,7 @@ pub(super) async fn look(
 }
 
 /// Returns the lead of the highest token over the clock, if it is to be reported.
-pub(in crate::store) fn lead(highest: u64, now_us: u64) -> Option<Duration> {
+pub(crate) fn lead(highest: u64, now_us: u64) -> Option<Duration> {
     let ahead = Duration::from_micros(highest.saturating_sub(now_us));
     (ahead > AHEAD).then_some(ahead)
 }

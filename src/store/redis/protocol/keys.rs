@@ -10,14 +10,14 @@ use crate::name::{self, Name};
 
 /// The keys of all names under one prefix.
 #[derive(Debug, Clone)]
-pub(in crate::store) struct Keys {
+pub(crate) struct Keys {
     prefix: Box<str>,
 }
 
 impl Keys {
-    pub(in super::super) const DEFAULT_PREFIX: &str = "leasehold";
+    pub(crate) const DEFAULT_PREFIX: &str = "leasehold";
 
-    pub(in super::super) fn new(prefix: &str) -> Result<Self, Error> {
+    pub(crate) fn new(prefix: &str) -> Result<Self, Error> {
         name::check("prefix", prefix)?;
         Ok(Self {
             prefix: prefix.into(),
@@ -25,23 +25,23 @@ impl Keys {
     }
 
     /// Returns the key of the lease, a string.
-    pub(in crate::store) fn lease(&self, name: &Name) -> String {
+    pub(crate) fn lease(&self, name: &Name) -> String {
         self.join(name.as_str(), "}")
     }
 
     /// Returns the key of the highest token of all names in the slot of this one, a string.
-    pub(in crate::store) fn mark(&self, name: &Name) -> String {
+    pub(crate) fn mark(&self, name: &Name) -> String {
         self.mark_of(slot::slot_of(name.as_str()))
     }
 
     /// The same, of this slot.
-    pub(in super::super) fn mark_of(&self, slot: u16) -> String {
+    pub(crate) fn mark_of(&self, slot: u16) -> String {
         let tag = slot::tag_of(slot);
         self.join(&tag.to_string(), "}:mark")
     }
 
     /// Returns the keys of a claim. In a cluster that of the server itself would be in another slot.
-    pub(in super::super) fn of_claim(&self, name: &Name, is_in_cluster: bool) -> Vec<String> {
+    pub(crate) fn of_claim(&self, name: &Name, is_in_cluster: bool) -> Vec<String> {
         let mut keys = vec![
             self.lease(name),
             self.mark(name),
@@ -56,58 +56,58 @@ impl Keys {
 
     /// Returns the key in which a server keeps whether it still has its data. It is there only where keep-out is on,
     /// and on servers of a store of another kind.
-    pub(in crate::store) fn node(&self) -> String {
+    pub(crate) fn node(&self) -> String {
         format!("{}:node", self.prefix)
     }
 
     /// Returns the SCAN pattern of all keys that belong to a name or a slot.
-    pub(in super::super) fn of_any_name(&self) -> String {
+    pub(crate) fn of_any_name(&self) -> String {
         escape(&self.prefix) + ":{*"
     }
 
     /// Returns the key of the queue of waiting clients, a sorted set.
-    pub(in super::super) fn queue(&self, name: &Name) -> String {
+    pub(crate) fn queue(&self, name: &Name) -> String {
         self.join(name.as_str(), "}:queue")
     }
 
     /// Returns the key of the times until which these clients count as alive, a hash.
-    pub(in super::super) fn alive(&self, name: &Name) -> String {
+    pub(crate) fn alive(&self, name: &Name) -> String {
         self.join(name.as_str(), "}:alive")
     }
 
     /// Returns the channel on which a client is told that it is its turn.
-    pub(in super::super) fn turn_channel(&self, name: &Name, client: ClientId) -> String {
+    pub(crate) fn turn_channel(&self, name: &Name, client: ClientId) -> String {
         self.join(name.as_str(), &format!("}}:turn:{client}"))
     }
 
     /// Returns the channel on which releases are published.
-    pub(in super::super) fn channel(&self, name: &Name) -> String {
+    pub(crate) fn channel(&self, name: &Name) -> String {
         self.join(name.as_str(), "}:freed")
     }
 
     /// Returns a channel that belongs to no name, since a name is never empty, but needs the same permission.
-    pub(in super::super) fn probe_channel(&self) -> String {
+    pub(crate) fn probe_channel(&self) -> String {
         self.join("", "}:freed")
     }
 
     /// Returns the SCAN pattern of all leases whose names have this prefix.
-    pub(in super::super) fn pattern(&self, begin: &str) -> String {
+    pub(crate) fn pattern(&self, begin: &str) -> String {
         let (prefix, begin) = (escape(&self.prefix), escape(begin));
         format!("{prefix}:{{{begin}*}}")
     }
 
     /// Returns the name of a lease's key; `None` for other keys.
-    pub(in super::super) fn name_of_lease(&self, key: &str) -> Option<Name> {
+    pub(crate) fn name_of_lease(&self, key: &str) -> Option<Name> {
         self.name_before(key, "}")
     }
 
     /// Returns the name of a channel; `None` for other channels.
-    pub(in super::super) fn name_of_channel(&self, channel: &str) -> Option<Name> {
+    pub(crate) fn name_of_channel(&self, channel: &str) -> Option<Name> {
         self.name_before(channel, "}:freed")
     }
 
     /// Returns the name of a channel of turns; `None` for other channels.
-    pub(in super::super) fn name_of_turn_channel(&self, channel: &str) -> Option<Name> {
+    pub(crate) fn name_of_turn_channel(&self, channel: &str) -> Option<Name> {
         let (_, client) = channel.rsplit_once(":turn:")?;
         self.name_before(channel, &format!("}}:turn:{client}"))
     }

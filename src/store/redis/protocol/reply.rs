@@ -13,7 +13,7 @@ use crate::store::{Answer, Grant, Held, HeldState, Outcome, Release, Sent};
 use crate::token::Token;
 
 /// Parses the reply of `acquire.lua`.
-pub(in super::super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
+pub(crate) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
     match tagged(reply)? {
         (granted, []) => {
             let token = granted.strip_prefix("granted ");
@@ -41,7 +41,7 @@ pub(in super::super) fn acquired(reply: &Value, name: &Name) -> Result<Answer, F
 }
 
 /// Parses the reply of `renew.lua` to `count` renewals: the server's clock, since 1970, and the outcomes in order.
-pub(in super::super) fn renewed(
+pub(crate) fn renewed(
     reply: &Value,
     count: usize,
 ) -> Result<(Duration, Vec<Result<Outcome, Failure>>), Failure> {
@@ -67,7 +67,7 @@ pub(in super::super) fn renewed(
 }
 
 /// Parses the reply of TIME: the server's clock, since 1970.
-pub(in super::super) fn time(reply: &Value) -> Result<Duration, Failure> {
+pub(crate) fn time(reply: &Value) -> Result<Duration, Failure> {
     match items(reply)? {
         [seconds, micros] => time_of(seconds, micros),
         _ => Err(odd(reply)),
@@ -79,7 +79,7 @@ fn time_of(seconds: &Value, micros: &Value) -> Result<Duration, Failure> {
 }
 
 /// Parses the reply of `renew_one.lua`.
-pub(in super::super) fn renewed_one(reply: &Value) -> Result<Outcome, Failure> {
+pub(crate) fn renewed_one(reply: &Value) -> Result<Outcome, Failure> {
     match reply {
         Value::Int(0) => Ok(Outcome::Refused),
         Value::Int(1) => Ok(Outcome::Renewed),
@@ -89,7 +89,7 @@ pub(in super::super) fn renewed_one(reply: &Value) -> Result<Outcome, Failure> {
 }
 
 /// Parses the reply of `release.lua`.
-pub(in super::super) fn released(reply: &Value) -> Result<Release, Failure> {
+pub(crate) fn released(reply: &Value) -> Result<Release, Failure> {
     let words = [
         ("released", Release::Released),
         ("not_held", Release::NotHeld),
@@ -98,12 +98,12 @@ pub(in super::super) fn released(reply: &Value) -> Result<Release, Failure> {
 }
 
 /// Parses the reply of `leave.lua`.
-pub(in super::super) fn left(reply: &Value) -> Result<(), Failure> {
+pub(crate) fn left(reply: &Value) -> Result<(), Failure> {
     one_of(&[("left", ())], reply)
 }
 
 /// Parses the reply of `evict.lua`: whether any holder had the name.
-pub(in super::super) fn evicted(reply: &Value) -> Result<bool, Failure> {
+pub(crate) fn evicted(reply: &Value) -> Result<bool, Failure> {
     one_of(&[("evicted", true), ("not_held", false)], reply)
 }
 
@@ -116,7 +116,7 @@ fn one_of<T: Copy>(words: &[(&str, T)], reply: &Value) -> Result<T, Failure> {
 }
 
 /// Parses the reply of `inspect.lua`: whether the name is held, or what is wrong with its key.
-pub(in super::super) fn inspected(reply: &Value, name: &Name) -> Result<Option<Held>, Failure> {
+pub(crate) fn inspected(reply: &Value, name: &Name) -> Result<Option<Held>, Failure> {
     match tagged(reply)? {
         ("held", [left, value, Value::Int(waiting)]) => {
             let mut held = held(name, left, value)?;
@@ -131,7 +131,7 @@ pub(in super::super) fn inspected(reply: &Value, name: &Name) -> Result<Option<H
 }
 
 /// Parses a page of SCAN: the cursor of the next page, and the keys.
-pub(in super::super) fn scanned(reply: &Value) -> Result<(u64, Vec<&str>), Failure> {
+pub(crate) fn scanned(reply: &Value) -> Result<(u64, Vec<&str>), Failure> {
     let [cursor, keys] = items(reply)? else {
         return Err(odd(reply));
     };
@@ -141,7 +141,7 @@ pub(in super::super) fn scanned(reply: &Value) -> Result<(u64, Vec<&str>), Failu
 }
 
 /// Returns the failure in a reply that is neither a grant nor a refusal.
-pub(in super::super) fn refusal(reply: &Value) -> Failure {
+pub(crate) fn refusal(reply: &Value) -> Failure {
     read_refusal(reply).unwrap_or_else(|failure| failure)
 }
 
@@ -192,7 +192,7 @@ fn read_refusal(reply: &Value) -> Result<Failure, Failure> {
     Ok(Failure::other(kind, Sent::Answered, words))
 }
 
-pub(in super::super) fn held(name: &Name, left: &Value, value: &Value) -> Result<Held, Failure> {
+pub(crate) fn held(name: &Name, left: &Value, value: &Value) -> Result<Held, Failure> {
     let mut held = Held::new(name.clone());
     // A number below 0 means that the key has no expiry.
     held.remaining = match left {
@@ -220,7 +220,7 @@ fn inner_error(message: &Value) -> Result<Failure, Failure> {
 }
 
 /// Returns the tag and the elements after it. A reply of a tag alone is not an array, which would cost the server more.
-pub(in crate::store) fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failure> {
+pub(crate) fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failure> {
     match reply {
         Value::Array(items) => match items.as_slice() {
             [tag, rest @ ..] => Ok((text(tag)?, rest)),
@@ -230,17 +230,17 @@ pub(in crate::store) fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failur
     }
 }
 
-pub(in super::super) fn items(value: &Value) -> Result<&[Value], Failure> {
+pub(crate) fn items(value: &Value) -> Result<&[Value], Failure> {
     value.as_sequence().ok_or_else(|| odd(value))
 }
 
 /// Returns text in this form. Not for numbers: the driver cuts those that do not fit.
-pub(in super::super) fn parsed<T: FromRedisValue>(value: &Value) -> Result<T, Failure> {
+pub(crate) fn parsed<T: FromRedisValue>(value: &Value) -> Result<T, Failure> {
     from_redis_value_ref(value).map_err(|_| odd(value))
 }
 
 /// Makes a refusal among several replies a failure.
-pub(in super::super) fn no_error(value: Value) -> Result<Value, Failure> {
+pub(crate) fn no_error(value: Value) -> Result<Value, Failure> {
     match value {
         Value::ServerError(error) => Err(RedisError::from(error).into()),
         value => Ok(value),
@@ -248,19 +248,19 @@ pub(in super::super) fn no_error(value: Value) -> Result<Value, Failure> {
 }
 
 /// Returns whether a claim was granted.
-pub(in super::super) fn is_grant(reply: &Value) -> bool {
+pub(crate) fn is_grant(reply: &Value) -> bool {
     text(reply).is_ok_and(|reply| reply.starts_with("granted "))
 }
 
 /// Returns whether any lease of a batch was renewed.
-pub(in super::super) fn has_renewals(reply: &Value) -> bool {
+pub(crate) fn has_renewals(reply: &Value) -> bool {
     match items(reply) {
         Ok([_, _, _, letters, _]) => text(letters).is_ok_and(|letters| letters.contains('y')),
         _ => false,
     }
 }
 
-pub(in crate::store) fn text(value: &Value) -> Result<&str, Failure> {
+pub(crate) fn text(value: &Value) -> Result<&str, Failure> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).map_err(|_| odd(value)),
         Value::SimpleString(text) => Ok(text),
@@ -268,7 +268,7 @@ pub(in crate::store) fn text(value: &Value) -> Result<&str, Failure> {
     }
 }
 
-pub(in crate::store) fn number(value: &Value) -> Result<u64, Failure> {
+pub(crate) fn number(value: &Value) -> Result<u64, Failure> {
     match value {
         Value::Int(number) => u64::try_from(*number).map_err(|_| odd(value)),
         _ => text(value)?.parse().map_err(|_| odd(value)),
@@ -276,7 +276,7 @@ pub(in crate::store) fn number(value: &Value) -> Result<u64, Failure> {
 }
 
 /// The reply is cut short in the message, because it may be anything.
-pub(in super::super) fn odd(value: &Value) -> Failure {
+pub(crate) fn odd(value: &Value) -> Failure {
     let shown = format!("{value:?}");
     Failure::odd(shown.chars().take(200).collect::<String>())
 }

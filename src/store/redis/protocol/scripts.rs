@@ -6,16 +6,16 @@ use deadpool_redis::redis::{self, Cmd, ToRedisArgs};
 
 /// A script and its hash.
 #[derive(Debug)]
-pub(in crate::store) struct Script {
-    pub(in crate::store) source: &'static str,
+pub(crate) struct Script {
+    pub(crate) source: &'static str,
     hash: String,
 }
 
 /// The scripts that a store has on its servers, and the label under which it is counted in metrics.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::store) struct Program {
-    pub(in crate::store) kind: &'static str,
-    pub(in crate::store) scripts: fn() -> Vec<&'static Script>,
+pub(crate) struct Program {
+    pub(crate) kind: &'static str,
+    pub(crate) scripts: fn() -> Vec<&'static Script>,
 }
 
 /// Makes the scripts of this store: each joins the text of its file with the parts that it needs in front of it.
@@ -23,17 +23,17 @@ macro_rules! scripts {
     ($($name:ident: $($part:literal),+;)+) => {
         /// All scripts of this store.
         #[derive(Debug)]
-        pub(in super::super) struct Scripts {
-            $(pub(in super::super) $name: Script,)+
+        pub(crate) struct Scripts {
+            $(pub(crate) $name: Script,)+
         }
 
         impl Scripts {
-            pub(in super::super) fn each(&self) -> Vec<&Script> {
+            pub(crate) fn each(&self) -> Vec<&Script> {
                 vec![$(&self.$name),+]
             }
         }
 
-        pub(in super::super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+        pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
             $($name: Script::new(concat!($(include_str!($part)),+)),)+
         });
     };
@@ -51,7 +51,7 @@ scripts! {
 }
 
 /// The scripts with which this store calls its servers.
-pub(in super::super) const PROGRAM: Program = Program {
+pub(crate) const PROGRAM: Program = Program {
     kind: super::super::KIND,
     scripts: || SCRIPTS.each(),
 };
@@ -64,19 +64,19 @@ const WORD_BYTES: usize = 64;
 
 impl Script {
     /// Returns the request that loads this script.
-    pub(in super::super) fn load(&self) -> Cmd {
+    pub(crate) fn load(&self) -> Cmd {
         let mut load = Cmd::new();
         load.arg("SCRIPT").arg("LOAD").arg(self.source);
         load
     }
 
-    pub(in crate::store) fn new(source: &'static str) -> Self {
+    pub(crate) fn new(source: &'static str) -> Self {
         let hash = redis::Script::new(source).get_hash().to_owned();
         Self { source, hash }
     }
 
     /// Begins a call of this script on these keys, without its arguments.
-    pub(in crate::store) fn call<K: ToRedisArgs>(
+    pub(crate) fn call<K: ToRedisArgs>(
         &self,
         keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
     ) -> Cmd {

@@ -6,17 +6,17 @@
 use std::sync::LazyLock;
 
 /// The number of slots.
-pub(in super::super) const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
 /// The highest of the tags.
 const LAST_TAG: u32 = 109_757;
 
 /// Returns the slot of this tag, the text between the braces of a key.
-pub(in super::super) fn slot_of(tag: &str) -> u16 {
+pub(crate) fn slot_of(tag: &str) -> u16 {
     crc16(tag.as_bytes()) % SLOTS
 }
 
 /// Returns the tag in the key of this slot's mark.
-pub(in super::super) fn tag_of(slot: u16) -> u32 {
+pub(crate) fn tag_of(slot: u16) -> u32 {
     static TAGS: LazyLock<Box<[u32]>> = LazyLock::new(tags);
     TAGS[usize::from(slot)]
 }

@@ -18,7 +18,7 @@ struct StoredInfo {
 }
 
 /// Fills in what the value says. What cannot be parsed stays unknown: the name is taken all the same.
-pub(in super::super) fn read(value: &str, held: &mut Held) {
+pub(crate) fn read(value: &str, held: &mut Held) {
     let (state, lease) = match value.split_once(' ') {
         Some(("offer", _)) => (HeldState::Offered, None),
         Some(("kept", lease)) => (HeldState::Kept, Some(lease)),
@@ -38,7 +38,7 @@ pub(in super::super) fn read(value: &str, held: &mut Held) {
 }
 
 /// Fills in the facts about the holder, and since when it has the lease: the token says it, unless the facts do.
-pub(in crate::store) fn read_info(told: &str, held: &mut Held) {
+pub(crate) fn read_info(told: &str, held: &mut Held) {
     let told: StoredInfo = serde_json::from_str(told).unwrap_or_default();
     let since = told.since.or(held.token.map(Token::get));
     held.since = since.and_then(|us| SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(us)));

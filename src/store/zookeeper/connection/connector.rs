@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// each time, so that those that go on with a session find room first.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 /// Time for which servers are tried for a new session: an election has ended by then. The next request tries again.
-pub(in super::super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest frame that is read. The children of a folder with a million names fit.
 const LONGEST: usize = 64 << 20;
@@ -50,7 +50,7 @@ const IN_FLIGHT: usize = 256;
 
 /// Makes the connections of a session, and remembers some facts from one to the next.
 #[derive(Clone)]
-pub(in super::super) struct Connector {
+pub(crate) struct Connector {
     address: Arc<Address>,
     session_timeout: Duration,
     resumed: Option<Granted>,
@@ -67,7 +67,7 @@ pub(in super::super) struct Connector {
 }
 
 impl Connector {
-    pub(in super::super) fn new(address: Arc<Address>, session_timeout: Duration) -> Self {
+    pub(crate) fn new(address: Arc<Address>, session_timeout: Duration) -> Self {
         let mut servers = address.servers.clone();
         fastrand::shuffle(&mut servers);
         Self {

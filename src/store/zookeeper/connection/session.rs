@@ -26,36 +26,36 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// A session, over the connection that it has now. The next connection of the same session is another one of these, and
 /// what is asked of this one then fails.
 #[derive(Debug)]
-pub(in super::super) struct Line {
-    pub(in super::super) id: i64,
+pub(crate) struct Line {
+    pub(crate) id: i64,
     /// Time that the servers keep the session without hearing from it, as negotiated with them.
     pub(super) timeout: Duration,
     /// Closed when the connection has ended.
     pub(super) requests: mpsc::Sender<WireRequest>,
-    pub(in super::super) patience: SilenceLimit,
+    pub(crate) patience: SilenceLimit,
     /// Has a permit for each claim and release that may be under way.
     pub(super) in_flight: Semaphore,
 }
 
 /// One call of the store, with the session through which its requests go; all of them end with its budget. The outcome
 /// of a request that was cut off is unknown. What it writes is heard by the clock.
-pub(in super::super) struct SessionCall<'a> {
-    pub(in super::super) store: &'a Zookeeper,
-    pub(in super::super) shared: &'a Shared,
-    pub(in super::super) line: Arc<Line>,
-    pub(in super::super) budget: Budget,
+pub(crate) struct SessionCall<'a> {
+    pub(crate) store: &'a Zookeeper,
+    pub(crate) shared: &'a Shared,
+    pub(crate) line: Arc<Line>,
+    pub(crate) budget: Budget,
     /// Says that the call has asked the leader for its time.
-    pub(in super::super) has_stamp: AtomicBool,
+    pub(crate) has_stamp: AtomicBool,
 }
 
 /// The watches of nodes, by their paths. Each ends when the children of its node change, the node is deleted or the
 /// connection ends.
-pub(in super::super) type Watches = HashMap<String, oneshot::Receiver<()>>;
+pub(crate) type Watches = HashMap<String, oneshot::Receiver<()>>;
 
 impl SessionCall<'_> {
     /// Returns how the node of a lease is made. It ends with the session only if the ttl ends first: the servers can
     /// hear of a session up to half a tick late, and a tick is at most half of its time-out.
-    pub(in super::super) fn mode(&self, ttl: Duration) -> Mode {
+    pub(crate) fn mode(&self, ttl: Duration) -> Mode {
         if ttl <= self.line.timeout * 3 / 4 {
             Mode::Ephemeral
         } else {
@@ -64,7 +64,7 @@ impl SessionCall<'_> {
     }
 
     /// Waits until few enough claims and releases are under way.
-    pub(in super::super) async fn permit(&self) -> Result<SemaphorePermit<'_>, Failure> {
+    pub(crate) async fn permit(&self) -> Result<SemaphorePermit<'_>, Failure> {
         let permit = timeout(self.budget.left(), self.line.in_flight.acquire()).await;
         let permit = permit.map_err(|_| Failure::Busy)?;
         Ok(permit.expect("it is never closed"))
@@ -87,7 +87,7 @@ impl SessionCall<'_> {
     }
 
     /// Returns the children of a node. Watches them from then on if there is a place for the watch.
-    pub(in super::super) async fn children(
+    pub(crate) async fn children(
         &self,
         path: &str,
         watches: Option<&mut Watches>,
@@ -105,20 +105,20 @@ impl SessionCall<'_> {
         read(Reader::new(&reply).children())
     }
 
-    pub(in super::super) async fn data(&self, path: &str) -> Result<(Vec<u8>, Stat), Failure> {
+    pub(crate) async fn data(&self, path: &str) -> Result<(Vec<u8>, Stat), Failure> {
         let frame = Frame::request(code::DATA).text(path).flag(false);
         let reply = self.ask(frame, None).await?;
         read(Reader::new(&reply).data())
     }
 
     /// Makes the server catch up with its leader before it answers later requests.
-    pub(in super::super) async fn sync(&self, path: &str) -> Result<(), Failure> {
+    pub(crate) async fn sync(&self, path: &str) -> Result<(), Failure> {
         let frame = Frame::request(code::SYNC).text(path);
         self.ask(frame, None).await.map(drop)
     }
 
     /// Makes a node, unless it exists.
-    pub(in super::super) async fn ensure(&self, path: &str) -> Result<(), Failure> {
+    pub(crate) async fn ensure(&self, path: &str) -> Result<(), Failure> {
         let made = Change::Create(path.to_owned(), Vec::new(), Mode::Persistent);
         match self.transact(&[made]).await.map_err(Failure::from) {
             Ok(_) | Err(Failure::Changed) => Ok(()),
@@ -128,7 +128,7 @@ impl SessionCall<'_> {
 
     /// Does all steps or none. Returns the stat of the node that each `Set` wrote; the stats of other steps are of no
     /// use, because the server fills them with arbitrary values.
-    pub(in super::super) async fn transact(&self, steps: &[Change]) -> Result<Vec<Stat>, Aborted> {
+    pub(crate) async fn transact(&self, steps: &[Change]) -> Result<Vec<Stat>, Aborted> {
         let whole = |failure| Aborted {
             step: None,
             failure,
@@ -163,23 +163,20 @@ impl SessionCall<'_> {
     }
 
     /// The same. Returns the stat of the first node that a `Set` wrote.
-    pub(in super::super) async fn write(&self, steps: &[Change]) -> Result<Stat, Failure> {
+    pub(crate) async fn write(&self, steps: &[Change]) -> Result<Stat, Failure> {
         let stats = self.transact(steps).await?;
         let stat = stats.first().copied();
         stat.ok_or_else(|| Failure::Odd("write without a stamp"))
     }
 
-    pub(in super::super) async fn set(&self, path: &str, data: Vec<u8>) -> Result<Stat, Failure> {
+    pub(crate) async fn set(&self, path: &str, data: Vec<u8>) -> Result<Stat, Failure> {
         self.write(&[Change::Set(path.to_owned(), data, None)])
             .await
     }
 
     /// Attempts something until no other client changes the name meanwhile. From the third attempt on the server first
     /// catches up with its leader: on one that lags behind the name looks the same until it has.
-    pub(in super::super) async fn until_unchanged<T, F>(
-        &self,
-        attempt: impl Fn() -> F,
-    ) -> Result<T, Failure>
+    pub(crate) async fn until_unchanged<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, Failure>>,
     {

@@ -20,11 +20,11 @@ use crate::telemetry::LaneUse;
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// A session shared by many requests, and kept connected without them.
-pub(in super::super) type KeptSession = Connection<Connector>;
+pub(crate) type KeptSession = Connection<Connector>;
 
 impl KeptSession {
     /// Returns the session once it is connected to a server.
-    pub(in super::super) async fn line(&self, budget: Budget) -> Result<Arc<Line>, Failure> {
+    pub(crate) async fn line(&self, budget: Budget) -> Result<Arc<Line>, Failure> {
         match self.open(budget).await {
             Err(Failure::NotReached(_) | Failure::Unconnected(Unconnected::Late)) => {
                 Err(self.connector().failure())
@@ -34,7 +34,7 @@ impl KeptSession {
     }
 
     /// Ends the session; requests fail from now on.
-    pub(in super::super) async fn end(&self) {
+    pub(crate) async fn end(&self) {
         if let Some(line) = self.close() {
             // If its runtime has ended or the server has stopped, the session expires by itself.
             let _ = timeout(GOODBYE, line.requests.closed()).await;
@@ -44,7 +44,7 @@ impl KeptSession {
 
 impl Zookeeper {
     /// Begins a call, whose requests all end with this budget, through the session of this handle.
-    pub(in super::super) async fn call(&self, budget: Budget) -> Result<SessionCall<'_>, Failure> {
+    pub(crate) async fn call(&self, budget: Budget) -> Result<SessionCall<'_>, Failure> {
         let (shared, waiting) = (&self.shared, &self.shared.waiting);
         let leases = match &self.role {
             Role::Watchdog(kept) => Some(kept.clone()),
@@ -81,7 +81,7 @@ impl Zookeeper {
 
 impl<'a> SessionCall<'a> {
     /// Returns the same call through the session of places in queues.
-    pub(in super::super) async fn waiting(&self) -> Result<SessionCall<'a>, Failure> {
+    pub(crate) async fn waiting(&self) -> Result<SessionCall<'a>, Failure> {
         let line = self.shared.waiting.line(self.budget).await?;
         Ok(self.store.call_through(line, self.budget))
     }
@@ -89,7 +89,7 @@ impl<'a> SessionCall<'a> {
 
 impl Shared {
     /// Takes a handle on the session in which leases live. The first one makes it, on the calling runtime.
-    pub(in super::super) fn take_leases(&self) -> Arc<KeptSession> {
+    pub(crate) fn take_leases(&self) -> Arc<KeptSession> {
         let mut leases = self.leases.lock();
         let (kept, handles) = leases.get_or_insert_with(|| {
             let home = HomeRuntime::Runtime(Handle::current());
@@ -102,7 +102,7 @@ impl Shared {
     }
 
     /// Gives up a handle on the session in which leases live. The last one ends it.
-    pub(in super::super) async fn give_up_leases(&self, kept: &Arc<KeptSession>) {
+    pub(crate) async fn give_up_leases(&self, kept: &Arc<KeptSession>) {
         {
             let mut leases = self.leases.lock();
             if let Some((_, handles)) = leases.as_mut().filter(|(it, _)| Arc::ptr_eq(it, kept)) {

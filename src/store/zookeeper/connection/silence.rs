@@ -17,7 +17,7 @@ const PROBATION: u32 = 24;
 
 /// The limit for a server that is not slow, which the leases of a session set.
 #[derive(Debug, Clone)]
-pub(in super::super) struct SilenceLimit(Arc<AtomicU32>);
+pub(crate) struct SilenceLimit(Arc<AtomicU32>);
 
 /// The silence of the server of one connection.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl SilenceLimit {
 
     /// Limits a silence to a quarter of this ttl, if that is shorter: a lease with this ttl is then renewed through
     /// another server well before its deadline.
-    pub(in super::super) fn limit_for(&self, ttl: Duration) {
+    pub(crate) fn limit_for(&self, ttl: Duration) {
         let ticks = (ttl / 4).as_millis() / TICK.as_millis();
         let ticks = u32::try_from(ticks).unwrap_or(USUAL).max(LEAST);
         self.0.fetch_min(ticks, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use crate::token::Token;
 
 /// The decision about a claim.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) enum Judgement {
+pub(crate) enum Judgement {
     /// The claimant has the lease, with this token: set its full ttl again.
     Extend(Token),
     /// Grant the name to the claimant, instead of what has run out, and delete these nodes of the queue.
@@ -20,7 +20,7 @@ pub(in super::super) enum Judgement {
 }
 
 /// Judges a claim.
-pub(in super::super) fn judge(reading: &NameReading, claim: &Claim, ask: Ask) -> Judgement {
+pub(crate) fn judge(reading: &NameReading, claim: &Claim, ask: Ask) -> Judgement {
     let client = ask.queued.map(|_| claim.holder.client());
     let is_offered = reading.is_offered();
     let is_first = client.is_some_and(|client| reading.children.place(client) == Some(0));

@@ -14,44 +14,44 @@ use crate::token::Token;
 
 /// A name as it was read.
 #[derive(Debug, Clone)]
-pub(in super::super) struct NameReading {
-    pub(in super::super) path: String,
+pub(crate) struct NameReading {
+    pub(crate) path: String,
     /// Its version counts grants and joins. `None` if the name was never granted, or was removed.
-    pub(in super::super) stat: Option<Stat>,
-    pub(in super::super) children: Children,
-    pub(in super::super) taken: Option<Taken>,
-    pub(in super::super) last: Option<LastGrant>,
+    pub(crate) stat: Option<Stat>,
+    pub(crate) children: Children,
+    pub(crate) taken: Option<Taken>,
+    pub(crate) last: Option<LastGrant>,
     /// The rest of the time for which the name is taken or offered. Without any the name can be granted.
-    pub(in super::super) left: Duration,
+    pub(crate) left: Duration,
 }
 
 /// The node that keeps a name taken.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Taken {
-    pub(in super::super) kind: Kind,
-    pub(in super::super) holder: Holder,
-    pub(in super::super) span: Duration,
+pub(crate) struct Taken {
+    pub(crate) kind: Kind,
+    pub(crate) holder: Holder,
+    pub(crate) span: Duration,
     /// Its stamp is the moment at which its time began.
-    pub(in super::super) stat: Stat,
+    pub(crate) stat: Stat,
 }
 
 /// The last grant of a name. If no client holds the name or waits for it, only the token is read.
 #[derive(Debug, Clone)]
-pub(in super::super) struct LastGrant {
-    pub(in super::super) token: Token,
+pub(crate) struct LastGrant {
+    pub(crate) token: Token,
     signature: Option<Signature>,
     /// Its stamp is the last change: of a freed name the moment at which it was freed, or offered to the next client.
-    pub(in super::super) stat: Stat,
+    pub(crate) stat: Stat,
     /// Says that the name was freed: then nothing is known about the holder.
-    pub(in super::super) is_freed: bool,
+    pub(crate) is_freed: bool,
 }
 
 /// The facts about its holder in the node of a grant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in super::super) struct Signature {
-    pub(in super::super) by: Holder,
+pub(crate) struct Signature {
+    pub(crate) by: Holder,
     #[serde(default)]
-    pub(in super::super) info: Info,
+    pub(crate) info: Info,
 }
 
 /// From which number of children on the next grant of a name makes it anew, a million before the last number.
@@ -59,7 +59,7 @@ const LAST_NUMBERS: u32 = (1 << 31) - 1_000_000;
 
 impl NameReading {
     /// Makes the reading of a name that no client has, of which only the children were read.
-    pub(in super::super) fn untaken(path: String, stat: Option<Stat>, children: Children) -> Self {
+    pub(crate) fn untaken(path: String, stat: Option<Stat>, children: Children) -> Self {
         Self {
             path,
             stat,
@@ -70,25 +70,25 @@ impl NameReading {
         }
     }
 
-    pub(in super::super) fn version(&self) -> Option<i32> {
+    pub(crate) fn version(&self) -> Option<i32> {
         self.stat.map(|stat| stat.version)
     }
 
     /// Returns whether a grant has to make the name, or to make it anew: there is no last token that shows that the
     /// name is the one that was read, or the numbers of its places come to their end.
-    pub(in super::super) fn is_to_be_made(&self) -> bool {
+    pub(crate) fn is_to_be_made(&self) -> bool {
         let are_numbers_used_up = |stat: Stat| stat.children_made > LAST_NUMBERS;
         self.last.is_none() || self.stat.is_some_and(are_numbers_used_up)
     }
 
     /// Returns whether the name is free, and kept for the first client in the queue.
-    pub(in super::super) fn is_offered(&self) -> bool {
+    pub(crate) fn is_offered(&self) -> bool {
         let is_freed = self.last.as_ref().is_some_and(|last| last.is_freed);
         self.taken.is_none() && !self.children.queue.is_empty() && is_freed
     }
 
     /// Returns when the time for which the name is taken or offered began, and its length.
-    pub(in super::super) fn term(&self) -> Option<(Stamp, Duration)> {
+    pub(crate) fn term(&self) -> Option<(Stamp, Duration)> {
         match (&self.taken, &self.last) {
             (Some(taken), _) => Some((taken.stat.stamp, taken.span)),
             (None, Some(last)) if self.is_offered() => Some((last.stat.stamp, Queued::OFFER)),
@@ -97,14 +97,14 @@ impl NameReading {
     }
 
     /// Returns the last grant, if it was to this holder, and what is known of it.
-    pub(in super::super) fn last_of(&self, holder: Holder) -> Option<(&LastGrant, &Info)> {
+    pub(crate) fn last_of(&self, holder: Holder) -> Option<(&LastGrant, &Info)> {
         let last = self.last.as_ref()?;
         let signature = last.signature.as_ref().filter(|it| it.by == holder)?;
         Some((last, &signature.info))
     }
 
     /// Returns what a client that does not claim the name is told of it; `None` if it is free.
-    pub(in super::super) fn shown(&self, name: &Name) -> Option<Held> {
+    pub(crate) fn shown(&self, name: &Name) -> Option<Held> {
         if self.left.is_zero() {
             return None;
         }
@@ -115,7 +115,7 @@ impl NameReading {
     }
 
     /// Returns what is known of a name that is taken or offered.
-    pub(in super::super) fn held(&self, name: &Name) -> Held {
+    pub(crate) fn held(&self, name: &Name) -> Held {
         let mut held = Held::new(name.clone());
         held.remaining = Some(self.left);
         let Some(taken) = &self.taken else {
@@ -134,36 +134,33 @@ impl NameReading {
     }
 
     /// Deletes the node that keeps the name taken, at the version that was read: a renewal in between changes it.
-    pub(in super::super) fn delete_taken(&self) -> Option<Change> {
+    pub(crate) fn delete_taken(&self) -> Option<Change> {
         let taken = self.taken.as_ref()?;
         let path = self.child(&taken.kind.node(taken.holder));
         Some(Change::Delete(path, Some(taken.stat.version)))
     }
 
     /// Deletes the last token.
-    pub(in super::super) fn delete_token(&self) -> Option<Change> {
+    pub(crate) fn delete_token(&self) -> Option<Change> {
         let last = self.last.as_ref()?;
         let path = self.child(&token_node(last.token));
         Some(Change::Delete(path, Some(last.stat.version)))
     }
 
     /// Frees the name, and begins the offer to the first client in the queue.
-    pub(in super::super) fn begin_offer(&self) -> Option<Change> {
+    pub(crate) fn begin_offer(&self) -> Option<Change> {
         let last = self.last.as_ref()?;
         let path = self.child(&token_node(last.token));
         Some(Change::Set(path, Vec::new(), Some(last.stat.version)))
     }
 
-    pub(in super::super) fn delete_places(
-        &self,
-        places: &[String],
-    ) -> impl Iterator<Item = Change> {
+    pub(crate) fn delete_places(&self, places: &[String]) -> impl Iterator<Item = Change> {
         let paths = places.iter().map(|place| self.child(place));
         paths.map(|path| Change::Delete(path, None))
     }
 
     /// Returns the places that a grant deletes: these, or all of them if the name is made or made anew.
-    pub(in super::super) fn places_to_delete(&self, places: &[String]) -> Vec<String> {
+    pub(crate) fn places_to_delete(&self, places: &[String]) -> Vec<String> {
         if !self.is_to_be_made() {
             return places.to_vec();
         }
@@ -178,11 +175,7 @@ impl NameReading {
     ///
     /// A client in the queue takes its turn: it deletes its place and the last token, so the version need not be
     /// compared, and joins behind it do not make it look again.
-    pub(in super::super) fn make_way(
-        &self,
-        places: &[String],
-        queued: Option<ClientId>,
-    ) -> Vec<Change> {
+    pub(crate) fn make_way(&self, places: &[String], queued: Option<ClientId>) -> Vec<Change> {
         let deleted = self.delete_token().into_iter().chain(self.delete_taken());
         let path = self.path.clone();
         if self.is_to_be_made() {
@@ -205,7 +198,7 @@ impl NameReading {
 
     /// Returns whether other clients are in the queue after a grant that deleted these places and raised the version to
     /// this one. Others have joined since the name was read, if it was raised by more than this grant.
-    pub(in super::super) fn others_wait_after(&self, places: &[String], version: i32) -> bool {
+    pub(crate) fn others_wait_after(&self, places: &[String], version: i32) -> bool {
         let mut nodes = self.children.queue.iter().flat_map(|place| &place.nodes);
         let has_others = nodes.any(|node| !places.contains(node));
         let raised_once = self.version().map(|read| read.wrapping_add(1));
@@ -219,7 +212,7 @@ impl NameReading {
 
 impl LastGrant {
     /// Makes the last grant of a name of which only the token was read.
-    pub(in super::super) fn unread(token: Token) -> Self {
+    pub(crate) fn unread(token: Token) -> Self {
         let any_version = Stat {
             version: -1,
             ..Stat::default()
@@ -233,7 +226,7 @@ impl LastGrant {
     }
 
     /// Reads the node of a token.
-    pub(in super::super) fn read(token: Token, data: &[u8], stat: Stat) -> Self {
+    pub(crate) fn read(token: Token, data: &[u8], stat: Stat) -> Self {
         Self {
             token,
             // Another client may have written it: what cannot be parsed is unknown.

@@ -18,11 +18,11 @@ const OLD: Duration = Duration::from_secs(60);
 
 /// The moment of a write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(in super::super) struct Stamp {
+pub(crate) struct Stamp {
     /// The leader's wall clock, in milliseconds since 1970.
-    pub(in super::super) ms: u64,
+    pub(crate) ms: u64,
     /// The number of the write.
-    pub(in super::super) zxid: i64,
+    pub(crate) zxid: i64,
 }
 
 /// Number of stamps of which a first look is remembered before those of ended terms are dropped.
@@ -30,7 +30,7 @@ const ENOUGH: usize = 4096;
 
 /// The leader's clock, as far as its stamps tell.
 #[derive(Debug, Default)]
-pub(in super::super) struct LeaderClock {
+pub(crate) struct LeaderClock {
     /// The stamp with the highest number: the tokens are above it.
     last: Option<Heard>,
     /// The stamp of the same leader that was heard last: terms are over by it. A server alone that was restored from an
@@ -51,19 +51,19 @@ struct Heard {
 
 impl Stamp {
     /// Returns the number of the leader that wrote it.
-    pub(in super::super) const fn epoch(self) -> i64 {
+    pub(crate) const fn epoch(self) -> i64 {
         self.zxid >> 32
     }
 
     /// Returns the leader's clock as a duration since 1970.
-    pub(in super::super) const fn since_1970(self) -> Duration {
+    pub(crate) const fn since_1970(self) -> Duration {
         Duration::from_millis(self.ms)
     }
 }
 
 impl LeaderClock {
     /// Takes in the stamp of a write of this client, whose reply came at `now`.
-    pub(in super::super) fn hear(&mut self, stamp: Stamp, now: Instant) {
+    pub(crate) fn hear(&mut self, stamp: Stamp, now: Instant) {
         let heard = Some(Heard { stamp, at: now });
         match self.last.filter(|last| now.since(last.at) < OLD) {
             Some(last) if last.stamp.epoch() > stamp.epoch() => return,
@@ -81,13 +81,13 @@ impl LeaderClock {
     }
 
     /// Returns whether, as far as this client knows, the same leader has written for this long.
-    pub(in super::super) fn is_settled_for(&self, span: Duration, now: Instant) -> bool {
+    pub(crate) fn is_settled_for(&self, span: Duration, now: Instant) -> bool {
         self.changed_at.is_none_or(|at| now.since(at) >= span)
     }
 
     /// Returns a time that the leader's clock has reached, in microseconds since 1970. `None` if the last stamp is too
     /// old to tell.
-    pub(in super::super) fn now_us(&self, now: Instant) -> Option<u64> {
+    pub(crate) fn now_us(&self, now: Instant) -> Option<u64> {
         let last = self.last.filter(|last| now.since(last.at) <= OLD)?;
         let heard = [Some(last), self.latest].into_iter().flatten();
         let reached = heard.map(|heard| heard.stamp.since_1970() + now.since(heard.at));
@@ -96,12 +96,7 @@ impl LeaderClock {
 
     /// Returns what is at most left of a term of this length that began with this stamp. `None` says that it is known
     /// only after another write of this client: it has no stamp of the leader that stamped the term, or none at all.
-    pub(in super::super) fn left(
-        &mut self,
-        began: Stamp,
-        span: Duration,
-        now: Instant,
-    ) -> Option<Duration> {
+    pub(crate) fn left(&mut self, began: Stamp, span: Duration, now: Instant) -> Option<Duration> {
         let latest = self.latest?;
         let is_of_this_leader = match began.epoch().cmp(&latest.stamp.epoch()) {
             Ordering::Greater => return None,

@@ -19,13 +19,13 @@ use crate::words::words;
 
 /// The root of all names, and the paths below it.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Tree {
+pub(crate) struct Tree {
     root: String,
 }
 
 words! {
     /// The way in which a node keeps a name taken, with the letter of the node.
-    pub(in super::super) enum Kind {
+    pub(crate) enum Kind {
         /// Exits: Evicted, Kept, gone (released, run out, its session ended).
         Leased = "h",
         /// Exits: gone (released, run out).
@@ -37,70 +37,70 @@ words! {
 
 /// One client's place in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) struct QueuePlace {
-    pub(in super::super) client: ClientId,
+pub(crate) struct QueuePlace {
+    pub(crate) client: ClientId,
     /// The names of its nodes, in order. After a lost reply there can be a second one.
-    pub(in super::super) nodes: Vec<String>,
+    pub(crate) nodes: Vec<String>,
 }
 
 /// The children of a name, by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in super::super) struct Children {
-    pub(in super::super) token: Option<Token>,
-    pub(in super::super) taken: Option<(Kind, Holder)>,
+pub(crate) struct Children {
+    pub(crate) token: Option<Token>,
+    pub(crate) taken: Option<(Kind, Holder)>,
     /// Two nodes that keep the name taken. No rule of ours makes a second one.
-    pub(in super::super) rivals: Option<[String; 2]>,
+    pub(crate) rivals: Option<[String; 2]>,
     /// A node with a name that this version cannot read: a later one or another program made it.
-    pub(in super::super) unknown: Option<String>,
-    pub(in super::super) queue: Vec<QueuePlace>,
+    pub(crate) unknown: Option<String>,
+    pub(crate) queue: Vec<QueuePlace>,
 }
 
 impl Tree {
-    pub(in super::super) fn new(chroot: &str, prefix: &str) -> Self {
+    pub(crate) fn new(chroot: &str, prefix: &str) -> Self {
         let root = format!("{chroot}/{}", encode(prefix));
         Self { root }
     }
 
     /// Returns the node above all folders. Its data is empty, and is written for its stamp only.
-    pub(in super::super) fn root(&self) -> &str {
+    pub(crate) fn root(&self) -> &str {
         &self.root
     }
 
     /// Returns the folder of a name: one of 256, so that none has too many children for one reply.
-    pub(in super::super) fn folder(&self, name: &Name) -> String {
+    pub(crate) fn folder(&self, name: &Name) -> String {
         format!("{}/{:02x}", self.root, hash(name.as_str()))
     }
 
-    pub(in super::super) fn name(&self, name: &Name) -> String {
+    pub(crate) fn name(&self, name: &Name) -> String {
         format!("{}/{}", self.folder(name), encode(name.as_str()))
     }
 
-    pub(in super::super) fn lease(&self, name: &Name, holder: Holder) -> String {
+    pub(crate) fn lease(&self, name: &Name, holder: Holder) -> String {
         self.taken(name, Kind::Leased, holder)
     }
 
-    pub(in super::super) fn taken(&self, name: &Name, kind: Kind, holder: Holder) -> String {
+    pub(crate) fn taken(&self, name: &Name, kind: Kind, holder: Holder) -> String {
         format!("{}/{}", self.name(name), kind.node(holder))
     }
 
-    pub(in super::super) fn token(&self, name: &Name, token: Token) -> String {
+    pub(crate) fn token(&self, name: &Name, token: Token) -> String {
         format!("{}/{}", self.name(name), token_node(token))
     }
 
     /// Returns the beginning of the path of a new place; the server adds the number.
-    pub(in super::super) fn place(&self, name: &Name, client: ClientId) -> String {
+    pub(crate) fn place(&self, name: &Name, client: ClientId) -> String {
         format!("{}/q-{client}-", self.name(name))
     }
 }
 
 /// Returns the name of the node of a token.
-pub(in super::super) fn token_node(token: Token) -> String {
+pub(crate) fn token_node(token: Token) -> String {
     format!("t-{:016x}", token.get())
 }
 
 impl Kind {
     /// Returns how a name that is taken in this way is shown.
-    pub(in super::super) const fn state(self) -> HeldState {
+    pub(crate) const fn state(self) -> HeldState {
         match self {
             Self::Leased => HeldState::Leased,
             Self::Evicted => HeldState::Evicted,
@@ -109,13 +109,13 @@ impl Kind {
     }
 
     /// Returns the name of this holder's node.
-    pub(in super::super) fn node(self, holder: Holder) -> String {
+    pub(crate) fn node(self, holder: Holder) -> String {
         format!("{}-{holder}", self.as_str())
     }
 }
 
 impl Children {
-    pub(in super::super) fn read(nodes: &[String]) -> Self {
+    pub(crate) fn read(nodes: &[String]) -> Self {
         let mut children = Self::default();
         let mut nodes: Vec<_> = nodes.iter().collect();
         // Places by the server's number, which has ten digits: how many children the name has had. At its end, 2^31-1,
@@ -162,7 +162,7 @@ impl Children {
     }
 
     /// Returns how many clients are before this one.
-    pub(in super::super) fn place(&self, client: ClientId) -> Option<usize> {
+    pub(crate) fn place(&self, client: ClientId) -> Option<usize> {
         let mut queue = self.queue.iter();
         queue.position(|place| place.client == client)
     }
@@ -170,7 +170,7 @@ impl Children {
 
 /// Writes every byte but those of `[A-Za-z0-9_:-]` as `%XX`, so there is no `/`, no `.` and nothing that the server
 /// refuses.
-pub(in super::super) fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     const CODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b':').remove(b'-');
     utf8_percent_encode(text, CODED).to_string()
 }

@@ -8,57 +8,57 @@ use super::super::failure::Failure;
 use super::stamp::Stamp;
 
 /// The protocol's numbers of its requests.
-pub(in super::super) mod code {
-    pub(in crate::store) const CREATE: i32 = 1;
-    pub(in crate::store) const DELETE: i32 = 2;
-    pub(in crate::store) const DATA: i32 = 4;
-    pub(in crate::store) const SET: i32 = 5;
-    pub(in crate::store) const SYNC: i32 = 9;
-    pub(in crate::store) const PING: i32 = 11;
-    pub(in crate::store) const CHILDREN: i32 = 12;
-    pub(in crate::store) const TRANSACTION: i32 = 14;
-    pub(in crate::store) const CREATE_WITH_STAT: i32 = 15;
-    pub(in crate::store) const CREATE_CONTAINER: i32 = 19;
-    pub(in crate::store) const LOGIN: i32 = 100;
-    pub(in crate::store) const CLOSE: i32 = -11;
+pub(crate) mod code {
+    pub(crate) const CREATE: i32 = 1;
+    pub(crate) const DELETE: i32 = 2;
+    pub(crate) const DATA: i32 = 4;
+    pub(crate) const SET: i32 = 5;
+    pub(crate) const SYNC: i32 = 9;
+    pub(crate) const PING: i32 = 11;
+    pub(crate) const CHILDREN: i32 = 12;
+    pub(crate) const TRANSACTION: i32 = 14;
+    pub(crate) const CREATE_WITH_STAT: i32 = 15;
+    pub(crate) const CREATE_CONTAINER: i32 = 19;
+    pub(crate) const LOGIN: i32 = 100;
+    pub(crate) const CLOSE: i32 = -11;
 }
 
 /// The numbers of replies that answer no numbered request.
-pub(in super::super) const NOTIFICATION: i32 = -1;
-pub(in super::super) const PONG: i32 = -2;
-pub(in super::super) const LOGGED_IN: i32 = -4;
+pub(crate) const NOTIFICATION: i32 = -1;
+pub(crate) const PONG: i32 = -2;
+pub(crate) const LOGGED_IN: i32 = -4;
 
 /// Errors of the servers that end a connection.
-pub(in super::super) const UNKNOWN: i32 = -12;
-pub(in super::super) const EXPIRED: i32 = -112;
-pub(in super::super) const NO_LOGIN: i32 = -115;
-pub(in super::super) const MOVED: i32 = -118;
+pub(crate) const UNKNOWN: i32 = -12;
+pub(crate) const EXPIRED: i32 = -112;
+pub(crate) const NO_LOGIN: i32 = -115;
+pub(crate) const MOVED: i32 = -118;
 
 /// In a failed transaction: this step failed only because another one did.
 const UNDONE: i32 = -2;
 /// The length of the header of a reply.
-pub(in super::super) const HEADER: usize = 16;
+pub(crate) const HEADER: usize = 16;
 
 /// The server's report about a node.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in super::super) struct Stat {
+pub(crate) struct Stat {
     /// The stamp of the last change of its data.
-    pub(in super::super) stamp: Stamp,
+    pub(crate) stamp: Stamp,
     /// The number of the last change of its data or its children.
-    pub(in super::super) zxid: i64,
-    pub(in super::super) created_ms: u64,
-    pub(in super::super) version: i32,
+    pub(crate) zxid: i64,
+    pub(crate) created_ms: u64,
+    pub(crate) version: i32,
     /// Number of children it ever had, which is the number of its next one.
-    pub(in super::super) children_made: u32,
+    pub(crate) children_made: u32,
     /// Number of children that it got and that it lost.
-    pub(in super::super) children_changes: i32,
+    pub(crate) children_changes: i32,
     /// The session with which the node ends; 0 if it ends with none.
-    pub(in super::super) owner: i64,
+    pub(crate) owner: i64,
 }
 
 /// The kind of a node that is made, with the protocol's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Mode {
+pub(crate) enum Mode {
     Persistent = 0,
     /// Ends with our session.
     Ephemeral = 1,
@@ -70,7 +70,7 @@ pub(in super::super) enum Mode {
 
 /// One step of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) enum Change {
+pub(crate) enum Change {
     Create(String, Vec<u8>, Mode),
     /// Writes the data; with a version, only if the node has it.
     Set(String, Vec<u8>, Option<i32>),
@@ -79,17 +79,17 @@ pub(in super::super) enum Change {
 
 impl Change {
     /// Returns whether the step makes a node that ends with the session.
-    pub(in super::super) const fn is_ephemeral(&self) -> bool {
+    pub(crate) const fn is_ephemeral(&self) -> bool {
         matches!(self, Self::Create(_, _, Mode::Ephemeral | Mode::Numbered))
     }
 }
 
 /// A transaction was not carried out.
 #[derive(Debug)]
-pub(in super::super) struct Aborted {
+pub(crate) struct Aborted {
     /// The first step that failed by itself, if the server names it.
-    pub(in super::super) step: Option<usize>,
-    pub(in super::super) failure: Failure,
+    pub(crate) step: Option<usize>,
+    pub(crate) failure: Failure,
 }
 
 impl From<Aborted> for Failure {
@@ -100,34 +100,34 @@ impl From<Aborted> for Failure {
 
 /// A frame to be sent, with room for its length and, if it is a request, for its number.
 #[derive(Debug)]
-pub(in super::super) struct Frame(Vec<u8>);
+pub(crate) struct Frame(Vec<u8>);
 
 /// A frame that came.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 /// The session that a server has granted. The password lets it go on over another connection.
 #[derive(Clone)]
-pub(in super::super) struct Granted {
-    pub(in super::super) id: i64,
+pub(crate) struct Granted {
+    pub(crate) id: i64,
     timeout_ms: i32,
     password: Vec<u8>,
     /// The highest number of a write that an answer under this session was later than.
-    pub(in super::super) seen: i64,
+    pub(crate) seen: i64,
 }
 
 /// The first part of a reply.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Header {
-    pub(in super::super) number: i32,
+pub(crate) struct Header {
+    pub(crate) number: i32,
     /// The number of the last write that the server knew of.
-    pub(in super::super) zxid: i64,
+    pub(crate) zxid: i64,
     /// 0 if the request was carried out.
-    pub(in super::super) error: i32,
+    pub(crate) error: i32,
 }
 
 impl Granted {
-    pub(in super::super) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         Duration::from_millis(u64::try_from(self.timeout_ms).unwrap_or_default())
     }
 }
@@ -139,12 +139,12 @@ impl Frame {
     }
 
     /// Begins a request.
-    pub(in super::super) fn request(code: i32) -> Self {
+    pub(crate) fn request(code: i32) -> Self {
         Self::new().int(0).int(code)
     }
 
     /// Asks for a session, or for this one.
-    pub(in super::super) fn hello(timeout: Duration, resumed: Option<&Granted>) -> Self {
+    pub(crate) fn hello(timeout: Duration, resumed: Option<&Granted>) -> Self {
         let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         // No write is named as the last one seen: servers that lost their data would refuse the connection for it, and
         // would not tell that the session has ended.
@@ -156,12 +156,12 @@ impl Frame {
         .flag(false)
     }
 
-    pub(in super::super) fn login(user_and_password: &str) -> Self {
+    pub(crate) fn login(user_and_password: &str) -> Self {
         let frame = Self::request(code::LOGIN).int(0).text("digest");
         frame.bytes(user_and_password.as_bytes())
     }
 
-    pub(in super::super) fn int(mut self, number: i32) -> Self {
+    pub(crate) fn int(mut self, number: i32) -> Self {
         self.0.extend(number.to_be_bytes());
         self
     }
@@ -171,24 +171,24 @@ impl Frame {
         self
     }
 
-    pub(in super::super) fn flag(mut self, flag: bool) -> Self {
+    pub(crate) fn flag(mut self, flag: bool) -> Self {
         self.0.push(u8::from(flag));
         self
     }
 
-    pub(in super::super) fn bytes(self, bytes: &[u8]) -> Self {
+    pub(crate) fn bytes(self, bytes: &[u8]) -> Self {
         let length = i32::try_from(bytes.len()).expect("no name is as long");
         let mut frame = self.int(length);
         frame.0.extend(bytes);
         frame
     }
 
-    pub(in super::super) fn text(self, text: &str) -> Self {
+    pub(crate) fn text(self, text: &str) -> Self {
         self.bytes(text.as_bytes())
     }
 
     /// Adds what says who may use a node: its creator, or everybody.
-    pub(in super::super) fn access(self, is_owned: bool) -> Self {
+    pub(crate) fn access(self, is_owned: bool) -> Self {
         let (scheme, id) = if is_owned {
             ("auth", "")
         } else {
@@ -198,7 +198,7 @@ impl Frame {
     }
 
     /// Adds one step of a transaction.
-    pub(in super::super) fn step(self, change: &Change, is_owned: bool) -> Self {
+    pub(crate) fn step(self, change: &Change, is_owned: bool) -> Self {
         let (code, path) = match change {
             Change::Create(path, _, Mode::Container) => (code::CREATE_CONTAINER, path),
             Change::Create(path, ..) => (code::CREATE, path),
@@ -214,18 +214,18 @@ impl Frame {
     }
 
     /// Ends a transaction.
-    pub(in super::super) fn end_of_steps(self) -> Self {
+    pub(crate) fn end_of_steps(self) -> Self {
         self.int(-1).flag(true).int(-1)
     }
 
     /// Returns the bytes of a request with this number.
-    pub(in super::super) fn numbered(mut self, number: i32) -> Vec<u8> {
+    pub(crate) fn numbered(mut self, number: i32) -> Vec<u8> {
         self.0[4..8].copy_from_slice(&number.to_be_bytes());
         self.finished()
     }
 
     /// Returns the bytes of a frame that has no number.
-    pub(in super::super) fn finished(mut self) -> Vec<u8> {
+    pub(crate) fn finished(mut self) -> Vec<u8> {
         let length = u32::try_from(self.0.len() - 4).expect("no frame is as long");
         self.0[..4].copy_from_slice(&length.to_be_bytes());
         self.0
@@ -233,7 +233,7 @@ impl Frame {
 }
 
 impl<'a> Reader<'a> {
-    pub(in super::super) const fn new(frame: &'a [u8]) -> Self {
+    pub(crate) const fn new(frame: &'a [u8]) -> Self {
         Self(frame)
     }
 
@@ -256,7 +256,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the answer to a hello. The id of a session that has ended is 0.
-    pub(in super::super) fn granted(mut self) -> Option<Granted> {
+    pub(crate) fn granted(mut self) -> Option<Granted> {
         let _version = self.int()?;
         let timeout_ms = self.int()?;
         let (id, password) = (self.long()?, self.bytes()?.to_vec());
@@ -268,7 +268,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(in super::super) fn header(&mut self) -> Option<Header> {
+    pub(crate) fn header(&mut self) -> Option<Header> {
         let (number, zxid, error) = (self.int()?, self.long()?, self.int()?);
         Some(Header {
             number,
@@ -278,12 +278,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the path of a node that has changed.
-    pub(in super::super) fn changed_path(mut self) -> Option<String> {
+    pub(crate) fn changed_path(mut self) -> Option<String> {
         let (_what, _state) = (self.int()?, self.int()?);
         self.text()
     }
 
-    pub(in super::super) fn stat(&mut self) -> Option<Stat> {
+    pub(crate) fn stat(&mut self) -> Option<Stat> {
         let _made_by = self.long()?;
         let (changed_by, created_ms, changed_ms) = (self.long()?, self.long()?, self.long()?);
         let (version, changes, _access_version) = (self.int()?, self.int()?, self.int()?);
@@ -305,11 +305,11 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(in super::super) fn data(mut self) -> Option<(Vec<u8>, Stat)> {
+    pub(crate) fn data(mut self) -> Option<(Vec<u8>, Stat)> {
         Some((self.bytes()?.to_vec(), self.stat()?))
     }
 
-    pub(in super::super) fn children(mut self) -> Option<(Vec<String>, Stat)> {
+    pub(crate) fn children(mut self) -> Option<(Vec<String>, Stat)> {
         let count = self.int()?.max(0);
         let children = (0..count).map(|_| self.text()).collect::<Option<_>>()?;
         Some((children, self.stat()?))
@@ -317,7 +317,7 @@ impl<'a> Reader<'a> {
 
     /// Reads what became of the steps of a transaction: the stat of the node that each `Set` wrote, or why it was not
     /// carried out.
-    pub(in super::super) fn steps(mut self) -> Option<Result<Vec<Stat>, Aborted>> {
+    pub(crate) fn steps(mut self) -> Option<Result<Vec<Stat>, Aborted>> {
         let mut stats = Vec::new();
         for step in 0.. {
             let (what, is_end, _error) = (self.int()?, self.0.try_get_u8().ok()? != 0, self.int()?);
