@@ -57,6 +57,37 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// A part of a ttl.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fraction {
+    of: u32,
+    parts: u32,
+}
+
+impl Fraction {
+    const fn new(of: u32, parts: u32) -> Self {
+        Self { of, parts }
+    }
+
+    /// Returns this part of a ttl.
+    #[must_use = "returns the part"]
+    pub fn of(self, ttl: Duration) -> Duration {
+        ttl * self.of / self.parts
+    }
+
+    /// Returns what is left of a ttl after this part of it.
+    #[must_use = "returns the rest"]
+    pub fn rest_of(self, ttl: Duration) -> Duration {
+        ttl - self.of(ttl)
+    }
+
+    /// Returns the ttl of which this much is left after this part of it.
+    #[must_use = "returns the ttl"]
+    pub fn ttl_of_rest(self, rest: Duration) -> Duration {
+        rest * self.parts / (self.parts - self.of)
+    }
+}
+
 /// The ttl of a lease, and how much earlier than the store the holder counts it as over. Checked when it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timing {
@@ -74,6 +105,14 @@ impl Timing {
     pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
     /// The ttl of a request that sets none.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+    /// When a lease is renewed: at the latest after this part of its ttl.
+    pub const RENEWED_AFTER: Fraction = Fraction::new(1, 3);
+    /// When a renewal that has not come is late, for those who look at a lease and for a job that has to be ended soon.
+    pub const LATE_AFTER: Fraction = Fraction::new(1, 2);
+    /// When a missing renewal puts the lease at risk.
+    pub const AT_RISK_AFTER: Fraction = Fraction::new(2, 3);
+    /// The least part that is left of a grant that is worth handing out.
+    pub const FRESH: Fraction = Fraction::new(1, 4);
 
     /// Checks a ttl and a margin. The default margin is ttl/50 + 20 ms.
     ///
@@ -95,8 +134,8 @@ impl Timing {
             )));
         }
         let margin = margin.unwrap_or(ttl / 50 + Duration::from_millis(20));
-        // Keeps renew_at < at_risk_at < deadline: the first two are ttl/3 apart, the last two ttl/3 - margin.
-        if margin.is_zero() || margin >= ttl / 3 {
+        // Keeps renew_at < at_risk_at < deadline.
+        if margin.is_zero() || margin >= Self::AT_RISK_AFTER.rest_of(ttl) {
             return Err(Error::invalid(format!(
                 "margin {margin:?} refused: expected more than 0 and less than a third of the ttl {ttl:?}"
             )));
@@ -166,7 +205,8 @@ impl Term {
 
     /// Returns the moment from which a missing renewal puts the lease at risk.
     pub fn at_risk_at(&self) -> Instant {
-        self.sent_at.after(self.timing.ttl() * 2 / 3)
+        self.sent_at
+            .after(Timing::AT_RISK_AFTER.of(self.timing.ttl()))
     }
 
     /// Returns when to renew: `roll` picks a moment within [`renewal_window`](Self::renewal_window). The moments are on
@@ -187,17 +227,17 @@ impl Term {
         }
     }
 
-    /// Returns the span within which a renewal may be planned: the last tenth before ttl/3. The first renewal is spread
-    /// over ttl/6 to ttl/3, so that leases acquired together are not renewed together for ever.
+    /// Returns the span within which a renewal may be planned: the last tenth of the time until it is due. The first
+    /// renewal is spread over the second half of it, so that leases acquired together are not renewed together for ever.
     pub(crate) fn renewal_window(&self, first: bool) -> RangeInclusive<Instant> {
-        let third = self.timing.ttl() / 3;
-        let early = if first { third / 2 } else { third / 10 };
-        self.sent_at.after(third - early)..=self.sent_at.after(third)
+        let due = Timing::RENEWED_AFTER.of(self.timing.ttl());
+        let early = if first { due / 2 } else { due / 10 };
+        self.sent_at.after(due - early)..=self.sent_at.after(due)
     }
 
-    /// Returns whether a grant seen now is worth handing out: at least a quarter of the ttl is left.
+    /// Returns whether a grant seen now is worth handing out.
     pub(crate) fn is_fresh(&self, now: Instant) -> bool {
-        self.deadline().since(now) >= self.timing.ttl() / 4
+        self.deadline().since(now) >= Timing::FRESH.of(self.timing.ttl())
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Inner;
-use super::request::Options;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::floors::Floor;
@@ -17,7 +16,7 @@ use crate::store::{Claim, Held, Info, Queued};
 use crate::telemetry::{self, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{OutagePolicy, no_grant};
+use crate::waiting::{Looks, OutagePolicy, WaitOrder, no_grant};
 use crate::watchdog::claiming::{NewLease, Patience, USELESS_GRANTS, Verdict};
 use crate::watchdog::{Pending, Shared};
 
@@ -31,6 +30,15 @@ pub enum Attempt {
     Acquired(Lease),
     /// Another holder has the name. Boxed, because what is known of it is large.
     Held(Box<Held>),
+}
+
+/// The options of a request that need no check of their own, or none without the others.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Options {
+    pub(super) floor: Option<Token>,
+    pub(super) outage: OutagePolicy,
+    pub(super) order: WaitOrder,
+    pub(super) looks: Looks,
 }
 
 /// A request whose values are checked.

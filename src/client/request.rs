@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
 use super::Client;
-use super::acquire::{Acquiring, Attempt};
+use super::acquire::{Acquiring, Attempt, Options};
 use super::permits::{Taker, permit_name};
 use super::taking::{Access, MAX_PERMITS};
 use crate::error::{Error, ErrorKind};
@@ -19,7 +19,7 @@ use crate::store::{Facts, Held, Info, MAX_KEEP};
 use crate::telemetry::AcquireTimer;
 use crate::term::Timing;
 use crate::token::Token;
-use crate::waiting::{Looks, OutagePolicy, WaitOrder};
+use crate::waiting::{OutagePolicy, WaitOrder};
 
 /// A request for a lease, with options of its own. All values are checked when the request is sent.
 ///
@@ -49,15 +49,6 @@ pub struct LeaseRequest {
     pub(super) hold: Hold,
     pub(super) access: Option<Access>,
     pub(super) options: Options,
-}
-
-/// The options of a request that need no check of their own, or none without the others.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Options {
-    pub(super) floor: Option<Token>,
-    pub(super) outage: OutagePolicy,
-    pub(super) order: WaitOrder,
-    pub(super) looks: Looks,
 }
 
 impl LeaseRequest {

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 
-pub use crate::term::{Instant, Term, Timing};
+pub use crate::term::{Fraction, Instant, Term, Timing};
 
 /// A future that sleeps until some moment of a clock.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;

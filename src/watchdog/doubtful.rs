@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::term::Instant;
+use crate::term::{Instant, Timing};
 
 /// The releases that one claim without a holder still needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +51,9 @@ impl Doubt {
     }
 }
 
-/// 1 s, 2 s, 4 s and so on, at most a third of the ttl: a claim that arrives late keeps the name no longer than that.
+/// 1 s, 2 s, 4 s and so on, at most as long as between renewals: a claim that arrives late keeps the name no longer.
 fn pause(tries: u32, ttl: Duration) -> Duration {
-    Duration::from_secs(1 << tries.min(10)).min(ttl / 3)
+    Duration::from_secs(1 << tries.min(10)).min(Timing::RENEWED_AFTER.of(ttl))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::status_file::{self, Status, not_held, not_opened};
 
 /// Reports progress. It has no effect if the run has not read the earlier reports yet: then it counts the next one.
 pub fn main() -> Result<Exit, Failure> {
-    let path = of_run(&check::status_file()?);
+    let path = status_file::pipe(&check::status_file()?);
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     let opened = File::options()
         .write(true)
@@ -73,7 +73,7 @@ impl Reports {
         if status_file.as_os_str().is_empty() {
             return Ok(Self(None));
         }
-        let path = of_run(status_file);
+        let path = status_file::pipe(status_file);
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         let pipe = Pipe {
             // For writing too: otherwise the pipe would be at its end whenever no job has it open.
@@ -108,9 +108,4 @@ impl Drop for Pipe {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-/// Returns the pipe that belongs to this status file.
-pub fn of_run(status_file: &Path) -> PathBuf {
-    status_file.with_extension("progress")
 }

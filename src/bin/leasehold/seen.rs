@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use leasehold::Name;
-use leasehold::clock::Instant;
+use leasehold::clock::{Instant, Timing};
 use leasehold::store::{Held, HeldState};
 
 use crate::progress;
@@ -56,10 +56,10 @@ impl Seen {
         Some(self.seen_at.after(self.held.remaining?))
     }
 
-    /// True if it was not renewed for half of its ttl: renewals come after a third.
+    /// Whether its renewal is late.
     pub fn is_late(&self, now: Instant) -> bool {
         let left = self.left(now);
-        left.is_some_and(|left| left < self.most / 2)
+        left.is_some_and(|left| left < Timing::LATE_AFTER.rest_of(self.most))
     }
 
     /// The state in words, and its tone.

@@ -25,7 +25,6 @@ use tokio::time::timeout;
 use crate::exit::{Exit, Failure};
 use crate::file;
 use crate::process::{self, Denied};
-use crate::progress;
 
 /// The variable that gives the job its path; empty in a job that has none.
 pub const VARIABLE: &str = "LEASEHOLD_STATUS_FILE";
@@ -332,7 +331,7 @@ fn sweep(folder: &Path) {
         };
         if pid.is_some_and(|pid| !process::is_alive(pid)) && Status::read(&path).is_ok_and(is_over)
         {
-            let _ = fs::remove_file(progress::of_run(&path));
+            let _ = fs::remove_file(pipe(&path));
             let _ = fs::remove_file(path);
         }
     }
@@ -351,6 +350,11 @@ fn is_own(folder: &Path) -> bool {
 pub fn boot_id() -> io::Result<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(text.trim().into())
+}
+
+/// Returns the pipe beside a status file into which the job writes its progress.
+pub fn pipe(status_file: &Path) -> PathBuf {
+    status_file.with_extension("progress")
 }
 
 #[cfg(test)]

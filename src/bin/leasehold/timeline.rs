@@ -134,7 +134,8 @@ impl Distances {
         let ttl = timing.ttl();
         let kill_after = kill_after.unwrap_or((ttl / 3).min(Duration::from_secs(10)));
         let distances = Self { ttl, kill_after };
-        let room = (ttl / 2)
+        let room = Timing::LATE_AFTER
+            .rest_of(ttl)
             .saturating_sub(timing.margin())
             .saturating_sub(distances.slack());
         if kill_after > room {
@@ -174,7 +175,8 @@ impl Distances {
 
     /// Returns the longest outage of the store that the job survives, if it begins at the worst moment.
     pub fn outage(&self, timing: &Timing) -> Duration {
-        (self.ttl * 2 / 3)
+        Timing::RENEWED_AFTER
+            .rest_of(self.ttl)
             .saturating_sub(self.kill_after)
             .saturating_sub(timing.margin())
             .saturating_sub(self.slack())

@@ -25,7 +25,7 @@ use crate::alarm::{self, Alarm};
 use crate::channel::{self, Begin, Event, Instruction};
 use crate::exit::Exit;
 use crate::process;
-use crate::progress;
+use crate::status_file;
 use crate::timeline::{Cause, Scope, Step, Timeline};
 
 use job::{Ended, Job};
@@ -254,7 +254,7 @@ impl Guardian {
     fn remove_status_file(&self) {
         if self.is_tool_gone {
             let _ = std::fs::remove_file(&self.status_file);
-            let _ = std::fs::remove_file(progress::of_run(&self.status_file));
+            let _ = std::fs::remove_file(status_file::pipe(&self.status_file));
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::clock::{Clock, Instant, Term};
+use leasehold::clock::{Clock, Instant, Term, Timing};
 use leasehold::{Lease, LossReason};
 use rustix::process::Signal;
 
@@ -144,11 +144,15 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Returns when half of the ttl has passed without a renewal: earlier than the library says that the lease is at
+    /// Returns when a missing renewal is late: earlier than the library says that the lease is at
     /// risk, because the job is ended soon after.
     fn at_risk_at(&self) -> Option<Instant> {
         let is_well = self.announcer.state() == State::Held;
-        is_well.then(|| self.term.sent_at().after(self.plan.timing.ttl() / 2))
+        is_well.then(|| {
+            self.term
+                .sent_at()
+                .after(Timing::LATE_AFTER.of(self.plan.timing.ttl()))
+        })
     }
 
     fn at_risk(&mut self) {
