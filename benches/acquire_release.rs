@@ -53,16 +53,16 @@ impl Bare {
         Self {
             connection,
             acquire: Arc::new(Script::new(concat!(
-                include_str!("../src/store/redis/lease.lua"),
-                include_str!("../src/store/redis/queue.lua"),
-                include_str!("../src/store/redis/origin.lua"),
-                include_str!("../src/store/redis/node.lua"),
-                include_str!("../src/store/redis/acquire.lua")
+                include_str!("../src/store/redis/protocol/lease.lua"),
+                include_str!("../src/store/redis/protocol/queue.lua"),
+                include_str!("../src/store/redis/protocol/origin.lua"),
+                include_str!("../src/store/redis/protocol/node.lua"),
+                include_str!("../src/store/redis/protocol/acquire.lua")
             ))),
             release: Arc::new(Script::new(concat!(
-                include_str!("../src/store/redis/lease.lua"),
-                include_str!("../src/store/redis/queue.lua"),
-                include_str!("../src/store/redis/release.lua")
+                include_str!("../src/store/redis/protocol/lease.lua"),
+                include_str!("../src/store/redis/protocol/queue.lua"),
+                include_str!("../src/store/redis/protocol/release.lua")
             ))),
             lease: format!("leasehold:{{{name}}}"),
             // The mark of this name alone, where our client uses that of the slot: its length is the same.

@@ -304,15 +304,15 @@ impl Bare {
             connection: connection.expect("the server answers"),
             notices,
             acquire: Script::new(concat!(
-                include_str!("../src/store/redis/lease.lua"),
-                include_str!("../src/store/redis/queue.lua"),
-                include_str!("../src/store/redis/node.lua"),
-                include_str!("../src/store/redis/acquire.lua")
+                include_str!("../src/store/redis/protocol/lease.lua"),
+                include_str!("../src/store/redis/protocol/queue.lua"),
+                include_str!("../src/store/redis/protocol/node.lua"),
+                include_str!("../src/store/redis/protocol/acquire.lua")
             )),
             release: Script::new(concat!(
-                include_str!("../src/store/redis/lease.lua"),
-                include_str!("../src/store/redis/queue.lua"),
-                include_str!("../src/store/redis/release.lua")
+                include_str!("../src/store/redis/protocol/lease.lua"),
+                include_str!("../src/store/redis/protocol/queue.lua"),
+                include_str!("../src/store/redis/protocol/release.lua")
             )),
             id: ClientId::draw(),
         }

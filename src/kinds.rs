@@ -12,8 +12,19 @@ pub(crate) struct StoreKind {
     /// The URLs of this kind, for messages.
     pub(crate) form: &'static str,
     pub(crate) is_compiled: bool,
-    /// Whether other processes can reach the same store.
-    pub(crate) is_shared: bool,
+    pub(crate) kept: Kept,
+    /// Whether something has to be made before the first lease, at least with some of its settings.
+    pub(crate) has_set_up: bool,
+}
+
+/// Where the leases of a kind of store are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// In the process, so that no other can reach them.
+    InProcess,
+    /// In a file, whose path is all that its URL has.
+    InFile,
+    OnServers,
 }
 
 /// All kinds, in the order in which they are named in messages.
@@ -38,7 +49,8 @@ pub(crate) static KINDS: [StoreKind; 6] = [
         ],
         form: "redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://",
         is_compiled: cfg!(feature = "redis"),
-        is_shared: true,
+        kept: Kept::OnServers,
+        has_set_up: true,
     },
     StoreKind {
         word: "quorum",
@@ -50,35 +62,40 @@ pub(crate) static KINDS: [StoreKind; 6] = [
         ],
         form: "redis+quorum://",
         is_compiled: cfg!(feature = "quorum"),
-        is_shared: true,
+        kept: Kept::OnServers,
+        has_set_up: true,
     },
     StoreKind {
         word: "postgres",
         schemes: &["postgres", "postgresql"],
         form: "postgres://",
         is_compiled: cfg!(feature = "postgres"),
-        is_shared: true,
+        kept: Kept::OnServers,
+        has_set_up: true,
     },
     StoreKind {
         word: "zookeeper",
         schemes: &["zookeeper"],
         form: "zookeeper://",
         is_compiled: cfg!(feature = "zookeeper"),
-        is_shared: true,
+        kept: Kept::OnServers,
+        has_set_up: false,
     },
     StoreKind {
         word: "sqlite",
         schemes: &["sqlite"],
         form: "sqlite:PATH",
         is_compiled: cfg!(feature = "sqlite"),
-        is_shared: true,
+        kept: Kept::InFile,
+        has_set_up: false,
     },
     StoreKind {
         word: "memory",
         schemes: &["memory"],
         form: "memory:",
         is_compiled: true,
-        is_shared: false,
+        kept: Kept::InProcess,
+        has_set_up: false,
     },
 ];
 
@@ -166,7 +183,7 @@ pub(crate) fn path_of(url: &str) -> Result<&str, Error> {
 /// is refused, can have a password anywhere.
 pub fn shown(text: &str) -> String {
     let shown = match StoreKind::of(text) {
-        Ok((StoreKind { word: "sqlite", .. }, url)) if path_of(url).is_ok() => url.to_owned(),
+        Ok((kind, url)) if kind.kept == Kept::InFile && path_of(url).is_ok() => url.to_owned(),
         Ok((_, url)) => format!("{}:***", scheme(url)),
         Err(_) => match unknown(text.trim()) {
             Some(scheme) => format!("{scheme}:***"),

@@ -106,6 +106,7 @@ compile_error!(
 pub mod blocking;
 mod client;
 pub mod clock;
+mod codes;
 mod error;
 pub mod fence;
 mod floors;
@@ -121,20 +122,9 @@ mod lease;
 pub mod manual;
 pub mod metrics;
 mod name;
-#[cfg(any(
-    feature = "http",
-    feature = "postgres",
-    feature = "redis",
-    feature = "zookeeper"
-))]
+#[cfg(any(feature = "http", feature = "_server"))]
 mod percent;
-#[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "sqlx"))]
-mod postgres_codes;
 mod reason;
-#[cfg(feature = "redis")]
-mod redis_codes;
-#[cfg(any(feature = "rusqlite", feature = "sqlite"))]
-mod sqlite_codes;
 pub mod store;
 mod telemetry;
 mod term;

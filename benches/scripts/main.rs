@@ -63,20 +63,20 @@ impl Bench {
         let [acquire, release, renew] = match layout {
             Layout::Ours | Layout::KeepingOut => [
                 concat!(
-                    include_str!("../../src/store/redis/lease.lua"),
-                    include_str!("../../src/store/redis/queue.lua"),
-                    include_str!("../../src/store/redis/origin.lua"),
-                    include_str!("../../src/store/redis/node.lua"),
-                    include_str!("../../src/store/redis/acquire.lua")
+                    include_str!("../../src/store/redis/protocol/lease.lua"),
+                    include_str!("../../src/store/redis/protocol/queue.lua"),
+                    include_str!("../../src/store/redis/protocol/origin.lua"),
+                    include_str!("../../src/store/redis/protocol/node.lua"),
+                    include_str!("../../src/store/redis/protocol/acquire.lua")
                 ),
                 concat!(
-                    include_str!("../../src/store/redis/lease.lua"),
-                    include_str!("../../src/store/redis/queue.lua"),
-                    include_str!("../../src/store/redis/release.lua")
+                    include_str!("../../src/store/redis/protocol/lease.lua"),
+                    include_str!("../../src/store/redis/protocol/queue.lua"),
+                    include_str!("../../src/store/redis/protocol/release.lua")
                 ),
                 concat!(
-                    include_str!("../../src/store/redis/lease.lua"),
-                    include_str!("../../src/store/redis/renew.lua")
+                    include_str!("../../src/store/redis/protocol/lease.lua"),
+                    include_str!("../../src/store/redis/protocol/renew.lua")
                 ),
             ],
             Layout::Baseline => [
@@ -110,9 +110,9 @@ impl Bench {
         if layout == Layout::KeepingOut {
             let mut init = cmd("EVAL");
             init.arg(concat!(
-                include_str!("../../src/store/redis/origin.lua"),
-                include_str!("../../src/store/redis/node.lua"),
-                include_str!("../../src/store/redis/init.lua")
+                include_str!("../../src/store/redis/protocol/origin.lua"),
+                include_str!("../../src/store/redis/protocol/node.lua"),
+                include_str!("../../src/store/redis/protocol/init.lua")
             ));
             init.arg(1).arg("leasehold:node").arg(MAX_TTL);
             let ready: String = bench.ask(&init).await;

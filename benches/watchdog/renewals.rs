@@ -70,8 +70,8 @@ async fn take(client: &Client) -> Vec<Lease> {
 /// Sends the same batches over one connection, as many under way as the watchdog has.
 async fn replay(connection: &MultiplexedConnection, batches: &[Vec<Renewal>]) -> f64 {
     let script = Script::new(concat!(
-        include_str!("../../src/store/redis/lease.lua"),
-        include_str!("../../src/store/redis/renew.lua")
+        include_str!("../../src/store/redis/protocol/lease.lua"),
+        include_str!("../../src/store/redis/protocol/renew.lua")
     ));
     let count: usize = batches.iter().map(Vec::len).sum();
     let calls: Vec<ScriptInvocation<'_>> = batches

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{Blocked, Shown, checked_resource, row};
+use crate::codes;
 use crate::error::{Error, ErrorKind};
-use crate::postgres_codes;
 
 /// The name of the table, in a statement that is made for a schema.
 const TABLE: &str = "leasehold_fence";
@@ -213,7 +213,7 @@ fn meaning(code: Option<&str>) -> (ErrorKind, &'static str) {
     };
     let kind = match code {
         "25001" | "25P01" => ErrorKind::Invalid,
-        _ => postgres_codes::kind(code, ""),
+        _ => codes::postgres::kind(code, ""),
     };
     let why = match (code, kind) {
         ("25001" | "25P01", _) => "a raise must be the first statement of its transaction",
@@ -231,6 +231,40 @@ fn meaning(code: Option<&str>) -> (ErrorKind, &'static str) {
     };
     (kind, why)
 }
+
+/// Makes the methods that the fence of each driver has alike, because they need no connection.
+macro_rules! settings {
+    () => {
+        /// Makes the fence for this resource: any text that names what the lease protects.
+        ///
+        /// # Errors
+        /// `Invalid` for a resource that breaks the rule of names.
+        pub fn new(resource: impl Into<String>) -> Result<Self, crate::error::Error> {
+            super::postgres::Fence::new(resource.into()).map(Self)
+        }
+
+        /// Sets how long a raise waits for an older write to end (default: 2 s).
+        ///
+        /// # Errors
+        /// `Invalid` for less than a millisecond or more than a day.
+        pub fn with_lock_timeout(
+            self,
+            limit: std::time::Duration,
+        ) -> Result<Self, crate::error::Error> {
+            self.0.with_lock_timeout(limit).map(Self)
+        }
+
+        /// Names the schema of the table (default: the one to which the search path leads). With it, no table of another
+        /// schema, and no temporary one, is ever taken for this one.
+        ///
+        /// # Errors
+        /// `Invalid` for a name that is empty, longer than 63 bytes, or has control characters.
+        pub fn in_schema(self, schema: &str) -> Result<Self, crate::error::Error> {
+            self.0.in_schema(schema).map(Self)
+        }
+    };
+}
+pub(super) use settings;
 
 #[cfg(test)]
 mod tests {

@@ -51,8 +51,9 @@ use deadpool_redis::redis::{
 };
 
 use super::{Bearer, Pass, Shown, checked_resource};
+use crate::codes;
+use crate::codes::redis::Meaning;
 use crate::error::{Error, ErrorKind};
-use crate::redis_codes::{self, Meaning};
 use crate::telemetry::FenceKind;
 
 /// The driver whose types this module takes, in the version with which leasehold was built.
@@ -263,7 +264,7 @@ impl Fence {
 
 /// Returns what the caller should do about an error of the server, if that does not depend on the command.
 fn kind_of(code: &str, text: &str) -> Option<ErrorKind> {
-    Some(match redis_codes::meaning(code, text)? {
+    Some(match codes::redis::meaning(code, text)? {
         // The connection belongs to the caller, and only the caller can know whether it leads to the right server.
         Meaning::Passing | Meaning::Replica | Meaning::Elsewhere => ErrorKind::Unavailable,
         Meaning::Denied => ErrorKind::Denied,

@@ -42,8 +42,8 @@ use ::rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior
 use super::row::{self, Columns};
 use super::{Bearer, Blocked, Pass, Shown, checked_resource};
 use crate::clock::{Clock, Monotonic};
+use crate::codes;
 use crate::error::Error;
-use crate::sqlite_codes;
 use crate::telemetry::FenceKind;
 
 /// The driver whose types this module takes, in the version with which leasehold was built.
@@ -175,17 +175,17 @@ impl Fence {
     }
 
     fn failed(&self, action: &str, error: ::rusqlite::Error) -> Error {
-        if sqlite_codes::extended_code(&error) == Some(SQLITE_BUSY_SNAPSHOT) {
+        if codes::sqlite::extended_code(&error) == Some(SQLITE_BUSY_SNAPSHOT) {
             let text = format!(
                 "{action} failed: the transaction read outdated data; raise the fence first resource={:?}",
                 self.resource
             );
             return Error::invalid(text).with_source(error);
         }
-        if sqlite_codes::is_busy(&error) {
+        if codes::sqlite::is_busy(&error) {
             return Blocked::error(&self.resource);
         }
-        let (kind, why) = sqlite_codes::meaning(&error);
+        let (kind, why) = codes::sqlite::meaning(&error);
         let text = format!("{action} failed: {why} resource={:?}", self.resource);
         Error::new(kind, text).with_source(error)
     }

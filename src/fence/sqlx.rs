@@ -50,8 +50,6 @@
 //! [`begin`](Fence::begin) does not, and a [`raise`](Fence::raise) in such a transaction fails because it is not the
 //! first statement.
 
-use std::time::Duration;
-
 use ::sqlx::{
     AssertSqlSafe, Executor, PgConnection, PgPool, Postgres, Transaction, query, query_as, raw_sql,
 };
@@ -70,30 +68,7 @@ pub use ::sqlx;
 pub struct Fence(postgres::Fence);
 
 impl Fence {
-    /// Makes the fence for this resource: any text that names what the lease protects.
-    ///
-    /// # Errors
-    /// `Invalid` for a resource that breaks the rule of names.
-    pub fn new(resource: impl Into<String>) -> Result<Self, Error> {
-        postgres::Fence::new(resource.into()).map(Self)
-    }
-
-    /// Sets how long a raise waits for an older write to end (default: 2 s).
-    ///
-    /// # Errors
-    /// `Invalid` for less than a millisecond or more than a day.
-    pub fn with_lock_timeout(self, limit: Duration) -> Result<Self, Error> {
-        self.0.with_lock_timeout(limit).map(Self)
-    }
-
-    /// Names the schema of the table (default: the one to which the search path leads). With it, no table of another
-    /// schema, and no temporary one, is ever taken for this one.
-    ///
-    /// # Errors
-    /// `Invalid` for a name that is empty, longer than 63 bytes, or has control characters.
-    pub fn in_schema(self, schema: &str) -> Result<Self, Error> {
-        self.0.in_schema(schema).map(Self)
-    }
+    postgres::settings!();
 
     /// Makes the table `leasehold_fence` if it is missing. The fences of all resources share it.
     ///

@@ -49,8 +49,6 @@
 //! # Cancel safety
 //! Dropped futures and transactions roll back, except a commit, whose outcome is then unknown.
 
-use std::time::Duration;
-
 use ::tokio_postgres::types::{ToSql, Type};
 use ::tokio_postgres::{Client, GenericClient, Transaction};
 
@@ -68,30 +66,7 @@ pub use ::tokio_postgres;
 pub struct Fence(postgres::Fence);
 
 impl Fence {
-    /// Makes the fence for this resource: any text that names what the lease protects.
-    ///
-    /// # Errors
-    /// `Invalid` for a resource that breaks the rule of names.
-    pub fn new(resource: impl Into<String>) -> Result<Self, Error> {
-        postgres::Fence::new(resource.into()).map(Self)
-    }
-
-    /// Sets how long a raise waits for an older write to end (default: 2 s).
-    ///
-    /// # Errors
-    /// `Invalid` for less than a millisecond or more than a day.
-    pub fn with_lock_timeout(self, limit: Duration) -> Result<Self, Error> {
-        self.0.with_lock_timeout(limit).map(Self)
-    }
-
-    /// Names the schema of the table (default: the one to which the search path leads). With it, no table of another
-    /// schema, and no temporary one, is ever taken for this one.
-    ///
-    /// # Errors
-    /// `Invalid` for a name that is empty, longer than 63 bytes, or has control characters.
-    pub fn in_schema(self, schema: &str) -> Result<Self, Error> {
-        self.0.in_schema(schema).map(Self)
-    }
+    postgres::settings!();
 
     /// Makes the table `leasehold_fence` if it is missing. The fences of all resources share it.
     ///

@@ -15,15 +15,17 @@ use parking_lot::{Mutex, MutexGuard};
 
 use self::queue::Queue;
 use self::subscriber::Subscriber;
-use super::backend::{Backend, Failing};
-use super::budget::Budget;
+use super::kit::backend::{Backend, Failing};
+use super::kit::budget::Budget;
 use super::{
-    Answer, Ask, Claim, Clock, Error, ErrorKind, Eviction, Facts, Grant, Hazard, Held, HeldState,
-    Holder, Info, Member, MemberState, Name, Notice, Notices, Outcome, Purpose, Queued, Release,
-    Renewal, Renewed, Sent, Token, Topic,
+    Answer, Ask, Claim, Eviction, Facts, Grant, Hazard, Held, HeldState, Info, Member, MemberState,
+    Notice, Notices, Outcome, Purpose, Queued, Release, Renewal, Renewed, Sent, Topic,
 };
-use crate::clock::{self, Instant, Monotonic};
-use crate::holder::ClientId;
+use crate::clock::{self, Clock, Instant, Monotonic};
+use crate::error::{Error, ErrorKind};
+use crate::holder::{ClientId, Holder};
+use crate::name::Name;
+use crate::token::Token;
 
 const LOCATION: &str = "memory of this process";
 
@@ -282,15 +284,15 @@ impl Failing for Error {
 impl Backend for Memory {
     type Failure = Error;
 
-    fn describe(&self) -> Facts {
+    fn own_facts(&self) -> Facts {
         Facts::new("memory").with_queue().with_notices()
     }
 
-    fn place(&self) -> &dyn fmt::Display {
+    fn own_location(&self) -> &dyn fmt::Display {
         &LOCATION
     }
 
-    fn clock_of_leases(&self) -> Arc<dyn Clock> {
+    fn own_clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
     }
 
@@ -299,7 +301,7 @@ impl Backend for Memory {
         state.acquire(claim, ask, now)
     }
 
-    async fn renew_all(&self, batch: &[Renewal], _: Budget) -> Renewed {
+    async fn try_renew(&self, batch: &[Renewal], _: Budget) -> Renewed {
         let renew = |renewal: &Renewal| match self.state() {
             Ok((mut state, now)) => state.extend(renewal, now),
             Err(error) => Outcome::Unknown(error),
@@ -340,7 +342,7 @@ impl Backend for Memory {
         Ok(())
     }
 
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Error> {
+    async fn try_notices(&self) -> Result<Option<Box<dyn Notices>>, Error> {
         let (mut state, _) = self.state()?;
         let subscriber = Arc::new(Subscriber::default());
         state.subscribers.push(Arc::downgrade(&subscriber));
@@ -374,19 +376,19 @@ impl Backend for Memory {
     }
 
     // A highest token ahead of the clock is none: no operator could keep or copy what ends with the process.
-    async fn look_for_hazards(&self, _: Duration) -> Result<Vec<Hazard>, Error> {
+    async fn try_hazards(&self, _: Budget) -> Result<Vec<Hazard>, Error> {
         Ok(Vec::new())
     }
 
-    async fn look_at_members(&self, _: Duration) -> Result<Vec<Member>, Error> {
+    async fn try_members(&self, _: Budget) -> Result<Vec<Member>, Error> {
         Ok(vec![Member::new(LOCATION.to_owned(), MemberState::Up)])
     }
 
-    async fn connected(&self, _: Purpose) -> Result<Self, Error> {
+    async fn try_own_connection(&self, _: Purpose) -> Result<Self, Error> {
         Ok(self.clone())
     }
 
-    async fn end(&self) {
+    async fn own_close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
 }

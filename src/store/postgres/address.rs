@@ -19,7 +19,7 @@ use super::protocol::schema::Schema;
 use crate::error::Error;
 use crate::percent;
 use crate::store::Tls;
-use crate::store::server_url::{HostPort, Reason, ServerUrl, read_host};
+use crate::store::kit::server_url::{HostPort, Reason, ServerUrl, read_host};
 
 /// After how long without traffic the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
@@ -59,7 +59,7 @@ const OTHER_NAMES: &[(&str, &str)] = &[
 
 /// The servers' addresses, the credentials for them, and the settings that a URL can have.
 #[derive(Clone)]
-pub(super) struct Address {
+pub(crate) struct Address {
     /// The hosts in the order of the URL; one that begins with `/` is the folder of a socket.
     pub(super) hosts: Vec<HostPort>,
     /// The settings of a connection, without a host.

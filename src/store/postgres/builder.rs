@@ -8,7 +8,8 @@ use super::Postgres;
 use super::address::Address;
 use super::connection::connections::Connections;
 use crate::error::Error;
-use crate::store::{Tls, connect_timeout};
+use crate::store::Tls;
+use crate::store::kit::connect_timeout;
 
 /// The longest time that a handshake may take: a few round trips around the globe, and a slow server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

@@ -8,11 +8,11 @@ use std::io;
 
 use tokio_postgres::error::Severity;
 
+use crate::codes;
 use crate::error::ErrorKind;
-use crate::postgres_codes;
 use crate::store::Sent;
-use crate::store::backend::Failing;
-use crate::store::connection::Unconnected;
+use crate::store::kit::backend::Failing;
+use crate::store::kit::connection::Unconnected;
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -121,7 +121,7 @@ impl Failure {
     pub(super) fn is_to_be_repeated(&self) -> bool {
         match self {
             Self::Refused { code, text, .. } => {
-                code == "40001" || code == "40P01" || postgres_codes::is_of_old_plan(code, text)
+                code == "40001" || code == "40P01" || codes::postgres::is_of_old_plan(code, text)
             }
             _ => false,
         }
@@ -196,7 +196,7 @@ impl Failing for Failure {
             Self::Ended | Self::GivenUp | Self::Unreplicated => ErrorKind::Unavailable,
             Self::Unsent(why) => why.kind(),
             Self::Broken { kind, .. } => *kind,
-            Self::Refused { code, text, .. } => postgres_codes::kind(code, text),
+            Self::Refused { code, text, .. } => codes::postgres::kind(code, text),
             Self::Argument(_) | Self::TooLong { .. } => ErrorKind::Invalid,
             Self::Odd(_) | Self::Exhausted(_) => ErrorKind::Misconfigured,
         }

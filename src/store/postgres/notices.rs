@@ -23,9 +23,9 @@ use super::failure::Failure;
 use super::reply;
 use crate::holder::ClientId;
 use crate::name::Name;
-use crate::store::budget::Budget;
-use crate::store::connection::{Connection, Unconnected};
-use crate::store::subscription::{Subscription, Wanted};
+use crate::store::kit::budget::Budget;
+use crate::store::kit::connection::{Connection, Unconnected};
+use crate::store::kit::subscription::{Subscription, Wanted};
 use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse};
 

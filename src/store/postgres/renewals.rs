@@ -11,8 +11,8 @@ use super::connection::Arguments;
 use super::failure::Failure;
 use super::protocol::reply;
 use super::{Postgres, millis, replacing};
-use crate::store::backend::Backend;
-use crate::store::budget::Budget;
+use crate::store::kit::backend::Backend;
+use crate::store::kit::budget::Budget;
 use crate::store::{Outcome, Renewal, Renewed};
 use crate::token::Token;
 

@@ -10,7 +10,7 @@ use super::address::Address;
 use super::connection::connect::{self, GivenUp, Opened};
 use super::failure::Failure;
 use crate::error::Error;
-use crate::store::backend::Backend as _;
+use crate::store::kit::backend::Backend as _;
 use crate::store::{TableSettings, Tls};
 
 /// The default of the longest ttl: after a failover nothing is granted for this long.
@@ -73,16 +73,7 @@ fn sql(address: &Address, settings: TableSettings) -> Result<String, Error> {
     }
 }
 
-/// Makes the tables of the store at a URL whose scheme is ours.
-pub(crate) async fn init_postgres(
-    url: &str,
-    settings: TableSettings,
-    limit: Duration,
-) -> Result<(), Error> {
-    Postgres::open(url)?.init(settings, limit).await
-}
-
-/// Returns the SQL that makes them.
-pub(crate) fn postgres_sql(url: &str, settings: TableSettings) -> Result<String, Error> {
+/// Returns the SQL that sets up the store at a URL.
+pub(crate) fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> {
     sql(&Address::parse(url, &Tls::new())?, settings)
 }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::connection::connections::Connections;
 use super::{Postgres, Side};
-use crate::store::budget::Budget;
+use crate::store::kit::budget::Budget;
 
 /// The pause before a client that holds a lease, and has no connection any more, asks for one again.
 const AGAIN: Duration = Duration::from_millis(50);

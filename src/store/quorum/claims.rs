@@ -14,17 +14,17 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
+use super::Quorum;
+use super::connection::{Act, NameRequest, SeenLease};
 use super::failure::Failure;
 use super::known::KnownQuorum;
-use super::looks::merged;
-use super::members::{Act, NameRequest, SeenLease};
 use super::protocol::{Absence, ClaimOutcome, MemberAnswer, MemberLease, NotedGrant, Rivalry};
+use super::reads::merged;
 use super::round::Votes;
-use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _};
 use crate::error::ErrorKind;
-use crate::store::backend::{Backend as _, Failing as _};
-use crate::store::budget::Budget;
+use crate::store::kit::backend::{Backend as _, Failing as _};
+use crate::store::kit::budget::Budget;
 use crate::store::{Answer, Ask, Claim, Grant, Held, HeldState, Outcome, Renewal, Sent};
 use crate::token::Token;
 
@@ -114,7 +114,7 @@ impl<'a> Rounds<'a> {
             return Ok(None);
         };
         let renewal = Renewal::new(claim.name.clone(), claim.holder, token, claim.ttl);
-        let renewed = self.quorum.renew_all(&[renewal], self.budget).await;
+        let renewed = self.quorum.try_renew(&[renewal], self.budget).await;
         match renewed.outcomes.into_iter().next() {
             Some(Outcome::Renewed) => Ok(Some(Answer::Granted(Grant::new(token)))),
             Some(Outcome::Unknown(error)) => Err(error.into()),
@@ -291,6 +291,10 @@ impl<'a> Rounds<'a> {
 
     fn too_few(&self, votes: &Votes) -> Failure {
         let answered = votes.answers().taking_part();
-        self.doubtful(self.quorum.too_few(answered, &votes.failures))
+        self.doubtful(Failure::too_few(
+            &self.quorum.members,
+            answered,
+            &votes.failures,
+        ))
     }
 }

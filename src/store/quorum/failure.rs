@@ -1,9 +1,8 @@
 //! Why a call on a quorum failed.
 
-use super::members::Failures;
-use super::store::Quorum;
+use super::connection::{Failures, Members};
 use crate::error::{Error, ErrorKind};
-use crate::store::backend::Failing;
+use crate::store::kit::backend::Failing;
 use crate::store::{Failed, Sent};
 
 /// Why a call failed.
@@ -28,33 +27,21 @@ impl Failure {
         }
     }
 
-    pub(super) fn misconfigured(why: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Misconfigured, why)
-    }
-
-    pub(super) fn with_sent(self, sent: Sent) -> Self {
-        Self { sent, ..self }
-    }
-}
-
-impl Quorum {
-    /// Makes the failure of a call that brought no majority of answers.
-    ///
-    /// Its kind is that of what keeps the quorum from a majority: an outage if those that are down are too many,
-    /// otherwise what has to be changed at a member.
-    pub(super) fn too_few(&self, answered: usize, failures: &Failures) -> Failure {
-        let of = self.members.len();
+    /// Makes the failure of a call that brought no majority of answers: an outage, if too many members are down;
+    /// otherwise with the kind of the member's failure that prevents a majority.
+    pub(super) fn too_few(members: &Members, answered: usize, failures: &Failures) -> Self {
+        let of = members.len();
         let failed = failures.iter().map(|(_, failed)| &failed.error);
         let (down, lasting): (Vec<_>, Vec<_>) = failed.partition(|error| error.is_transient());
         let is_outage = |error: &&Error| error.kind() == ErrorKind::Unavailable;
         let kind = match lasting.first().map(|error| error.kind()) {
             Some(ErrorKind::Closed) => ErrorKind::Closed,
-            Some(kind) if of - down.len() >= self.members.majority() => kind,
+            Some(kind) if of - down.len() >= members.majority() => kind,
             _ if down.iter().any(is_outage) => ErrorKind::Unavailable,
             _ => ErrorKind::TimedOut,
         };
         let of_member = |(member, failed): &(usize, Failed)| {
-            format!("{}: {}", self.members.place(*member), root(&failed.error))
+            format!("{}: {}", members.place(*member), root(&failed.error))
         };
         let is_unsent = |(_, failed): &&(usize, Failed)| failed.sent == Sent::Never;
         let told: Vec<_> = failures.iter().map(of_member).collect();
@@ -62,7 +49,7 @@ impl Quorum {
             true => "the others did not answer in time, or are out".into(),
             false => told.join("; "),
         };
-        Failure {
+        Self {
             kind,
             why: format!("{answered} of {of} members answered ({told})"),
             made: None,
@@ -71,6 +58,14 @@ impl Quorum {
                 false => Sent::Perhaps,
             },
         }
+    }
+
+    pub(super) fn misconfigured(why: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Misconfigured, why)
+    }
+
+    pub(super) fn with_sent(self, sent: Sent) -> Self {
+        Self { sent, ..self }
     }
 }
 

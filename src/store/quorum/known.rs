@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Quorum;
+use super::connection::{MemberPlace, PAUSE, words};
 use super::failure::Failure;
-use super::members::{MemberPlace, PAUSE, words};
 use super::protocol::{Absence, MemberId, Membership, adoption, keep_out_us};
-use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _};
-use crate::store::budget::millis;
+use crate::store::kit::budget::millis;
 use crate::store::{Failed, Sent};
 
 /// The longest random delay before an adoption, so that of many clients one comes first.
@@ -53,7 +53,7 @@ impl Quorum {
         let known = match told_by(&places) {
             Some((known, _)) => Arc::new(known),
             None if places.len() < enough => {
-                let failure = self.too_few(places.len(), &failures);
+                let failure = Failure::too_few(&self.members, places.len(), &failures);
                 return Err(failure.with_sent(Sent::Never));
             }
             None => return Err(Failure::misconfigured(self.unknown(&places))),

@@ -90,9 +90,10 @@
 //! those, answer by answer.
 
 mod claims;
+mod connection;
 mod failure;
+mod hazards;
 mod known;
-mod looks;
 mod members;
 #[cfg(not(feature = "internals"))]
 #[expect(unreachable_pub, reason = "the models of the tests call it")]
@@ -100,17 +101,263 @@ mod protocol;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod protocol;
+mod reads;
 mod round;
 mod setup;
-mod store;
+mod shared;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(feature = "internals")]
-pub(crate) use self::members::sources;
+pub(crate) use self::connection::sources;
 pub(crate) use self::setup::to_set_up;
-pub use self::store::Quorum;
+
+use self::claims::Rounds;
+use self::connection::{Act, Members, MergedNotices, NameRequest, QuorumMember};
+use self::failure::Failure;
+use self::round::Round;
+use self::shared::Shared;
+use super::kit::backend::Backend;
+use super::kit::budget::Budget;
+use super::{
+    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, HeldState, Member, Notices, Outcome,
+    Purpose, Release, Renewal, Renewed, Store as _, redis,
+};
+use crate::clock::{Boottime, Clock as _};
+use crate::error::{Error, ErrorKind};
+use crate::holder::{ClientId, Holder};
+use crate::name::Name;
+use crate::telemetry::Sink;
+use crate::token::Token;
 
 /// The label of this kind of store in metrics.
 const KIND: &str = "quorum";
 
 /// The longest ttl of a quorum that is set up without one.
-pub const MAX_TTL: std::time::Duration = std::time::Duration::from_secs(60);
+pub const MAX_TTL: Duration = Duration::from_secs(60);
+
+/// A store on a quorum of independent Redis or Valkey servers. Its clones are the same store on the same connections.
+///
+/// It is made without I/O: the first request connects.
+#[derive(Debug, Clone)]
+pub struct Quorum {
+    members: Members,
+    shared: Arc<Shared>,
+}
+
+impl Quorum {
+    /// Makes the store at this URL, `redis+quorum://HOST,HOST,HOST[?max_ttl=60s]`, with the default settings.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that cannot be used. The message contains no secrets.
+    pub fn open(url: &str) -> Result<Self, Error> {
+        let urls = redis::each_server(url, KIND).map_err(|why| {
+            Error::invalid(format!(
+                "store URL refused: {why}; expected redis+quorum://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB]\
+                 [?max_ttl=60s], rediss+quorum:// with TLS, with special characters as %XX"
+            ))
+        })?;
+        Self::of(
+            urls.into_iter()
+                .map(|url| redis::Builder::new(Ok(url), None)),
+        )
+    }
+
+    /// Makes the store on these servers, each described by [`Redis::builder`](redis::Redis::builder) as one alone.
+    /// The only I/O is that certificate files are read.
+    ///
+    /// The longest ttl, which is the same for all, is that of a lease: a claim with a longer one is `Invalid`, and a
+    /// member that was restarted takes no part for as long. [`init`](Self::init) writes it on the members (default:
+    /// 60 s); a client that sets another one than they have gets `Misconfigured`, and one that sets none takes theirs.
+    ///
+    /// # Errors
+    /// `Invalid`, with the setting that is refused.
+    pub fn of(servers: impl IntoIterator<Item = redis::Builder>) -> Result<Self, Error> {
+        let members: Result<Vec<_>, _> = servers.into_iter().map(QuorumMember::new).collect();
+        let members = members?;
+        for (index, QuorumMember { server, .. }) in members.iter().enumerate() {
+            let place = &server.place;
+            let why = if members[..index].iter().any(|it| it.server.place == *place) {
+                "expected different members"
+            } else if server.max_ttl != members[0].server.max_ttl {
+                "expected the same max_ttl for all members"
+            } else if server.acknowledged_by() > 0 {
+                "acknowledged_by is of no use in a quorum"
+            } else {
+                continue;
+            };
+            return Err(Error::invalid(format!(
+                "quorum refused: {why} member={place}"
+            )));
+        }
+        let count = members.len();
+        if count < 3 || count.is_multiple_of(2) {
+            return Err(Error::invalid(format!(
+                "quorum refused: expected an odd number of members, at least 3 members={count}"
+            )));
+        }
+        let counts = Sink::of_store(KIND);
+        counts.has_quorums();
+        Ok(Self {
+            members: Members::new(members),
+            shared: Arc::new(Shared::new(counts)),
+        })
+    }
+}
+
+impl Backend for Quorum {
+    type Failure = Failure;
+
+    fn own_facts(&self) -> Facts {
+        let told = self.shared.known.lock().as_ref().map(|known| known.max_ttl);
+        Facts {
+            max_ttl: self.members.max_ttl().or(told),
+            ..Facts::new(KIND).with_notices()
+        }
+    }
+
+    fn own_location(&self) -> &dyn fmt::Display {
+        &self.members
+    }
+
+    async fn try_acquire(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        budget: Budget,
+    ) -> Result<Answer, Failure> {
+        Rounds::run(self, claim, ask, budget).await
+    }
+
+    /// Members that do not answer in time are asked and repaired all the same.
+    async fn try_renew(&self, batch: &[Renewal], budget: Budget) -> Renewed {
+        let unknown = |failure: Failure, renewal: &Renewal| {
+            Outcome::Unknown(self.error(failure, "renew", &renewal.name))
+        };
+        let known = match self.known(budget.left()).await {
+            Ok(known) => known,
+            Err(failure) => {
+                let outcomes = batch.iter().map(|of| unknown(failure.clone(), of));
+                return Renewed::new(outcomes.collect());
+            }
+        };
+        let forget_at = Boottime.now().after(known.max_ttl * 2);
+        let asked = batch.iter().map(|of| {
+            self.shared.granted.lock().extend(of.holder, forget_at);
+            NameRequest::new(&of.name, of.holder, of.token, of.ttl)
+        });
+        let (asked, members) = (asked.collect(), self.members.all());
+        let mut round = self.begin(&known, Act::Renew, asked, members, budget.left());
+        let decided = |round: &Round| -> Vec<Option<Outcome>> {
+            let each = batch.iter().zip(&round.votes.each);
+            each.map(|(renewal, answers)| answers.renewing(renewal.holder))
+                .collect()
+        };
+        while decided(&round).iter().any(Option::is_none) && round.next().await.is_some() {}
+        let outcomes = decided(&round).into_iter().zip(batch);
+        let outcomes = outcomes.map(|(decided, renewal)| {
+            let too_few =
+                || Failure::too_few(&self.members, round.poll.answered, &round.votes.failures);
+            decided.unwrap_or_else(|| unknown(too_few(), renewal))
+        });
+        let renewed = Renewed::new(outcomes.collect());
+        round.go_on();
+        renewed
+    }
+
+    /// A member that is silent gets the release once it answers.
+    async fn try_release(
+        &self,
+        name: &Name,
+        holder: Holder,
+        keep_for: Option<Duration>,
+        budget: Budget,
+    ) -> Result<Release, Failure> {
+        let granted = self.shared.granted.lock().of(holder).map(|of| of.token);
+        // What a holder proposed without a grant is behind what was seen or, by another store, behind the clock.
+        let token = granted.or_else(|| self.shared.propose(None).ok());
+        let (token, ttl) = (token.unwrap_or(Token::MAX), keep_for.unwrap_or_default());
+        let asked = NameRequest::new(name, holder, token, ttl);
+        let told = self.of_majority(Act::Release, asked, budget).await?;
+        self.shared.granted.lock().forget(holder);
+        // A lease on fewer members had ended: another holder may have been granted the name since.
+        Ok(match told.has_majority() {
+            true => Release::Released,
+            false => Release::NotHeld,
+        })
+    }
+
+    /// There is no queue to leave.
+    async fn try_leave(&self, _: &Name, _: ClientId, _: Budget) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn try_notices(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
+        Ok(Some(Box::new(MergedNotices::of(&self.members).await?)))
+    }
+
+    async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
+        let seen = self.seen(name, budget).await?;
+        Ok(seen.map(|seen| seen.held))
+    }
+
+    async fn try_list(&self, prefix: &str, budget: Budget) -> Result<Vec<Held>, Failure> {
+        self.leases(prefix, budget).await
+    }
+
+    async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
+        let known = self.known(budget.left()).await?;
+        let Some(seen) = self.seen(name, budget).await? else {
+            return Ok(false);
+        };
+        if seen.held.state == HeldState::Kept && how == Eviction::Marked {
+            return Ok(false);
+        }
+        let asked = |ttl| NameRequest::new(name, seen.lease.holder, seen.lease.token, ttl);
+        // A renewal that is on its way may count for as long as that.
+        let evicting = asked(known.max_ttl + budget.left());
+        let told = self.of_majority(Act::Evict, evicting, budget).await?;
+        if told.taken().count() >= self.members.majority() {
+            return Ok(false);
+        }
+        if !told.has_majority() {
+            let why = "too few members are in, evict again";
+            return Err(Failure::new(ErrorKind::Unavailable, why));
+        }
+        if how == Eviction::Now {
+            let freeing = asked(Duration::ZERO);
+            self.of_majority(Act::Release, freeing, budget).await?;
+        }
+        Ok(true)
+    }
+
+    async fn try_hazards(&self, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+        hazards::find(self, budget.left()).await
+    }
+
+    async fn try_members(&self, budget: Budget) -> Result<Vec<Member>, Failure> {
+        members::ask_each(self, budget.left()).await
+    }
+
+    /// A majority of the connections has to be made. They bring what the members tell of their quorum, so that the
+    /// first claim of a client is one round.
+    async fn try_own_connection(&self, purpose: Purpose) -> Result<Self, Failure> {
+        if self.members.iter().any(|member| member.server.is_closed()) {
+            return Err(Failure::new(ErrorKind::Closed, "store is closed"));
+        }
+        let connected = Self {
+            members: self.members.beside(purpose),
+            shared: self.shared.clone(),
+        };
+        connected.learn(self.members.connect_timeout()).await?;
+        Ok(connected)
+    }
+
+    async fn own_close(&self) {
+        for member in self.members.iter() {
+            member.server.close().await;
+        }
+    }
+}

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 
+use super::Quorum;
+use super::connection::{Act, Failures, NameAnswer, NameRequest, PAUSE, Poll, SeenLease};
 use super::failure::Failure;
 use super::known::{KnownQuorum, nap};
-use super::members::{Act, Failures, NameAnswer, NameRequest, PAUSE, Poll, SeenLease};
 use super::protocol::{Answers, MemberAnswer};
-use super::store::Quorum;
 use crate::clock::{Boottime, Clock as _, Instant};
-use crate::store::budget::Budget;
+use crate::store::kit::budget::Budget;
 use crate::store::{Failed, Sent};
 
 /// The members' answers for one name.
@@ -101,7 +101,7 @@ impl Quorum {
         let votes = round.close();
         match answered >= enough {
             true => Ok(votes),
-            false => Err(self.too_few(answered, &votes.failures)),
+            false => Err(Failure::too_few(&self.members, answered, &votes.failures)),
         }
     }
 
@@ -116,7 +116,7 @@ impl Quorum {
         let told = votes.answers().told().count();
         match told >= self.members.majority() {
             true => Ok(votes.each.swap_remove(0)),
-            false => Err(self.too_few(told, &votes.failures)),
+            false => Err(Failure::too_few(&self.members, told, &votes.failures)),
         }
     }
 

@@ -5,15 +5,15 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::MAX_TTL;
+use super::Quorum;
+use super::connection::{Failures, MemberPlace, words};
 use super::failure::Failure;
 use super::known::{CLOSED, KnownQuorum, nap};
-use super::members::{Failures, MemberPlace, words};
 use super::protocol::{Membership, closing, majority};
-use super::store::Quorum;
 use crate::clock::wall_clock_us;
 use crate::error::Error;
-use crate::store::backend::{Backend as _, Failing as _};
-use crate::store::budget::Budget;
+use crate::store::kit::backend::{Backend as _, Failing as _};
+use crate::store::kit::budget::Budget;
 use crate::store::{Failed, TableSettings};
 
 impl Quorum {
@@ -96,9 +96,9 @@ impl Quorum {
                  quorum={other}"
             ));
         }
-        let failure = old.too_few(old.members.len() - failures.len(), failures);
+        let failure = Failure::too_few(&old.members, old.members.len() - failures.len(), failures);
         let why = "too few of the old members are in and answer: start them, or use --from-clock";
-        failure.during("init", format_args!("{why} store={}", old.place()))
+        failure.during("init", format_args!("{why} store={}", old.own_location()))
     }
 
     /// Closes these members, which are to be replaced, for the quorum `new`: all that answer. Returns what those are

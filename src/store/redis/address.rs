@@ -9,7 +9,7 @@ use rustls::ClientConfig;
 use super::failure::Failure;
 use crate::error::ErrorKind;
 use crate::percent;
-use crate::store::server_url::{HostPort, Reason, ServerUrl};
+use crate::store::kit::server_url::{HostPort, Reason, ServerUrl};
 use crate::store::{Sent, Tls};
 
 /// The port of a server, if the URL has none.

@@ -16,8 +16,9 @@ use super::protocol::keys::Keys;
 use super::protocol::scripts::{PROGRAM, Program};
 use super::target::{Target, UrlServers};
 use crate::error::Error;
-use crate::store::server_url::ServerUrl;
-use crate::store::{Tls, connect_timeout};
+use crate::store::Tls;
+use crate::store::kit::connect_timeout;
+use crate::store::kit::server_url::ServerUrl;
 use crate::telemetry::LaneUse;
 use crate::term::Timing;
 

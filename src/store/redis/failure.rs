@@ -10,11 +10,12 @@ use std::sync::Arc;
 use deadpool_redis::PoolError;
 use deadpool_redis::redis::{self, RedisError};
 
+use crate::codes;
+use crate::codes::redis::Meaning;
 use crate::error::ErrorKind;
-use crate::redis_codes::{self, Meaning};
 use crate::store::Sent;
-use crate::store::backend::Failing;
-use crate::store::connection::Unconnected;
+use crate::store::kit::backend::Failing;
+use crate::store::kit::connection::Unconnected;
 
 /// The failure of a request.
 #[derive(Debug, Clone)]
@@ -295,11 +296,11 @@ fn redirect(code: &str, text: &str) -> Option<Redirect> {
 }
 
 fn is_of_replica(code: &str, text: &str) -> bool {
-    redis_codes::meaning(code, text) == Some(Meaning::Replica)
+    codes::redis::meaning(code, text) == Some(Meaning::Replica)
 }
 
 fn kind_of_refusal(code: &str, text: &str) -> ErrorKind {
-    match redis_codes::meaning(code, text) {
+    match codes::redis::meaning(code, text) {
         Some(Meaning::Passing) => ErrorKind::Unavailable,
         Some(Meaning::Denied) => ErrorKind::Denied,
         // A URL that names a replica or one node of a cluster, and everything else that an operator has to change.

@@ -12,8 +12,8 @@ use super::protocol::scripts::SCRIPTS;
 use super::{Redis, reply};
 use crate::name::Name;
 use crate::store::Held;
-use crate::store::budget::Budget;
-use crate::store::connection::is_transient;
+use crate::store::kit::budget::Budget;
+use crate::store::kit::connection::is_transient;
 
 /// Says how many leases of a list are read at a time: some 100 calls keep the server busy for about a millisecond.
 const BATCH: usize = 128;

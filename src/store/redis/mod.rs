@@ -48,7 +48,7 @@
 //!
 //! # What it leaves to others
 //! A request is sent again only if its connection was found closed, or after a replica's answer. Otherwise the store
-//! retries nothing by itself, because the caller must know how many requests were sent. [`hazards`](Store::hazards)
+//! retries nothing by itself, because the caller must know how many requests were sent. [`hazards`](super::Store::hazards)
 //! reports what a failover or a flush can break.
 
 #![doc = include_str!("deployments.md")]
@@ -59,13 +59,14 @@ mod connection;
 mod failure;
 mod fleet;
 mod hazards;
-mod init;
 mod list;
+mod members;
 mod notices;
 mod protocol;
 #[cfg(feature = "_remote")]
 mod remote;
 mod renewals;
+mod setup;
 mod target;
 
 use std::fmt;
@@ -76,14 +77,17 @@ use deadpool_redis::Pool;
 use deadpool_redis::redis::{Cmd, Value};
 
 pub use self::builder::Builder;
-pub(super) use self::init::{init_redis, redis_script};
+pub(super) use self::setup::{init, init_script};
 #[cfg(feature = "_remote")]
 pub(super) use self::{
     hazards::tokens::lead, protocol::reply::number, protocol::reply::tagged, protocol::reply::text,
     protocol::scripts::Program, protocol::scripts::Script, protocol::value::read_info,
     target::each_server,
 };
-use crate::holder::ClientId;
+use crate::error::Error;
+use crate::holder::{ClientId, Holder};
+use crate::name::Name;
+use crate::token::Token;
 
 use self::failure::{Failure, FailureCause};
 use self::fleet::{Fleet, OF_ONE};
@@ -92,11 +96,11 @@ use self::protocol::keys::Keys;
 use self::protocol::reply;
 use self::protocol::scripts::SCRIPTS;
 use self::protocol::slot::slot_of;
-use super::backend::Backend;
-use super::budget::{Budget, millis};
+use super::kit::backend::Backend;
+use super::kit::budget::{Budget, millis};
 use super::{
-    Answer, Ask, Claim, Error, Eviction, Facts, Hazard, Held, Holder, Member, Name, Notices,
-    Purpose, Queued, Release, Renewal, Renewed, Store, Token,
+    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Queued, Release,
+    Renewal, Renewed,
 };
 use crate::telemetry::LaneUse;
 
@@ -187,18 +191,18 @@ impl fmt::Debug for Redis {
 impl Backend for Redis {
     type Failure = Failure;
 
-    fn describe(&self) -> Facts {
+    fn own_facts(&self) -> Facts {
         Facts {
             max_ttl: self.max_ttl,
             ..Facts::new(KIND).with_queue().with_notices()
         }
     }
 
-    fn place(&self) -> &dyn fmt::Display {
+    fn own_location(&self) -> &dyn fmt::Display {
         &self.place
     }
 
-    fn shard_of(&self, name: &Name) -> u32 {
+    fn own_shard(&self, name: &Name) -> u32 {
         self.fleet.shard_of(slot_of(name.as_str()))
     }
 
@@ -271,11 +275,11 @@ impl Backend for Redis {
         reply::left(&self.free(name, call, budget).await?)
     }
 
-    async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
+    async fn try_renew(&self, batch: &[Renewal], budget: Budget) -> Renewed {
         self.renew_in_parts(batch, budget).await
     }
 
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
+    async fn try_notices(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
         if self.fleet.is_closed() {
             return Err(FailureCause::Closed.into());
         }
@@ -291,15 +295,15 @@ impl Backend for Redis {
         self.read_all(prefix, budget).await
     }
 
-    async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
-        hazards::look(self, Budget::new(limit)).await
+    async fn try_hazards(&self, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+        hazards::look(self, budget).await
     }
 
-    async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
-        hazards::see(self, Budget::new(limit)).await
+    async fn try_members(&self, budget: Budget) -> Result<Vec<Member>, Failure> {
+        members::ask_each(self, budget).await
     }
 
-    async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
+    async fn try_own_connection(&self, purpose: Purpose) -> Result<Self, Failure> {
         if self.fleet.is_closed() {
             return Err(FailureCause::Closed.into());
         }
@@ -308,14 +312,9 @@ impl Backend for Redis {
         Ok(beside)
     }
 
-    async fn end(&self) {
+    async fn own_close(&self) {
         self.fleet.close();
     }
-}
-
-/// Opens the store at a URL whose scheme is one of ours.
-pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
-    Ok(Arc::new(Redis::open(url)?))
 }
 
 /// Returns the budget of a request for leases of this ttl. A connection to a silent server or to a replica is replaced

@@ -15,10 +15,10 @@ use super::address::Address;
 use super::failure::{Failure, FailureCause};
 use super::fleet::Fleet;
 use super::protocol::keys::Keys;
-use crate::store::budget::Budget;
-use crate::store::connection::is_transient;
-use crate::store::connection::pauses::Pauses;
-use crate::store::subscription::{Subscription, Wanted};
+use crate::store::kit::budget::Budget;
+use crate::store::kit::connection::is_transient;
+use crate::store::kit::connection::pauses::Pauses;
+use crate::store::kit::subscription::{Subscription, Wanted};
 use crate::store::{Notice, Topic};
 use crate::telemetry::{ConnectionGauge, LaneUse, Sink};
 

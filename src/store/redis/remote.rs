@@ -9,8 +9,8 @@ use super::failure::Failure;
 use super::notices::Listener;
 use super::protocol::reply;
 use super::{Redis, of_ttl};
-use crate::store::backend::{Backend as _, Failing as _};
-use crate::store::budget::Budget;
+use crate::store::kit::backend::{Backend as _, Failing as _};
+use crate::store::kit::budget::Budget;
 use crate::store::{Failed, Notices};
 
 impl Redis {

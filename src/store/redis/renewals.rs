@@ -10,8 +10,8 @@ use super::protocol::reply;
 use super::protocol::scripts::SCRIPTS;
 use super::protocol::slot::slot_of;
 use super::{Redis, of_ttl};
-use crate::store::backend::Backend;
-use crate::store::budget::{Budget, millis};
+use crate::store::kit::backend::Backend;
+use crate::store::kit::budget::{Budget, millis};
 use crate::store::{Outcome, Renewal, Renewed, ServerTime};
 
 /// An outcome for each renewal, in their order.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::address::{Address, PORT, is_of_socket};
 use super::protocol::keys::Keys;
 use crate::error::Error;
+use crate::kinds;
 use crate::percent;
 use crate::store::Tls;
-use crate::store::scheme::several_servers;
-use crate::store::server_url::{HostPort, Reason, ServerUrl, read_host};
+use crate::store::kit::server_url::{HostPort, Reason, ServerUrl, read_host};
 
 /// The port of a Sentinel, if the URL has none.
 const SENTINEL_PORT: u16 = 26_379;
@@ -256,6 +256,14 @@ fn refused(why: Reason) -> Error {
          [?sentinel_username=USER&sentinel_password=PASSWORD] or \
          redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...], with special characters as %XX"
     ))
+}
+
+/// Returns the scheme of one server and the kind of several, `sentinel`, `cluster` or `quorum`, where a scheme of Redis
+/// names several.
+fn several_servers(scheme: &str) -> Option<(&str, &str)> {
+    let (of_one, several) = scheme.split_once('+')?;
+    let is_known = kinds::schemes().any(|known| known == scheme);
+    (is_known && several != "unix").then_some((of_one, several))
 }
 
 #[cfg(test)]

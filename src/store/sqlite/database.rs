@@ -31,10 +31,10 @@ const APPLICATION_ID: i32 = 0x6c73_686f;
 const SCHEMA_VERSION: i32 = 4;
 /// The scripts that make each schema from the one before it, and the first from an empty file.
 const SCHEMAS: [&str; 4] = [
-    include_str!("schema.sql"),
-    include_str!("line.sql"),
-    include_str!("mark.sql"),
-    include_str!("watch.sql"),
+    include_str!("protocol/schema.sql"),
+    include_str!("protocol/line.sql"),
+    include_str!("protocol/mark.sql"),
+    include_str!("protocol/watch.sql"),
 ];
 
 /// Enough for every statement that a claim or a release may need: a statement that is prepared again takes twice the

@@ -4,10 +4,10 @@ use std::{fmt, io};
 
 use rusqlite::ErrorCode;
 
+use crate::codes;
 use crate::error::{Error, ErrorKind};
-use crate::sqlite_codes;
 use crate::store::Sent;
-use crate::store::backend::Failing;
+use crate::store::kit::backend::Failing;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -24,7 +24,7 @@ pub(crate) enum Failure {
     Late,
     #[error("the disk is full")]
     Full,
-    #[error("{}", sqlite_codes::meaning(.0).1)]
+    #[error("{}", codes::sqlite::meaning(.0).1)]
     Sqlite(#[from] rusqlite::Error),
     #[error("cannot {what}")]
     Io {
@@ -62,7 +62,7 @@ impl Failure {
     pub(super) fn at_first(self) -> Self {
         match self {
             Self::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
-                let why = sqlite_codes::meaning(&error).1;
+                let why = codes::sqlite::meaning(&error).1;
                 Self::Unfit(format!("{why}: {error}"))
             }
             failure => failure,
@@ -71,14 +71,14 @@ impl Failure {
 
     /// Returns whether another connection was in the way, so that the same again may succeed.
     pub(super) fn is_busy(&self) -> bool {
-        matches!(self, Self::Sqlite(error) if sqlite_codes::is_busy(error))
+        matches!(self, Self::Sqlite(error) if codes::sqlite::is_busy(error))
     }
 
     /// Returns whether the disk is full.
     pub(super) fn is_full(&self) -> bool {
         match self {
             Self::Full => true,
-            Self::Sqlite(error) => sqlite_codes::is_full(error),
+            Self::Sqlite(error) => codes::sqlite::is_full(error),
             _ => false,
         }
     }
@@ -92,7 +92,7 @@ impl Failing for Failure {
             // An operator makes room, and what waits goes on then.
             Self::Ended | Self::Full => ErrorKind::Unavailable,
             Self::Busy | Self::Late => ErrorKind::TimedOut,
-            Self::Sqlite(error) => sqlite_codes::meaning(error).0,
+            Self::Sqlite(error) => codes::sqlite::meaning(error).0,
             Self::Io { source, .. } => kind_of_io(source.kind()),
             Self::Replaced | Self::Shared { .. } | Self::Unfit(_) => ErrorKind::Misconfigured,
         }

@@ -83,14 +83,16 @@ use self::boot::Boot;
 use self::database::{Database, Tx};
 use self::failure::Failure;
 use self::thread::{Caller, Thread};
-use super::backend::{Backend, Failing};
-use super::budget::Budget;
+use super::kit::backend::{Backend, Failing};
+use super::kit::budget::Budget;
 use super::{
-    Answer, Ask, Claim, Clock, Error, Eviction, Facts, Hazard, Held, Holder, Member, MemberState,
-    Name, Notices, Outcome, Purpose, Release, Renewal, Renewed, Severity,
+    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, MemberState, Notices, Outcome,
+    Purpose, Release, Renewal, Renewed, Severity,
 };
-use crate::clock::Monotonic;
-use crate::holder::ClientId;
+use crate::clock::{Clock, Monotonic};
+use crate::error::Error;
+use crate::holder::{ClientId, Holder};
+use crate::name::Name;
 
 /// The time for which opening may wait for other processes: long enough when several make the file at the same time.
 const OPENING: Duration = Duration::from_secs(5);
@@ -204,15 +206,15 @@ impl Sqlite {
 impl Backend for Sqlite {
     type Failure = Failure;
 
-    fn describe(&self) -> Facts {
+    fn own_facts(&self) -> Facts {
         Facts::new("sqlite").with_queue().with_notices()
     }
 
-    fn clock_of_leases(&self) -> Arc<dyn Clock> {
+    fn own_clock(&self) -> Arc<dyn Clock> {
         Arc::new(Monotonic)
     }
 
-    fn place(&self) -> &dyn fmt::Display {
+    fn own_location(&self) -> &dyn fmt::Display {
         &self.location
     }
 
@@ -228,7 +230,7 @@ impl Backend for Sqlite {
     }
 
     /// Extends all of them or, if it fails, none.
-    async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
+    async fn try_renew(&self, batch: &[Renewal], budget: Budget) -> Renewed {
         let renewals = batch.to_vec();
         let extend = move |tx: &Tx<'_>| renewals.iter().map(|one| tx.extend(one)).collect();
         let outcome = match self.write(budget, extend).await {
@@ -262,8 +264,8 @@ impl Backend for Sqlite {
         self.write(budget, move |tx| tx.leave(&name, client)).await
     }
 
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
-        let waiting = self.connected(Purpose::Waiting).await?;
+    async fn try_notices(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
+        let waiting = self.try_own_connection(Purpose::Waiting).await?;
         Ok(Some(Box::new(notices::subscribe(waiting).await)))
     }
 
@@ -283,11 +285,11 @@ impl Backend for Sqlite {
     }
 
     // A highest token ahead of the clock is none: it is lost only with the whole file, which no server loses by itself.
-    async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
+    async fn try_hazards(&self, budget: Budget) -> Result<Vec<Hazard>, Failure> {
         let file = self.path.clone();
         let look =
             move |tx: &Tx<'_>| Ok((location::network_file_system(&file)?, tx.count_foreign()?));
-        let (network, foreign) = self.read(limit, look).await?;
+        let (network, foreign) = self.read(budget.left(), look).await?;
         let path = &self.location;
         let on_network = network.map(|kind| {
             Hazard::new(
@@ -310,9 +312,9 @@ impl Backend for Sqlite {
         Ok(on_network.into_iter().chain(of_others).collect())
     }
 
-    /// Returns the file as the one member, and whether it answers within the limit.
-    async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
-        let state = match self.read(limit, |tx| tx.count_foreign()).await {
+    /// Returns the file as the one member, and whether it answers in time.
+    async fn try_members(&self, budget: Budget) -> Result<Vec<Member>, Failure> {
+        let state = match self.read(budget.left(), |tx| tx.count_foreign()).await {
             Ok(_) => MemberState::Up,
             Err(failure) if failure.kind().is_transient() => MemberState::Down,
             Err(failure) => return Err(failure),
@@ -323,14 +325,14 @@ impl Backend for Sqlite {
     }
 
     /// Opens the same file once more.
-    async fn connected(&self, _: Purpose) -> Result<Self, Failure> {
+    async fn try_own_connection(&self, _: Purpose) -> Result<Self, Failure> {
         if self.thread.is_closed() {
             return Err(Failure::Closed);
         }
         Self::start(self.path.clone(), self.boot.clone(), |_| Ok(())).await
     }
 
-    async fn end(&self) {
+    async fn own_close(&self) {
         self.thread.close().await;
     }
 }

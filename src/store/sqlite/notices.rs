@@ -22,7 +22,7 @@ use super::database::Tx;
 use super::failure::Failure;
 use crate::clock::{Clock, Instant, Monotonic};
 use crate::name::Name;
-use crate::store::subscription::{Subscription, Wanted};
+use crate::store::kit::subscription::{Subscription, Wanted};
 use crate::store::{HeldState, Notice, Topic};
 
 /// The pause between two looks at the counter.

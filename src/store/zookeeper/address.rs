@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::name;
 use crate::percent;
-use crate::store::server_url::{Reason, ServerUrl};
+use crate::store::kit::server_url::{Reason, ServerUrl};
 
 /// The port on which servers listen by default.
 const PORT: u16 = 2181;
@@ -22,7 +22,7 @@ const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
 const LEAST_MEMORY_S: u64 = 60;
 
 /// The servers' addresses, the login, and the settings that a URL can have.
-pub(super) struct Address {
+pub(crate) struct Address {
     /// Each `host:port`.
     pub(super) servers: Vec<String>,
     /// `user:password`.

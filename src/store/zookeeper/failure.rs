@@ -3,8 +3,8 @@
 use super::protocol::wire;
 use crate::error::{Error, ErrorKind};
 use crate::store::Sent;
-use crate::store::backend::Failing;
-use crate::store::connection::Unconnected;
+use crate::store::kit::backend::Failing;
+use crate::store::kit::connection::Unconnected;
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -1,20 +1,14 @@
-//! Faults in the ensemble's set-up, and which of its servers answer.
+//! Faults in the ensemble's set-up.
 
-use std::io;
 use std::time::Duration;
-
-use futures_util::future::join_all;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::Zookeeper;
 use super::failure::Failure;
 use crate::clock::{Boottime, Clock, wall_clock_us};
+use crate::store::Hazard;
 use crate::store::Severity::Warning;
-use crate::store::budget::Budget;
-use crate::store::check::{Check, found, judge};
-use crate::store::{Hazard, Member, MemberState};
+use crate::store::kit::budget::Budget;
+use crate::store::kit::check::{Check, found, judge};
 
 /// Where the servers of an ensemble are written down.
 const ENSEMBLE: &str = "/zookeeper/config";
@@ -33,8 +27,8 @@ struct SetUp {
 }
 
 impl Zookeeper {
-    pub(super) async fn judge_set_up(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
-        let call = self.call(Budget::new(limit)).await?;
+    pub(super) async fn hazards_of_set_up(&self, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+        let call = self.call(budget).await?;
         call.freshen().await?;
         let sent_at = Boottime.now();
         let stat = call.freshen().await?;
@@ -52,42 +46,6 @@ impl Zookeeper {
         };
         Ok(judge(CHECKS, &set_up))
     }
-
-    pub(super) async fn look_at_servers(&self, limit: Duration) -> Vec<Member> {
-        let servers = &self.shared.address.servers;
-        let looks = servers.iter().map(|server| async move {
-            let answer = timeout(limit, ask(server)).await.ok();
-            let answer = answer.and_then(Result::ok).unwrap_or_default();
-            let (state, version) = read_answer(&answer);
-            Member::new(server.clone(), state).with_version(version)
-        });
-        join_all(looks).await
-    }
-}
-
-/// Returns a server's report about itself.
-async fn ask(server: &str) -> io::Result<String> {
-    let mut connection = TcpStream::connect(server).await?;
-    connection.write_all(b"srvr").await?;
-    let mut answer = String::new();
-    let mut connection = connection.take(64 * 1024);
-    connection.read_to_string(&mut answer).await?;
-    Ok(answer)
-}
-
-/// Returns whether the server serves, and its version. One that forbids the question at least answers; the answer of
-/// one that does not is empty.
-fn read_answer(answer: &str) -> (MemberState, Option<String>) {
-    if answer.is_empty() || answer.contains("not currently serving") {
-        return (MemberState::Down, None);
-    }
-    let mut lines = answer.lines();
-    let version = lines.find_map(|line| line.strip_prefix("Zookeeper version: "));
-    let number = version.and_then(|version| version.split(['-', ',']).next());
-    (
-        MemberState::Up,
-        number.map(|number| format!("ZooKeeper {number}")),
-    )
 }
 
 /// Faults that weaken the promises.
@@ -151,20 +109,6 @@ const CHECKS: &[Check<SetUp>] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_server_says_whether_it_serves_and_what_it_is() {
-        let up = "Zookeeper version: 3.8.0-5a02, built on 2022\nMode: leader\n";
-        let (state, version) = read_answer(up);
-        assert_eq!(state, MemberState::Up);
-        assert_eq!(version.as_deref(), Some("ZooKeeper 3.8.0"));
-        let forbidden = "srvr is not executed because it is not in the whitelist.\n";
-        assert_eq!(read_answer(forbidden), (MemberState::Up, None));
-        let electing = "This ZooKeeper instance is not currently serving requests\n";
-        for answer in ["", electing] {
-            assert_eq!(read_answer(answer), (MemberState::Down, None));
-        }
-    }
 
     fn sound() -> SetUp {
         SetUp {

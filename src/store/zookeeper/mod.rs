@@ -87,9 +87,9 @@
 //!
 //! # What it leaves to others
 //! A transaction that conflicted with another client's is retried within its limit; nothing else is retried.
-//! [`hazards`](Store::hazards) reports what weakens the promises in the ensemble's set-up. It reads no names. A name
+//! [`hazards`](super::Store::hazards) reports what weakens the promises in the ensemble's set-up. It reads no names. A name
 //! whose nodes are not in order, with two holders or a node that this version does not know, is granted to no client:
-//! [`list`](Store::list) returns it without a holder, and [`inspect`](Store::inspect) says what is wrong with it.
+//! [`list`](super::Store::list) returns it without a holder, and [`inspect`](Store::inspect) says what is wrong with it.
 
 mod acquire;
 mod address;
@@ -97,6 +97,7 @@ mod connection;
 mod failure;
 mod hazards;
 mod look;
+mod members;
 mod notices;
 mod protocol;
 mod queue;
@@ -118,14 +119,16 @@ use self::connection::sessions::KeptSession;
 use self::failure::Failure;
 use self::protocol::tree::Tree;
 use self::remembered::Remembered;
-use super::backend::Backend;
-use super::budget::{self, Budget};
-use super::connection::{Driver, HomeRuntime, Unconnected};
+use super::kit::backend::Backend;
+use super::kit::budget::{self, Budget};
+use super::kit::connection::{Driver, HomeRuntime, Unconnected};
 use super::{
-    Answer, Ask, Claim, Error, Eviction, Facts, Hazard, Held, Holder, Member, Name, Notices,
-    Purpose, Queued, Release, Renewal, Renewed, Store,
+    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Queued, Release,
+    Renewal, Renewed,
 };
-use crate::holder::ClientId;
+use crate::error::Error;
+use crate::holder::{ClientId, Holder};
+use crate::name::Name;
 use crate::telemetry::{LaneUse, Sink};
 
 /// The kind of this store in its facts and in metrics.
@@ -140,7 +143,7 @@ pub struct Zookeeper {
 }
 
 /// State that all handles of a client share.
-struct Shared {
+pub(crate) struct Shared {
     address: Arc<Address>,
     tree: Tree,
     remembered: Mutex<Remembered>,
@@ -215,11 +218,11 @@ impl fmt::Debug for Zookeeper {
 impl Backend for Zookeeper {
     type Failure = Failure;
 
-    fn describe(&self) -> Facts {
+    fn own_facts(&self) -> Facts {
         Facts::new(KIND).with_queue().with_notices()
     }
 
-    fn place(&self) -> &dyn fmt::Display {
+    fn own_location(&self) -> &dyn fmt::Display {
         &*self.shared.address
     }
 
@@ -234,7 +237,7 @@ impl Backend for Zookeeper {
         call.until_unchanged(|| call.take(claim, ask)).await
     }
 
-    async fn renew_all(&self, batch: &[Renewal], budget: Budget) -> Renewed {
+    async fn try_renew(&self, batch: &[Renewal], budget: Budget) -> Renewed {
         self.renew_batch(batch, budget).await
     }
 
@@ -262,8 +265,8 @@ impl Backend for Zookeeper {
             .await
     }
 
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
-        let waiting = self.connected(Purpose::Waiting).await?;
+    async fn try_notices(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
+        let waiting = self.try_own_connection(Purpose::Waiting).await?;
         Ok(Some(Box::new(notices::subscribe(waiting).await?)))
     }
 
@@ -281,15 +284,15 @@ impl Backend for Zookeeper {
         call.until_unchanged(|| call.evict(name, how)).await
     }
 
-    async fn look_for_hazards(&self, limit: Duration) -> Result<Vec<Hazard>, Failure> {
-        self.judge_set_up(limit).await
+    async fn try_hazards(&self, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+        self.hazards_of_set_up(budget).await
     }
 
-    async fn look_at_members(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
-        Ok(self.look_at_servers(limit).await)
+    async fn try_members(&self, budget: Budget) -> Result<Vec<Member>, Failure> {
+        Ok(members::ask_each(&self.shared.address.servers, budget).await)
     }
 
-    async fn connected(&self, purpose: Purpose) -> Result<Self, Failure> {
+    async fn try_own_connection(&self, purpose: Purpose) -> Result<Self, Failure> {
         let shared = self.shared.clone();
         if shared.waiting.is_closed() {
             return Err(Unconnected::Closed.into());
@@ -300,13 +303,13 @@ impl Backend for Zookeeper {
         };
         let store = Self { shared, role };
         if let Err(failure) = store.call(Budget::new(CONNECT_TIMEOUT)).await {
-            store.end().await;
+            store.own_close().await;
             return Err(failure);
         }
         Ok(store)
     }
 
-    async fn end(&self) {
+    async fn own_close(&self) {
         match &self.role {
             Role::User => self.shared.waiting.end().await,
             Role::Waiting => {}
@@ -317,11 +320,6 @@ impl Backend for Zookeeper {
 
 fn counts() -> &'static Sink {
     Sink::of_store(KIND)
-}
-
-/// Opens the store at a URL whose scheme is ours.
-pub(super) fn open_url(url: &str) -> Result<Arc<dyn Store>, Error> {
-    Ok(Arc::new(Zookeeper::open(url)?))
 }
 
 /// Converts to whole milliseconds, rounded up: the lease must be kept for at least as long as its holder expects.

@@ -24,8 +24,8 @@ use super::failure::Failure;
 use super::look::read_millis;
 use super::protocol::reading::NameReading;
 use super::protocol::tree::{Children, Kind, token_node};
-use crate::store::budget::Budget;
-use crate::store::subscription::{Subscription, Teller, Wanted};
+use crate::store::kit::budget::Budget;
+use crate::store::kit::subscription::{Subscription, Teller, Wanted};
 use crate::store::{Notice, Queued, Topic};
 
 /// The longest time that one request of a subscription may take.

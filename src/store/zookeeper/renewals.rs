@@ -12,8 +12,8 @@ use super::protocol::tree::Kind;
 use super::protocol::wire::{Aborted, Change, Stat};
 use super::{Zookeeper, millis};
 use crate::clock::{Boottime, Clock};
-use crate::store::backend::Backend;
-use crate::store::budget::Budget;
+use crate::store::kit::backend::Backend;
+use crate::store::kit::budget::Budget;
 use crate::store::{Outcome, Renewal, Renewed};
 
 impl Zookeeper {

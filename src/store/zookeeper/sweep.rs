@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::protocol::wire::Change;
 use crate::name::Name;
 use crate::percent;
-use crate::store::budget::Budget;
+use crate::store::kit::budget::Budget;
 use crate::token::Token;
 
 /// One new name in four begins a sweep, so there are never many more old names than new ones.

@@ -115,10 +115,10 @@ impl Default for Acquire<'_> {
 impl Acquire<'_> {
     pub(super) async fn send(&self, to: &mut MultiplexedConnection, name: &str) -> Answer {
         Script::new(concat!(
-            include_str!("../../../src/store/redis/lease.lua"),
-            include_str!("../../../src/store/redis/queue.lua"),
-            include_str!("../../../src/store/redis/node.lua"),
-            include_str!("../../../src/store/redis/acquire.lua")
+            include_str!("../../../src/store/redis/protocol/lease.lua"),
+            include_str!("../../../src/store/redis/protocol/queue.lua"),
+            include_str!("../../../src/store/redis/protocol/node.lua"),
+            include_str!("../../../src/store/redis/protocol/acquire.lua")
         ))
         .key(lease(name))
         .key(mark(name))
@@ -136,8 +136,8 @@ impl Acquire<'_> {
 
 /// The text of `renew.lua` as it is loaded.
 pub(super) const RENEW: &str = concat!(
-    include_str!("../../../src/store/redis/lease.lua"),
-    include_str!("../../../src/store/redis/renew.lua")
+    include_str!("../../../src/store/redis/protocol/lease.lua"),
+    include_str!("../../../src/store/redis/protocol/renew.lua")
 );
 
 /// Calls `renew.lua` with (name, holder, ttl) for each lease, under the token that the lease has.
@@ -179,9 +179,9 @@ pub(super) async fn release(
     keep: &str,
 ) -> Answer {
     Script::new(concat!(
-        include_str!("../../../src/store/redis/lease.lua"),
-        include_str!("../../../src/store/redis/queue.lua"),
-        include_str!("../../../src/store/redis/release.lua")
+        include_str!("../../../src/store/redis/protocol/lease.lua"),
+        include_str!("../../../src/store/redis/protocol/queue.lua"),
+        include_str!("../../../src/store/redis/protocol/release.lua")
     ))
     .key(lease(name))
     .key(queue(name))
@@ -198,9 +198,9 @@ pub(super) async fn release(
 /// Calls `evict.lua`.
 pub(super) async fn evict(to: &mut MultiplexedConnection, name: &str, how: &str) -> Answer {
     Script::new(concat!(
-        include_str!("../../../src/store/redis/lease.lua"),
-        include_str!("../../../src/store/redis/queue.lua"),
-        include_str!("../../../src/store/redis/evict.lua")
+        include_str!("../../../src/store/redis/protocol/lease.lua"),
+        include_str!("../../../src/store/redis/protocol/queue.lua"),
+        include_str!("../../../src/store/redis/protocol/evict.lua")
     ))
     .key(lease(name))
     .key(queue(name))

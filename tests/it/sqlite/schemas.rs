@@ -16,7 +16,7 @@ fn old_file() -> (TempDir, PathBuf) {
     let set_up = "PRAGMA journal_mode = WAL; PRAGMA application_id = 0x6c73686f;
         PRAGMA user_version = 1;";
     old.execute_batch(set_up).expect("an empty file");
-    let schema = include_str!("../../../src/store/sqlite/schema.sql");
+    let schema = include_str!("../../../src/store/sqlite/protocol/schema.sql");
     old.execute_batch(schema).expect("the first schema");
     let rows = "UPDATE counter SET token = 9007199254740000;
         INSERT INTO lease VALUES ('old', '?', 7, '{}', 0, 0, 'a boot', 0, 60000000000, 0, NULL, NULL, NULL);";

@@ -22,7 +22,7 @@ use super::super::address::{Address, is_socket};
 use super::super::failure::Failure;
 use super::tls::{Encrypted, Handshake};
 use crate::clock::{Boottime, Clock, Instant};
-use crate::store::connection::{
+use crate::store::kit::connection::{
     HEAD_START, Unconnected, best, first_of, is_transient, most_telling,
 };
 

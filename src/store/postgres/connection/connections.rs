@@ -13,8 +13,8 @@ use super::super::failure::Failure;
 use super::connect;
 use super::room::Room;
 use super::{Arguments, BUSY, Connector, Lane, OpenConnection, Query};
-use crate::store::budget::Budget;
-use crate::store::connection::{Connection, Driver, HomeRuntime};
+use crate::store::kit::budget::Budget;
+use crate::store::kit::connection::{Connection, Driver, HomeRuntime};
 use crate::telemetry::LaneUse;
 
 /// After how long an unused connection is closed, because each costs the server a process.

@@ -30,8 +30,8 @@ use self::tls::Encrypted;
 use super::address::Address;
 use super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
-use crate::store::budget::Budget;
-use crate::store::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
+use crate::store::kit::budget::Budget;
+use crate::store::kit::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
 
 /// Says how many requests a connection carries before another is opened. The last of them waits for as many flushes.
 pub(super) const BUSY: usize = 4;
@@ -42,7 +42,7 @@ const HEARD: usize = 1_024;
 
 /// The way in which connections are made.
 #[derive(Debug, Clone)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     pub(super) address: Arc<Address>,
     pub(super) connect_timeout: Duration,
     /// After how long without a request the connection is closed; `Duration::MAX` for never.
@@ -69,13 +69,13 @@ pub(super) type Arguments<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
 /// One statement and its arguments.
 #[derive(Clone, Copy)]
-pub(super) struct Query<'a> {
+pub(crate) struct Query<'a> {
     pub(super) statement: &'a str,
     pub(super) arguments: Arguments<'a>,
 }
 
 /// An open connection.
-pub(super) struct OpenConnection {
+pub(crate) struct OpenConnection {
     client: Client,
     /// Says whether the server stopped waiting for its standby: later replies may not be on a standby.
     is_unreplicated: AtomicBool,
@@ -89,7 +89,7 @@ pub(super) struct OpenConnection {
 }
 
 /// The part that is driven.
-pub(super) struct Engine {
+pub(crate) struct Engine {
     connection: tokio_postgres::Connection<Socket, Encrypted<Socket>>,
     server: Endpoint,
     ended: oneshot::Receiver<()>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::super::failure::Failure;
-use crate::store::connection::room::{Need, Refusals};
+use crate::store::kit::connection::room::{Need, Refusals};
 
 /// What the connections of one client share.
 #[derive(Debug, Default)]

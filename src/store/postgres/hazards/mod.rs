@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use self::survey::Findings;
 use crate::store::Severity::{Critical, Unknown, Warning};
-use crate::store::check::{Check, found};
+use crate::store::kit::check::{Check, found};
 
 /// Says how old a snapshot may be. Until it ends no dead row is removed: each renewal leaves some 200 bytes.
 const OLD_SNAPSHOT_S: i64 = 60;
@@ -211,7 +211,7 @@ pub(super) const CHECKS: &[Check<Findings>] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::check::judge;
+    use crate::store::kit::check::judge;
 
     /// The findings of a server without hazards.
     fn sound() -> Findings {

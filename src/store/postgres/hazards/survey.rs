@@ -1,20 +1,14 @@
-//! Asks the servers about themselves: their set-up, and whether each takes part in grants.
+//! Asks a server about its set-up.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use serde_json::{Map, Value};
 
-use super::super::address::Address;
 use super::super::connection::connections::Connections;
 use super::super::failure::Failure;
 use super::super::{Postgres, reply};
 use crate::clock::wall_clock_us;
-use crate::error::ErrorKind;
-use crate::store::backend::Failing;
-use crate::store::budget::Budget;
-use crate::store::{Member, MemberState};
+use crate::store::kit::budget::Budget;
 
 /// The set-up as `survey_1` found it. A value that the role may not read is null.
 #[derive(Debug, Default)]
@@ -40,60 +34,6 @@ impl Postgres {
             self.max_ttl.learn(Duration::from_millis(max_ttl_ms));
         }
         Ok(facts)
-    }
-
-    /// Looks at each server of the URL. One that is alone is asked over the connections of the store, so that a member
-    /// is up exactly if requests are answered.
-    pub(crate) async fn look_at_servers(&self, limit: Duration) -> Result<Vec<Member>, Failure> {
-        let budget = Budget::new(limit);
-        if self.address.hosts.len() == 1 {
-            return Ok(vec![
-                self.member(&self.address, &self.connections, budget)
-                    .await?,
-            ]);
-        }
-        let servers = self.address.each_server().into_iter();
-        let looks = servers.map(async |server| {
-            let server = Arc::new(server);
-            let connect_timeout = self.connect_timeout.min(limit);
-            match Connections::connected(&server, connect_timeout).await {
-                Ok(connections) => self.member(&server, &connections, budget).await,
-                Err(failure) => unreached(&server, failure),
-            }
-        });
-        join_all(looks).await.into_iter().collect()
-    }
-
-    /// Asks a server whether it takes part.
-    async fn member(
-        &self,
-        address: &Address,
-        connections: &Connections,
-        budget: Budget,
-    ) -> Result<Member, Failure> {
-        let facts = match self.survey(connections, budget).await {
-            Ok(facts) => facts,
-            Err(failure) => return unreached(address, failure),
-        };
-        let state = match facts.quiet() {
-            _ if facts.flag("is_standby") => MemberState::Standby,
-            Duration::ZERO => MemberState::Up,
-            remaining => MemberState::Away { remaining },
-        };
-        // Distributors append theirs in brackets.
-        let version = facts.word("version").split(' ').next().unwrap_or_default();
-        let version = Some(format!("Postgres {version}"));
-        Ok(Member::new(address.to_string(), state).with_version(version))
-    }
-}
-
-/// A server that does not answer is down; every other failure is one of the look.
-fn unreached(address: &Address, failure: Failure) -> Result<Member, Failure> {
-    match failure.kind() {
-        ErrorKind::Unavailable | ErrorKind::TimedOut => {
-            Ok(Member::new(address.to_string(), MemberState::Down))
-        }
-        _ => Err(failure),
     }
 }
 

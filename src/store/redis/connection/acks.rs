@@ -23,7 +23,7 @@ use super::super::protocol::reply;
 use super::{Answers, OpenConnection};
 use crate::error::ErrorKind;
 use crate::store::Sent;
-use crate::store::budget::{Budget, millis};
+use crate::store::kit::budget::{Budget, millis};
 use crate::telemetry::{AckOutcome, Sink};
 
 /// The longest time that a server waits for its replicas, and so keeps everything else on the connection waiting.

@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use super::super::address::Address;
 use super::super::failure::Failure;
 use crate::future::BoxFuture;
-use crate::store::connection::{HEAD_START, first_of, most_telling};
+use crate::store::kit::connection::{HEAD_START, first_of, most_telling};
 
 /// Most requests that wait for their turn on the connection. Further callers wait within their limits.
 const WAITING: usize = 512;

@@ -34,12 +34,12 @@ use super::protocol::reply;
 use super::protocol::scripts::Program;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::{BoxFuture, shielded};
-use crate::store::budget::Budget;
-use crate::store::connection::room::{Need, Refusals};
-use crate::store::connection::{
+use crate::store::kit::budget::Budget;
+use crate::store::kit::connection::room::{Need, Refusals};
+use crate::store::kit::connection::{
     AfterEnd, Connect, Driven, Exchange, Fault, Unconnected, is_transient,
 };
-use crate::store::server_url::HostPort;
+use crate::store::kit::server_url::HostPort;
 
 /// Time without an answer after which the connection is held responsible, and not a limit that
 /// is shorter than the round trip. A tenth of the ttl if that is less, so that a renewal gets another connection in

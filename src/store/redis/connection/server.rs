@@ -13,8 +13,8 @@ use deadpool_redis::redis::{Cmd, Pipeline, Value};
 use super::super::failure::Failure;
 use super::acks::IsWritten;
 use super::{Answers, Connector, Request};
-use crate::store::budget::Budget;
-use crate::store::connection::{Connection, HomeRuntime, is_transient};
+use crate::store::kit::budget::Budget;
+use crate::store::kit::connection::{Connection, HomeRuntime, is_transient};
 use crate::telemetry::{LaneUse, Sink};
 
 /// The connection to one server.

@@ -23,9 +23,9 @@ use super::map::Map;
 use crate::clock::{Boottime, Clock};
 use crate::name::Name;
 use crate::store::Sent;
-use crate::store::backend::Failing as _;
-use crate::store::budget::Budget;
-use crate::store::server_url::HostPort;
+use crate::store::kit::backend::Failing as _;
+use crate::store::kit::budget::Budget;
+use crate::store::kit::server_url::HostPort;
 
 /// The pause before a call that no server takes at the moment is tried again.
 const PAUSE: Duration = Duration::from_millis(25);

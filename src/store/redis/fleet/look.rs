@@ -14,8 +14,8 @@ use super::super::target::UrlServers;
 use super::{Fleet, nodes, sentinels};
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::{BoxFuture, shielded};
-use crate::store::budget::Budget;
-use crate::store::connection::{Unconnected, most_telling};
+use crate::store::kit::budget::Budget;
+use crate::store::kit::connection::{Unconnected, most_telling};
 
 /// The longest time that a look may take, and how often the Sentinels are asked while calls are made.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);

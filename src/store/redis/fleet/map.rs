@@ -10,7 +10,7 @@ use super::super::failure::Failure;
 use super::super::protocol::reply::{items, number, odd, parsed};
 use super::super::protocol::slot::SLOTS;
 use crate::clock::Instant;
-use crate::store::server_url::HostPort;
+use crate::store::kit::server_url::HostPort;
 
 /// The index of a place that is not known.
 const NOBODY: u16 = u16::MAX;

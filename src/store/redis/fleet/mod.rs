@@ -34,8 +34,8 @@ use super::connection::Connector;
 use super::connection::server::Server;
 use super::failure::{Failure, FailureCause};
 use super::target::{SentinelGroup, UrlServers};
-use crate::store::budget::Budget;
-use crate::store::server_url::HostPort;
+use crate::store::kit::budget::Budget;
+use crate::store::kit::server_url::HostPort;
 use crate::telemetry::LaneUse;
 
 /// The servers of a store.

@@ -5,9 +5,9 @@ use deadpool_redis::redis::Cmd;
 use super::super::failure::{Failure, FailureCause};
 use super::Fleet;
 use super::map::{self, Range};
-use crate::store::budget::Budget;
-use crate::store::connection::{first_of, most_telling};
-use crate::store::server_url::HostPort;
+use crate::store::kit::budget::Budget;
+use crate::store::kit::connection::{first_of, most_telling};
+use crate::store::kit::server_url::HostPort;
 
 /// Says how many of the known nodes are asked.
 const NODES: usize = 4;

@@ -15,8 +15,8 @@ use super::Fleet;
 use super::map::Map;
 use crate::error::ErrorKind;
 use crate::store::Sent;
-use crate::store::budget::Budget;
-use crate::store::server_url::HostPort;
+use crate::store::kit::budget::Budget;
+use crate::store::kit::server_url::HostPort;
 
 /// Time that the others are awaited after the first answer, or, where no master is known yet, after the answers of a
 /// majority. They may know of a newer master.

@@ -17,13 +17,13 @@ use super::connection::server::Server;
 use super::failure::Failure;
 use super::protocol::reply;
 use super::target::UrlServers;
-use crate::store::budget::Budget;
-use crate::store::check::{Check, Weakness, found, judge};
-use crate::store::connection::is_transient;
-use crate::store::{Hazard, Member, MemberState, Severity};
+use crate::clock::Timing;
+use crate::store::kit::budget::Budget;
+use crate::store::kit::check::{Check, Weakness, found, judge};
+use crate::store::{Hazard, Severity};
 
 /// The lines of INFO, or the settings of CONFIG, by their names.
-type Fields = BTreeMap<String, String>;
+pub(super) type Fields = BTreeMap<String, String>;
 
 /// The faults of a server, by its address.
 type Judged = (String, Vec<Hazard>);
@@ -115,60 +115,27 @@ const SLOW_FAILOVER: &str = "redis-slow-failover";
 const OUTLIVED: &str = "survives it";
 
 /// Returns what is found of a failover that begins after so long without an answer. A renewal can have been due just
-/// before the master failed, so two thirds of the ttl must be enough.
+/// before the master failed, so what is left of the ttl then must be enough.
 fn slow_failover(begins_after: Duration, by: impl Display) -> Weakness {
     let takes = begins_after + ELECTION;
-    let least_ttl = Duration::from_secs((takes * 3 / 2).as_secs_f64().ceil() as u64);
+    let least_ttl = Timing::RENEWED_AFTER.ttl_of_rest(takes);
+    let least_ttl = Duration::from_secs(least_ttl.as_secs_f64().ceil() as u64);
     let what = format!("a failover takes {takes:.1?} with {by}");
     Weakness(what.into(), Some(least_ttl))
 }
 
-/// Returns whether each server answers and takes part, and its version if it shows it.
-pub(super) async fn see(redis: &Redis, budget: Budget) -> Result<Vec<Member>, Failure> {
-    let servers = redis.fleet.servers(budget).await?;
-    let node = redis.keys.node();
-    let seen = servers.iter().map(|server| see_one(server, &node, budget));
-    try_join_all(seen).await
-}
-
 /// Returns for how long the server grants nothing, as it noted at its last claim. `None` where keep-out is off.
-fn quiet(ready: Result<Value, Failure>, clock: &Value) -> Result<Option<Duration>, Failure> {
+pub(super) fn quiet(
+    ready: Result<Value, Failure>,
+    clock: &Value,
+) -> Result<Option<Duration>, Failure> {
     let ready = ready.and_then(|ready| reply::number(&ready));
     let quiet = |ready| Ok(Duration::from_micros(ready).saturating_sub(reply::time(clock)?));
     ready.ok().map(quiet).transpose()
 }
 
-async fn see_one(server: &Server, node: &str, budget: Budget) -> Result<Member, Failure> {
-    let look = async {
-        let commands: [&[&str]; 3] = [&["INFO"], &["HGET", node, "ready"], &["TIME"]];
-        let [info, ready, clock] = server.ask_each(commands, budget).await?;
-        let info = info.map(|reply| lines(&reply)).unwrap_or_default();
-        let state = match info.get("role").map(String::as_str) {
-            Some("slave") => MemberState::Standby,
-            _ => match quiet(ready, &clock?)? {
-                Some(remaining) if !remaining.is_zero() => MemberState::Away { remaining },
-                _ => MemberState::Up,
-            },
-        };
-        Ok::<_, Failure>((state, version(&info)))
-    };
-    let (state, version) = match look.await {
-        Err(failure) if is_transient(&failure) => (MemberState::Down, None),
-        looked => looked?,
-    };
-    let place = server.connector().address.to_string();
-    Ok(Member::new(place, state).with_version(version))
-}
-
-/// Returns the server's name and version. Valkey shows the version of Redis with its own.
-fn version(info: &Fields) -> Option<String> {
-    let [valkey, redis] = ["valkey_version", "redis_version"].map(|key| info.get(key));
-    let valkey = valkey.map(|version| format!("Valkey {version}"));
-    valkey.or_else(|| redis.map(|version| format!("Redis {version}")))
-}
-
 /// Reads the reply of INFO.
-fn lines(info: &Value) -> Fields {
+pub(super) fn lines(info: &Value) -> Fields {
     let text = reply::text(info).unwrap_or_default();
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs

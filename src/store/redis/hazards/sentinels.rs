@@ -10,9 +10,9 @@ use super::super::protocol::reply;
 use super::super::target::{SentinelGroup, UrlServers};
 use super::{Fields, Judged, OUTLIVED, SLOW_FAILOVER, slow_failover};
 use crate::store::Severity::{Unknown, Warning};
-use crate::store::budget::Budget;
-use crate::store::check::{Check, found, judge};
-use crate::store::server_url::HostPort;
+use crate::store::kit::budget::Budget;
+use crate::store::kit::check::{Check, found, judge};
+use crate::store::kit::server_url::HostPort;
 
 /// The facts that one Sentinel reports. `None` is what it refuses to report.
 #[derive(Debug, Default)]

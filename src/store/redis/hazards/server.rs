@@ -15,8 +15,8 @@ use super::{Fields, Judged, OUTLIVED, SLOW_FAILOVER, lines, quiet, slow_failover
 use crate::clock;
 use crate::store::Hazard;
 use crate::store::Severity::{Critical, Unknown, Warning};
-use crate::store::budget::Budget;
-use crate::store::check::{Check, found, judge};
+use crate::store::kit::budget::Budget;
+use crate::store::kit::check::{Check, found, judge};
 
 /// Says how far the server's clock may be from ours before it is reported: the tokens of a server that takes over later
 /// follow its clock.

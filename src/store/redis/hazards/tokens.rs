@@ -12,8 +12,8 @@ use super::super::protocol::keys::Keys;
 use super::super::protocol::reply;
 use super::super::protocol::slot::SLOTS;
 use crate::clock;
-use crate::store::budget::Budget;
-use crate::store::check::{Check, found, judge};
+use crate::store::kit::budget::Budget;
+use crate::store::kit::check::{Check, found, judge};
 use crate::store::{Hazard, Severity};
 
 /// Lead of a token above which it is reported: clocks between which a name moves differ by this much.

@@ -8,7 +8,7 @@ use super::super::failure::{Failure, FailureCause};
 use super::value;
 use crate::error::ErrorKind;
 use crate::name::Name;
-use crate::store::backend::Failing as _;
+use crate::store::kit::backend::Failing as _;
 use crate::store::{Answer, Grant, Held, HeldState, Outcome, Release, Sent};
 use crate::token::Token;
 

@@ -40,14 +40,14 @@ macro_rules! scripts {
 }
 
 scripts! {
-    acquire: "../lease.lua", "../queue.lua", "../origin.lua", "../node.lua", "../acquire.lua";
-    renew: "../lease.lua", "../renew.lua";
-    renew_one: "../lease.lua", "../renew_one.lua";
-    release: "../lease.lua", "../queue.lua", "../release.lua";
-    evict: "../lease.lua", "../queue.lua", "../evict.lua";
-    inspect: "../lease.lua", "../inspect.lua";
-    leave: "../lease.lua", "../queue.lua", "../leave.lua";
-    init: "../origin.lua", "../node.lua", "../init.lua";
+    acquire: "lease.lua", "queue.lua", "origin.lua", "node.lua", "acquire.lua";
+    renew: "lease.lua", "renew.lua";
+    renew_one: "lease.lua", "renew_one.lua";
+    release: "lease.lua", "queue.lua", "release.lua";
+    evict: "lease.lua", "queue.lua", "evict.lua";
+    inspect: "lease.lua", "inspect.lua";
+    leave: "lease.lua", "queue.lua", "leave.lua";
+    init: "origin.lua", "node.lua", "init.lua";
 }
 
 /// The scripts with which this store calls its servers.

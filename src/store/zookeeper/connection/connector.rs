@@ -26,7 +26,7 @@ use super::session::Line;
 use super::silence::{self, Silence, SilenceLimit};
 use super::{End, ServerConnection};
 use crate::clock::{Boottime, Clock, Instant, half_random};
-use crate::store::connection::{AfterEnd, Connect, Driven};
+use crate::store::kit::connection::{AfterEnd, Connect, Driven};
 
 /// Time that one server has to answer a hello, before the next is tried.
 const HELLO: Duration = Duration::from_secs(1);

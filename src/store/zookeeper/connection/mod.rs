@@ -66,7 +66,7 @@ pub(super) enum End {
 }
 
 /// A connection that was made.
-pub(super) struct ServerConnection {
+pub(crate) struct ServerConnection {
     granted: Granted,
     reader: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
     writer: OwnedWriteHalf,

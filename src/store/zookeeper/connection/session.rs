@@ -16,7 +16,7 @@ use super::silence::SilenceLimit;
 use super::{LOST, NodeWatch, WireRequest};
 use crate::clock::{Boottime, Clock};
 use crate::future::shielded;
-use crate::store::budget::Budget;
+use crate::store::kit::budget::Budget;
 
 /// The longest pause before the third look at a name that other clients change, and the longest of all: twice as long
 /// each time.

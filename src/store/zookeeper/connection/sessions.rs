@@ -12,8 +12,8 @@ use super::super::failure::Failure;
 use super::super::{Role, Shared, Zookeeper, counts};
 use super::connector::Connector;
 use super::session::{Line, SessionCall};
-use crate::store::budget::Budget;
-use crate::store::connection::{Connection, HomeRuntime, Unconnected};
+use crate::store::kit::budget::Budget;
+use crate::store::kit::connection::{Connection, HomeRuntime, Unconnected};
 use crate::telemetry::LaneUse;
 
 /// Limit for the end of a session.

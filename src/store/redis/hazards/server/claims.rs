@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{KnownAs, ServerFacts};
 use crate::store::Severity::Warning;
-use crate::store::check::{Check, Weakness, found};
+use crate::store::kit::check::{Check, Weakness, found};
 
 /// Says how far a replica's clock may be ahead of ours before it is reported: what the way of an answer may add.
 const LEAST_AHEAD: Duration = Duration::from_millis(100);

@@ -1,0 +1,8 @@
+//! What the answers of the servers mean, for stores and fences alike: one table a server.
+
+#[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "sqlx"))]
+pub(crate) mod postgres;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+#[cfg(any(feature = "rusqlite", feature = "sqlite"))]
+pub(crate) mod sqlite;

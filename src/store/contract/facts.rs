@@ -1,0 +1,122 @@
+//! The facts about a store that a client has to know before it sends a request.
+
+use std::time::Duration;
+
+use crate::telemetry::Standing;
+
+/// Facts about a store that stay true while it is open, but for a limit that its server sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Facts {
+    /// The kind of store, in one lower-case word: the value of the label `store` in metrics.
+    pub kind: &'static str,
+    /// Says whether the store keeps a queue of waiting clients. Without one a fair wait is `Invalid`.
+    pub has_queue: bool,
+    /// Says whether the store can give hints. Where the set-up does not let it, [`notices`](super::Store::notices)
+    /// still returns `None`.
+    pub has_notices: bool,
+    /// The longest ttl that the store can keep, if there is a limit and it is known. A longer one is `Invalid`. Where
+    /// the limit is part of a server's set-up it is known only once the server has reported it (`members` and `hazards`
+    /// ask for it), and may change; until then the server refuses a longer ttl.
+    pub max_ttl: Option<Duration>,
+}
+
+impl Facts {
+    /// Returns the facts of a store of this kind, without a queue, without notices and without a limit on
+    /// the ttl.
+    pub const fn new(kind: &'static str) -> Self {
+        Self {
+            kind,
+            has_queue: false,
+            has_notices: false,
+            max_ttl: None,
+        }
+    }
+
+    /// Returns the same facts with a queue.
+    #[must_use = "returns the facts with a queue"]
+    pub const fn with_queue(mut self) -> Self {
+        self.has_queue = true;
+        self
+    }
+
+    /// Returns the same facts with notices.
+    #[must_use = "returns the facts with notices"]
+    pub const fn with_notices(mut self) -> Self {
+        self.has_notices = true;
+        self
+    }
+
+    /// Returns the same facts with a limit on the ttl.
+    #[must_use = "returns the facts with the limit"]
+    pub const fn with_max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.max_ttl = Some(max_ttl);
+        self
+    }
+}
+
+/// The purpose of a connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// For the watchdog, which renews and releases. A store whose leases live in a session makes the session for this
+    /// purpose.
+    Watchdog,
+    /// For the waiting clients, which leave queues.
+    Waiting,
+}
+
+/// One of the servers of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member {
+    /// The address of the server, without secrets.
+    pub place: String,
+    /// Says whether it takes part in grants.
+    pub state: MemberState,
+    /// The name and version of its program, if it shows them.
+    pub version: Option<String>,
+}
+
+impl Member {
+    /// Returns the standing under which metrics count it.
+    pub(crate) const fn standing(&self) -> Standing {
+        match self.state {
+            MemberState::Up => Standing::Up,
+            MemberState::Away { .. } | MemberState::Standby => Standing::Away,
+            MemberState::Down => Standing::Down,
+        }
+    }
+
+    /// Makes a member with this address and state.
+    pub fn new(place: impl Into<String>, state: MemberState) -> Self {
+        Self {
+            place: place.into(),
+            state,
+            version: None,
+        }
+    }
+
+    /// Returns the same member with the name and version of its program.
+    #[must_use = "returns the member with its version"]
+    pub fn with_version(mut self, version: Option<String>) -> Self {
+        self.version = version;
+        self
+    }
+}
+
+/// Says whether a member takes part in grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemberState {
+    /// The server answers.
+    Up,
+    /// The server answers but grants nothing for this long, because it came back without its data or was promoted.
+    Away {
+        /// The time left.
+        remaining: Duration,
+    },
+    /// The server answers but grants nothing, because it only follows the one that does.
+    Standby,
+    /// The server does not answer.
+    Down,
+}

@@ -1,0 +1,244 @@
+//! The kinds of stores, one row each: what a kind does with its URL. No other file names them all, but for their words,
+//! which the stores read themselves and which stand below them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::memory::Memory;
+#[cfg(feature = "postgres")]
+use super::postgres::{self, Postgres};
+#[cfg(feature = "quorum")]
+use super::quorum::{self, Quorum};
+#[cfg(feature = "redis")]
+use super::redis::{self, Redis};
+#[cfg(feature = "sqlite")]
+use super::sqlite::Sqlite;
+#[cfg(feature = "zookeeper")]
+use super::zookeeper::Zookeeper;
+use super::{Store, TableSettings};
+use crate::error::Error;
+use crate::future::BoxFuture;
+use crate::kinds::{self, Kept, StoreKind};
+
+type Outcome<'a, T> = BoxFuture<'a, Result<T, Error>>;
+
+/// A kind of store that is compiled in.
+struct Row {
+    word: &'static str,
+    open: for<'a> fn(&'a str) -> Outcome<'a, Arc<dyn Store>>,
+    set_up: Option<SetUp>,
+    replacement: Option<Replacement>,
+}
+
+/// How a store is set up, and the script that says so.
+struct SetUp {
+    run: for<'a> fn(&'a str, TableSettings, Duration) -> Outcome<'a, ()>,
+    script: fn(&str, TableSettings) -> Result<String, Error>,
+}
+
+/// How the servers of a store are replaced by others.
+struct Replacement {
+    run: for<'a> fn(&'a str, &'a str, bool, Duration) -> Outcome<'a, ()>,
+    script: fn(&str, &str) -> Result<String, Error>,
+}
+
+static ROWS: &[Row] = &[
+    Row {
+        word: "memory",
+        open: |_| Box::pin(async { shared(Ok(Memory::new())) }),
+        set_up: None,
+        replacement: None,
+    },
+    #[cfg(feature = "sqlite")]
+    Row {
+        word: "sqlite",
+        open: |url| Box::pin(async move { shared(Sqlite::open(kinds::path_of(url)?).await) }),
+        set_up: None,
+        replacement: None,
+    },
+    #[cfg(feature = "redis")]
+    Row {
+        word: "redis",
+        open: |url| Box::pin(async move { shared(Redis::open(url)) }),
+        set_up: Some(SetUp {
+            run: |url, settings, limit| Box::pin(redis::init(url, settings, limit)),
+            script: redis::init_script,
+        }),
+        replacement: None,
+    },
+    #[cfg(feature = "quorum")]
+    Row {
+        word: "quorum",
+        open: |url| Box::pin(async move { shared(Quorum::open(url)) }),
+        set_up: Some(SetUp {
+            run: |url, settings, limit| {
+                Box::pin(async move { quorum::to_set_up(url, settings)?.init(limit).await })
+            },
+            script: |url, settings| Ok(quorum::to_set_up(url, settings)?.plan(None)),
+        }),
+        replacement: Some(Replacement {
+            run: |url, old, from_clock, limit| {
+                Box::pin(async move {
+                    let (new, old) = (Quorum::open(url)?, Quorum::open(old)?);
+                    new.replace(&old, from_clock, limit).await
+                })
+            },
+            script: |url, old| Ok(Quorum::open(url)?.plan(Some(&Quorum::open(old)?))),
+        }),
+    },
+    #[cfg(feature = "postgres")]
+    Row {
+        word: "postgres",
+        open: |url| Box::pin(async move { shared(Postgres::open(url)) }),
+        set_up: Some(SetUp {
+            run: |url, settings, limit| {
+                Box::pin(async move { Postgres::open(url)?.init(settings, limit).await })
+            },
+            script: postgres::init_script,
+        }),
+        replacement: None,
+    },
+    #[cfg(feature = "zookeeper")]
+    Row {
+        word: "zookeeper",
+        open: |url| Box::pin(async move { shared(Zookeeper::open(url)) }),
+        set_up: None,
+        replacement: None,
+    },
+];
+
+impl Row {
+    /// Returns the row of the store at this URL, and the URL without white space around it.
+    fn of(text: &str) -> Result<(&'static Self, &str), Error> {
+        let (kind, url) = StoreKind::of(text)?;
+        let row = ROWS.iter().find(|row| row.word == kind.word);
+        Ok((row.ok_or_else(|| kind.absent())?, url))
+    }
+
+    fn set_up(&self) -> Result<&SetUp, Error> {
+        self.set_up.as_ref().ok_or_else(|| {
+            let forms = kinds::forms(|kind| kind.has_set_up);
+            Error::invalid(format!(
+                "init refused: this store needs no set-up; expected {forms}"
+            ))
+        })
+    }
+
+    fn replacement(&self) -> Result<&Replacement, Error> {
+        let refused = "replace refused: expected the URL of a quorum, redis+quorum://";
+        self.replacement
+            .as_ref()
+            .ok_or_else(|| Error::invalid(refused))
+    }
+}
+
+fn shared<S: Store>(opened: Result<S, Error>) -> Result<Arc<dyn Store>, Error> {
+    Ok(Arc::new(opened?))
+}
+
+/// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `redis+sentinel://`, `redis+cluster://`,
+/// `redis+quorum://`, `postgres://`, `zookeeper://`, `sqlite:PATH` or `memory:`. White space around it is dropped. The
+/// pages of the stores have the parameters; in the path and the parameters of a store on servers all but ASCII letters,
+/// digits and `-._~/:` is written as `%XX`.
+///
+/// # Errors
+/// `Invalid` for a URL of another scheme, or of a store that was not compiled in; otherwise the errors of opening the
+/// store. The URL's secrets are not in the message.
+///
+/// # Cancel safety
+/// Dropping the future leaves nothing behind.
+pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
+    let (row, url) = Row::of(url)?;
+    (row.open)(url).await
+}
+
+/// Sets up the store at this URL, if its kind needs it.
+///
+/// For `postgres://` this makes the tables and functions. When it is run again, it repairs what is missing and changes
+/// only what the settings name. For `redis://` and `redis+sentinel://` with `max_ttl` it notes that the server is new,
+/// as `Redis::init` does, and refuses one that is not. For `redis+quorum://` it makes the servers members, as
+/// `Quorum::init` does.
+///
+/// # Errors
+/// `Invalid` for a URL of a store that needs no set-up, or that was not compiled in; `Misconfigured` if a server in
+/// Redis is not new; otherwise the errors of the store's requests.
+///
+/// # Cancel safety
+/// Dropping the future leaves the outcome unknown: run it again.
+pub async fn init(url: &str, settings: TableSettings, limit: Duration) -> Result<(), Error> {
+    let (row, url) = Row::of(url)?;
+    (row.set_up()?.run)(url, settings, limit).await
+}
+
+/// Returns the SQL, or the Lua script for a server in Redis, that [`init`] would run, for an administrator to run. For
+/// a quorum, it says what `init` would do.
+///
+/// # Errors
+/// `Invalid`, as for [`init`].
+pub fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> {
+    let (row, url) = Row::of(url)?;
+    (row.set_up()?.script)(url, settings)
+}
+
+/// Makes the servers of the quorum at this URL its members in place of those at the URL `old`, as `Quorum::replace`
+/// does.
+///
+/// # Errors
+/// `Invalid` unless both are quorums; otherwise as for [`init`].
+///
+/// # Cancel safety
+/// Dropping the future leaves the outcome unknown: run it again.
+pub async fn replace(url: &str, old: &str, from_clock: bool, limit: Duration) -> Result<(), Error> {
+    let (row, url) = Row::of(url)?;
+    (row.replacement()?.run)(url, old, from_clock, limit).await
+}
+
+/// Says what [`replace`] would do: which members it closes, how long it waits, and which it writes. It asks no server.
+///
+/// # Errors
+/// `Invalid`, as for [`replace`].
+pub fn replace_script(url: &str, old: &str) -> Result<String, Error> {
+    let (row, url) = Row::of(url)?;
+    (row.replacement()?.script)(url, old)
+}
+
+/// Returns a store's URL without white space around it, if other processes can reach the same store. It asks no server
+/// and opens no file; what follows the scheme of a store on servers is read by [`open`].
+///
+/// # Errors
+/// `Invalid` for `memory:`, and for a text that [`open`] refuses by its scheme or as that of another program. The
+/// message shows nothing of the text.
+pub fn shared_url(text: &str) -> Result<&str, Error> {
+    let (kind, url) = StoreKind::of(text)?;
+    match kind.kept {
+        Kept::OnServers => {}
+        Kept::InFile => {
+            kinds::path_of(url)?;
+        }
+        Kept::InProcess => {
+            let forms = kinds::forms(|kind| kind.kept != Kept::InProcess);
+            return Err(Error::invalid(format!(
+                "store URL \"{}\" refused: no other process would see its leases; expected {forms}",
+                kind.form
+            )));
+        }
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::KINDS;
+
+    #[test]
+    fn each_kind_that_is_compiled_in_has_one_row_with_the_set_up_that_its_words_promise() {
+        for kind in &KINDS {
+            let rows: Vec<_> = ROWS.iter().filter(|row| row.word == kind.word).collect();
+            assert_eq!(rows.len(), usize::from(kind.is_compiled), "{}", kind.word);
+            for row in rows {
+                assert_eq!(row.set_up.is_some(), kind.has_set_up, "{}", kind.word);
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! What the authors of a store here use: the one implementation of the trait over a store's requests, what is left of a
+//! limit, and subscriptions; for stores on servers also their URLs, a connection that is kept, and hazards as rows.
+
+pub(crate) mod backend;
+pub(crate) mod budget;
+#[cfg(feature = "_server")]
+pub(crate) mod check;
+#[cfg(feature = "_server")]
+pub(crate) mod connect_timeout;
+#[cfg(feature = "_server")]
+pub(crate) mod connection;
+#[cfg(feature = "_server")]
+pub(crate) mod server_url;
+pub(crate) mod subscription;
+pub(crate) mod tables;
+#[cfg(feature = "_tls")]
+pub(crate) mod tls;
