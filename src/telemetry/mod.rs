@@ -45,7 +45,7 @@ pub(crate) use self::table::ALL;
 #[cfg(feature = "redis")]
 pub(crate) use self::words::AckOutcome;
 #[cfg(feature = "_server")]
-pub(crate) use self::words::LaneUse;
+pub(crate) use self::words::ConnectionPurpose;
 pub(crate) use self::words::{FenceKind, Standing, StoreCall, Trigger};
 use crate::error::Error;
 use crate::name::Name;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::sink::Sink;
-use super::words::{LaneUse, Standing, StoreCall};
+use super::words::{ConnectionPurpose, Standing, StoreCall};
 use super::{reporter, table};
 use crate::error::ErrorKind;
 
@@ -46,7 +46,7 @@ impl Sink {
     }
 
     /// A connection that is not made yet. Without a purpose no metric shows it.
-    pub(crate) fn connection(&'static self, purpose: Option<LaneUse>) -> Arc<ConnectionGauge> {
+    pub(crate) fn connection(&'static self, purpose: Option<ConnectionPurpose>) -> Arc<ConnectionGauge> {
         let connection = Arc::new(ConnectionGauge {
             sink: self,
             purpose,
@@ -65,18 +65,18 @@ impl Sink {
     pub(super) fn survey_connections(&self) {
         let known = self.connections.lock();
         let known: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
-        for purpose in LaneUse::ALL {
+        for purpose in ConnectionPurpose::ALL {
             let of_use = known.iter().filter(|one| one.purpose == Some(purpose));
             let states = of_use.map(|connection| connection.state.load(Ordering::Relaxed));
             let states = states.filter(|state| *state != UNMADE);
-            let lane = [purpose.as_str()];
+            let label = [purpose.as_str()];
             if let Some(is_up) = states
                 .map(|state| state == UP)
                 .reduce(|all, is_up| all && is_up)
             {
-                self.show(&table::STORE_RECONNECTS, &lane);
+                self.show(&table::STORE_RECONNECTS, &label);
                 let is_up = f64::from(u8::from(is_up));
-                self.set(&table::STORE_CONNECTED, &lane, is_up);
+                self.set(&table::STORE_CONNECTED, &label, is_up);
             }
         }
     }
@@ -132,7 +132,7 @@ const BROKEN: u8 = 3;
 #[derive(Debug)]
 pub(crate) struct ConnectionGauge {
     sink: &'static Sink,
-    purpose: Option<LaneUse>,
+    purpose: Option<ConnectionPurpose>,
     state: AtomicU8,
 }
 
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_connection_that_is_made_again_counts_as_a_reconnect_and_the_first_does_not() {
         let store = Sink::of_store("reconnecting");
-        let connection = store.connection(Some(LaneUse::Requests));
+        let connection = store.connection(Some(ConnectionPurpose::Requests));
         let reconnects = || store.value(&table::STORE_RECONNECTS, &["requests"]);
         connection.lost();
         connection.made();

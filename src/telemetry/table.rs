@@ -2,7 +2,7 @@
 //! the tests.
 
 use super::metric::{Metric, MetricKind, MetricLabel};
-use super::words::{AckOutcome, FenceKind, LaneUse, Standing, StoreCall, Trigger};
+use super::words::{AckOutcome, FenceKind, ConnectionPurpose, Standing, StoreCall, Trigger};
 use crate::error::ErrorKind;
 use crate::reason::LossReason;
 
@@ -143,9 +143,9 @@ library {
         "One call to the store, from its begin to its answer or failure";
     STORE_ERRORS: Counter "leasehold_store_errors_total" [store, op = StoreCall::WORDS, kind = ErrorKind::WORDS]
         "Calls to the store that failed, by the kind of their error";
-    STORE_CONNECTED: Gauge "leasehold_store_connected" [store, lane = LaneUse::WORDS]
+    STORE_CONNECTED: Gauge "leasehold_store_connected" [store, purpose = ConnectionPurpose::WORDS]
         "Whether the connections of this kind to the store's server are up: 0 if one is down";
-    STORE_RECONNECTS: Counter "leasehold_store_reconnects_total" [store, lane = LaneUse::WORDS]
+    STORE_RECONNECTS: Counter "leasehold_store_reconnects_total" [store, purpose = ConnectionPurpose::WORDS]
         "Connections to the store's server that were made anew";
     STORE_MEMBERS: Gauge "leasehold_store_members" [store, state = Standing::WORDS]
         "Servers of the store when they were last looked at, by whether they take part";

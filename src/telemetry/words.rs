@@ -31,7 +31,7 @@ words! {
 
 words! {
     /// The purpose of a connection to a store.
-    pub(crate) enum LaneUse {
+    pub(crate) enum ConnectionPurpose {
         Requests = "requests",
         Watchdog = "watchdog",
         Notices = "notices",

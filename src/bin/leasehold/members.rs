@@ -13,7 +13,7 @@ pub fn json(member: &Member) -> Value {
         _ => None,
     };
     json!({
-        "place": member.place,
+        "address": member.address,
         "state": word(member.state),
         // For how long it grants nothing, because it came back without its data or was promoted.
         "remaining_ms": remaining_ms,
@@ -39,7 +39,7 @@ pub fn facts(member: &Member) -> String {
         MemberState::Away { remaining } => format!(", for another {remaining:.0?}"),
         _ => String::new(),
     };
-    format!("{}{}{role}", member.place, version.collect::<String>())
+    format!("{}{}{role}", member.address, version.collect::<String>())
 }
 
 /// Returns whether a command tells of the servers that was not asked for them. A single one that takes part is no news.
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_row_has_how_long_it_keeps_out() {
         let expected = serde_json::json!({
-            "place": "b", "state": "away", "remaining_ms": 41_200, "version": null,
+            "address": "b", "state": "away", "remaining_ms": 41_200, "version": null,
         });
         assert_eq!(json(&away()), expected);
     }

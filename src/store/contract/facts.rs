@@ -70,7 +70,7 @@ pub enum Purpose {
 #[non_exhaustive]
 pub struct Member {
     /// The address of the server, without secrets.
-    pub place: String,
+    pub address: String,
     /// Says whether it takes part in grants.
     pub state: MemberState,
     /// The name and version of its program, if it shows them.
@@ -88,9 +88,9 @@ impl Member {
     }
 
     /// Makes a member with this address and state.
-    pub fn new(place: impl Into<String>, state: MemberState) -> Self {
+    pub fn new(address: impl Into<String>, state: MemberState) -> Self {
         Self {
-            place: place.into(),
+            address: address.into(),
             state,
             version: None,
         }

@@ -27,7 +27,7 @@ use crate::store::kit::budget::Budget;
 use crate::store::kit::connection::{Connection, Unconnected};
 use crate::store::kit::subscription::{Subscription, Wanted};
 use crate::store::{Notice, Topic};
-use crate::telemetry::{ConnectionGauge, LaneUse};
+use crate::telemetry::{ConnectionGauge, ConnectionPurpose};
 
 /// Says how many names one statement marks.
 const AT_ONCE: usize = 256;
@@ -86,7 +86,7 @@ pub(super) async fn subscribe(
             limit,
             wanted,
             channels: BTreeMap::new(),
-            gauge: super::counts().connection(Some(LaneUse::Notices)),
+            gauge: super::counts().connection(Some(ConnectionPurpose::Notices)),
         };
         let connection = listener.connect().await.map_err(Some)?;
         // Without its own notice there is nothing to listen to.

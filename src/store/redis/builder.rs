@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::store::Tls;
 use crate::store::kit::connect_timeout;
 use crate::store::kit::server_url::ServerUrl;
-use crate::telemetry::LaneUse;
+use crate::telemetry::ConnectionPurpose;
 use crate::term::Timing;
 
 /// The longest time that a handshake may take: three round trips around the globe, and a slow server.
@@ -193,7 +193,7 @@ impl Builder {
             refusals: Arc::default(),
             has_written: Arc::new(AtomicBool::new(!matches!(target.servers, UrlServers::One))),
         };
-        let purpose = Some(LaneUse::Requests);
+        let purpose = Some(ConnectionPurpose::Requests);
         let address_map = match target.settings.reach.is_empty() {
             true => self.address_map,
             false => AddressMap::of(target.settings.reach),

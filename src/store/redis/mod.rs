@@ -102,7 +102,7 @@ use super::{
     Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Queued, Release,
     Renewal, Renewed,
 };
-use crate::telemetry::LaneUse;
+use crate::telemetry::ConnectionPurpose;
 
 /// The label of this kind of store in metrics.
 const KIND: &str = "redis";
@@ -171,7 +171,7 @@ impl Redis {
 
     /// Returns the same store on a connection of its own, outside a pool and not connected yet.
     pub(super) fn beside(&self, purpose: Purpose) -> Self {
-        let purpose = (purpose == Purpose::Watchdog).then_some(LaneUse::Watchdog);
+        let purpose = (purpose == Purpose::Watchdog).then_some(ConnectionPurpose::Watchdog);
         Self {
             fleet: Arc::new(self.fleet.beside(purpose)),
             keys: self.keys.clone(),

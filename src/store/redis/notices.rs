@@ -20,7 +20,7 @@ use crate::store::kit::connection::is_transient;
 use crate::store::kit::connection::pauses::Pauses;
 use crate::store::kit::subscription::{Subscription, Wanted};
 use crate::store::{Notice, Topic};
-use crate::telemetry::{ConnectionGauge, LaneUse, Sink};
+use crate::telemetry::{ConnectionGauge, ConnectionPurpose, Sink};
 
 /// Says how many channels one command names, so that a reconnect with many names does not block the server.
 const AT_ONCE: usize = 256;
@@ -61,7 +61,7 @@ impl Listener {
                 fleet: redis.fleet.clone(),
                 keys: redis.keys.clone(),
                 limit: settings.connect_timeout,
-                gauge: counts.connection(Some(LaneUse::Notices)),
+                gauge: counts.connection(Some(ConnectionPurpose::Notices)),
                 wanted,
             };
             let connection = match listener.connect().await {

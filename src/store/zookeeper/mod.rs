@@ -129,7 +129,7 @@ use super::{
 use crate::error::Error;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::telemetry::{LaneUse, Sink};
+use crate::telemetry::{ConnectionPurpose, Sink};
 
 /// The kind of this store in its facts and in metrics.
 const KIND: &str = "zookeeper";
@@ -190,7 +190,7 @@ impl Zookeeper {
         let driver = Arc::<Driver>::default();
         let home = HomeRuntime::Thread(driver.clone());
         let connector = Connector::new(address.clone(), Queued::PATIENCE);
-        let gauge = counts().connection(Some(LaneUse::Notices));
+        let gauge = counts().connection(Some(ConnectionPurpose::Notices));
         let waiting = KeptSession::new(connector, home, gauge);
         Self {
             shared: Arc::new(Shared {

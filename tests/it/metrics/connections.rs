@@ -37,18 +37,18 @@ async fn hold_and_wait(seen: &Exporter, url: &str) -> Client {
             next.lost().await;
         }
     });
-    for lane in LANES {
-        seen.counts("leasehold_store_connected", &[lane]).await;
+    for purpose in PURPOSES {
+        seen.counts("leasehold_store_connected", &[purpose]).await;
     }
     client
 }
 
-const LANES: [&str; 2] = ["lane=\"watchdog\"", "lane=\"notices\""];
+const PURPOSES: [&str; 2] = ["purpose=\"watchdog\"", "purpose=\"notices\""];
 
 async fn are_lost(seen: &Exporter) {
-    for lane in LANES {
+    for purpose in PURPOSES {
         let is_down = |value| value == 0.0;
-        seen.shows("leasehold_store_connected", &[lane], is_down)
+        seen.shows("leasehold_store_connected", &[purpose], is_down)
             .await;
     }
 }
@@ -57,16 +57,16 @@ async fn are_made_again(seen: &Exporter, client: &Client) {
     let name = Name::new("a").unwrap();
     let answer = async || client.store().inspect(&name, PATIENCE).await.ok();
     until("an answer", answer).await;
-    for lane in LANES {
+    for purpose in PURPOSES {
         // A connection may be made only when it is needed.
         let is_back = async || {
             let _ = client.store().inspect(&name, PATIENCE).await;
             leasehold::metrics::update();
-            let connected = seen.value("leasehold_store_connected", &[lane]);
-            let again = seen.value("leasehold_store_reconnects_total", &[lane]);
+            let connected = seen.value("leasehold_store_connected", &[purpose]);
+            let again = seen.value("leasehold_store_reconnects_total", &[purpose]);
             (connected == Some(1.0) && again >= Some(1.0)).then_some(())
         };
-        until(lane, is_back).await;
+        until(purpose, is_back).await;
     }
 }
 

@@ -55,8 +55,8 @@ async fn outage(seen: Exporter) {
     seen.counts("leasehold_store_errors_total", &unavailable)
         .await;
     let is_down = |value| value == 0.0;
-    for lane in ["lane=\"watchdog\"", "lane=\"notices\""] {
-        seen.shows("leasehold_store_connected", &[lane], is_down)
+    for purpose in ["purpose=\"watchdog\"", "purpose=\"notices\""] {
+        seen.shows("leasehold_store_connected", &[purpose], is_down)
             .await;
     }
     seen.counts("leasehold_at_risk_leases", &[]).await;
@@ -70,10 +70,10 @@ async fn outage(seen: Exporter) {
     let retried = ["trigger=\"retry\""];
     seen.counts("leasehold_acquire_attempts_total", &retried)
         .await;
-    for lane in ["watchdog", "notices", "requests"] {
-        let lane = format!("lane=\"{lane}\"");
-        seen.counts("leasehold_store_connected", &[&lane]).await;
-        seen.counts("leasehold_store_reconnects_total", &[&lane])
+    for purpose in ["watchdog", "notices", "requests"] {
+        let purpose = format!("purpose=\"{purpose}\"");
+        seen.counts("leasehold_store_connected", &[&purpose]).await;
+        seen.counts("leasehold_store_reconnects_total", &[&purpose])
             .await;
     }
     let missed = ["outcome=\"missed\""];
@@ -95,9 +95,9 @@ async fn healthy(seen: &Exporter) {
     let renew = ["store=\"redis\"", "op=\"renew\""];
     let requests = "leasehold_store_request_duration_seconds_count";
     seen.counts(requests, &renew).await;
-    for lane in ["requests", "watchdog", "notices"] {
-        let lane = format!("lane=\"{lane}\"");
-        seen.counts("leasehold_store_connected", &[&lane]).await;
+    for purpose in ["requests", "watchdog", "notices"] {
+        let purpose = format!("purpose=\"{purpose}\"");
+        seen.counts("leasehold_store_connected", &[&purpose]).await;
     }
     let none = |value| value == 0.0;
     seen.shows("leasehold_at_risk_leases", &[], none).await;

@@ -15,7 +15,7 @@ use super::room::Room;
 use super::{Arguments, BUSY, Connector, Lane, OpenConnection, Query};
 use crate::store::kit::budget::Budget;
 use crate::store::kit::connection::{Connection, Driver, HomeRuntime};
-use crate::telemetry::LaneUse;
+use crate::telemetry::ConnectionPurpose;
 
 /// After how long an unused connection is closed, because each costs the server a process.
 const IDLE: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ impl Connections {
         let connector = Connector::new(address, connect_timeout, IDLE, &room, Lane::First);
         let home = HomeRuntime::Thread(Arc::<Driver>::default());
         let connection = |index| {
-            let gauge = super::super::counts().connection(Some(LaneUse::Requests));
+            let gauge = super::super::counts().connection(Some(ConnectionPurpose::Requests));
             let connector = match index {
                 0 => connector.clone(),
                 _ => connector.for_another(Lane::Further),
@@ -61,7 +61,7 @@ impl Connections {
     pub(crate) fn for_watchdog(&self, connect_timeout: Duration) -> Self {
         let address = &self.all[0].connector().address;
         let connector = Connector::new(address, connect_timeout, IDLE, &self.room, Lane::Watchdog);
-        let gauge = super::super::counts().connection(Some(LaneUse::Watchdog));
+        let gauge = super::super::counts().connection(Some(ConnectionPurpose::Watchdog));
         let home = HomeRuntime::Runtime(Handle::current());
         Self {
             all: vec![Arc::new(Connection::new(connector, home, gauge))],
@@ -76,7 +76,7 @@ impl Connections {
         let is_free = |connection: &&Arc<_>| Arc::strong_count(connection) == 1;
         self.all.iter().find(is_free).cloned().unwrap_or_else(|| {
             let connector = self.all[0].connector().for_another(Lane::Further);
-            let gauge = super::super::counts().connection(Some(LaneUse::Notices));
+            let gauge = super::super::counts().connection(Some(ConnectionPurpose::Notices));
             Arc::new(Connection::new(
                 connector,
                 self.all[0].home().clone(),

@@ -15,14 +15,14 @@ use super::acks::IsWritten;
 use super::{Answers, Connector, Request};
 use crate::store::kit::budget::Budget;
 use crate::store::kit::connection::{Connection, HomeRuntime, is_transient};
-use crate::telemetry::{LaneUse, Sink};
+use crate::telemetry::{ConnectionPurpose, Sink};
 
 /// The connection to one server.
 pub(crate) type Server = Connection<Connector>;
 
 impl Server {
     /// Makes the connection to a server, which the first request opens on its runtime.
-    pub(crate) fn at(connector: Connector, purpose: Option<LaneUse>) -> Self {
+    pub(crate) fn at(connector: Connector, purpose: Option<ConnectionPurpose>) -> Self {
         let kind = connector.program.kind;
         let counts = Sink::of_store(kind);
         if kind == super::super::KIND {

@@ -36,7 +36,7 @@ use super::failure::{Failure, FailureCause};
 use super::target::{SentinelGroup, UrlServers};
 use crate::store::kit::budget::Budget;
 use crate::store::kit::server_url::HostPort;
-use crate::telemetry::LaneUse;
+use crate::telemetry::ConnectionPurpose;
 
 /// The servers of a store.
 pub(super) struct Fleet {
@@ -45,7 +45,7 @@ pub(super) struct Fleet {
     /// The settings of the connections to any server.
     pub(super) settings: Connector,
     pub(super) address_map: AddressMap,
-    purpose: Option<LaneUse>,
+    purpose: Option<ConnectionPurpose>,
     map: Arc<watch::Sender<Map>>,
     last_look: Mutex<Option<SharedLook>>,
     /// The last look that has ended got an answer.
@@ -65,7 +65,7 @@ impl Fleet {
         named: UrlServers,
         settings: Connector,
         address_map: AddressMap,
-        purpose: Option<LaneUse>,
+        purpose: Option<ConnectionPurpose>,
     ) -> Self {
         let mut map = Map::default();
         if let UrlServers::One = named {
@@ -85,10 +85,10 @@ impl Fleet {
 
     /// Returns the same servers on connections of their own, with the same map. No other user of a pool can take those
     /// connections.
-    pub(super) fn beside(&self, purpose: Option<LaneUse>) -> Self {
+    pub(super) fn beside(&self, purpose: Option<ConnectionPurpose>) -> Self {
         let settings = Connector {
             pool: None,
-            is_of_watchdog: purpose == Some(LaneUse::Watchdog),
+            is_of_watchdog: purpose == Some(ConnectionPurpose::Watchdog),
             ..self.settings.clone()
         };
         let (named, address_map) = (self.named.clone(), self.address_map.clone());

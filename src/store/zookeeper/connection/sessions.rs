@@ -14,7 +14,7 @@ use super::connector::Connector;
 use super::session::{Line, SessionCall};
 use crate::store::kit::budget::Budget;
 use crate::store::kit::connection::{Connection, HomeRuntime, Unconnected};
-use crate::telemetry::LaneUse;
+use crate::telemetry::ConnectionPurpose;
 
 /// Limit for the end of a session.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -94,7 +94,7 @@ impl Shared {
         let (kept, handles) = leases.get_or_insert_with(|| {
             let home = HomeRuntime::Runtime(Handle::current());
             let connector = Connector::new(self.address.clone(), self.address.session);
-            let gauge = counts().connection(Some(LaneUse::Watchdog));
+            let gauge = counts().connection(Some(ConnectionPurpose::Watchdog));
             (Arc::new(KeptSession::new(connector, home, gauge)), 0)
         });
         *handles += 1;
