@@ -5,13 +5,15 @@ use crate::error::Error;
 
 /// One kind of store.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct StoreKind {
-    /// The word for it, which is its feature's name too.
-    pub(crate) word: &'static str,
+#[non_exhaustive]
+pub struct StoreKind {
+    /// The word for it, which is the name of its feature and the label `store` of its metrics.
+    pub word: &'static str,
+    /// The forms of its URLs, each with what it names.
+    pub forms: &'static [(&'static str, &'static str)],
+    /// Whether the store is compiled in.
+    pub is_compiled: bool,
     pub(crate) schemes: &'static [&'static str],
-    /// The URLs of this kind, for messages.
-    pub(crate) form: &'static str,
-    pub(crate) is_compiled: bool,
     pub(crate) kept: Kept,
     /// Whether something has to be made before the first lease, at least with some of its settings.
     pub(crate) has_set_up: bool,
@@ -47,7 +49,16 @@ pub(crate) static KINDS: [StoreKind; 6] = [
             "valkey+cluster",
             "valkeys+cluster",
         ],
-        form: "redis://, rediss://, redis+unix:, redis+sentinel://, redis+cluster://",
+        forms: &[
+            ("redis://HOST", "one server of Redis or Valkey"),
+            ("rediss://HOST", "the same with TLS"),
+            ("redis+unix:PATH", "the same by its socket"),
+            (
+                "redis+sentinel://HOST,HOST/NAME",
+                "the primary that Sentinels name",
+            ),
+            ("redis+cluster://HOST,HOST", "a cluster"),
+        ],
         is_compiled: cfg!(feature = "redis"),
         kept: Kept::OnServers,
         has_set_up: true,
@@ -60,7 +71,10 @@ pub(crate) static KINDS: [StoreKind; 6] = [
             "valkey+quorum",
             "valkeys+quorum",
         ],
-        form: "redis+quorum://",
+        forms: &[(
+            "redis+quorum://HOST,HOST,HOST",
+            "servers that know nothing of each other",
+        )],
         is_compiled: cfg!(feature = "quorum"),
         kept: Kept::OnServers,
         has_set_up: true,
@@ -68,7 +82,10 @@ pub(crate) static KINDS: [StoreKind; 6] = [
     StoreKind {
         word: "postgres",
         schemes: &["postgres", "postgresql"],
-        form: "postgres://",
+        forms: &[(
+            "postgres://HOST/DATABASE",
+            "a database, set up once by `leasehold init`",
+        )],
         is_compiled: cfg!(feature = "postgres"),
         kept: Kept::OnServers,
         has_set_up: true,
@@ -76,7 +93,7 @@ pub(crate) static KINDS: [StoreKind; 6] = [
     StoreKind {
         word: "zookeeper",
         schemes: &["zookeeper"],
-        form: "zookeeper://",
+        forms: &[("zookeeper://HOST,HOST/CHROOT", "an ensemble")],
         is_compiled: cfg!(feature = "zookeeper"),
         kept: Kept::OnServers,
         has_set_up: false,
@@ -84,7 +101,10 @@ pub(crate) static KINDS: [StoreKind; 6] = [
     StoreKind {
         word: "sqlite",
         schemes: &["sqlite"],
-        form: "sqlite:PATH",
+        forms: &[(
+            "sqlite:PATH",
+            "a file of this machine (sqlite:///PATH is an absolute path too)",
+        )],
         is_compiled: cfg!(feature = "sqlite"),
         kept: Kept::InFile,
         has_set_up: false,
@@ -92,7 +112,7 @@ pub(crate) static KINDS: [StoreKind; 6] = [
     StoreKind {
         word: "memory",
         schemes: &["memory"],
-        form: "memory:",
+        forms: &[("memory:", "this process alone")],
         is_compiled: true,
         kept: Kept::InProcess,
         has_set_up: false,
@@ -195,12 +215,23 @@ pub fn shown(text: &str) -> String {
 
 /// Returns the forms of the URLs of these kinds, as a list for messages.
 pub(crate) fn forms(is_meant: impl Fn(&StoreKind) -> bool) -> String {
-    let forms = KINDS.iter().filter(|kind| is_meant(kind));
-    let forms: Vec<_> = forms.map(|kind| kind.form).collect();
+    let kinds = KINDS.iter().filter(|kind| is_meant(kind));
+    let forms = kinds.flat_map(|kind| kind.forms);
+    let forms: Vec<_> = forms.map(|(form, _)| short(form)).collect();
     match forms.join(", ").rsplit_once(", ") {
         Some((most, last)) => format!("{most} or {last}"),
         None => forms.concat(),
     }
+}
+
+/// Returns as much of a form as a message needs.
+fn short(form: &str) -> &str {
+    form.find("//").map_or(form, |slashes| &form[..slashes + 2])
+}
+
+/// Returns all kinds of stores, also those that are not compiled in.
+pub fn kinds() -> &'static [StoreKind] {
+    &KINDS
 }
 
 /// Returns the word of this list that differs least from a text, if it differs in at most two letters.
@@ -264,7 +295,7 @@ mod tests {
                 let (found, _) = StoreKind::of(&format!("{scheme}:x")).expect("known");
                 assert_eq!(found, kind, "{scheme}");
             }
-            for form in kind.form.split(", ") {
+            for (form, _) in kind.forms {
                 let (found, _) = StoreKind::of(form).expect("known");
                 assert_eq!(found, kind, "{form}");
             }

@@ -72,7 +72,8 @@ impl Fraction {
     /// Returns this part of a ttl.
     #[must_use = "returns the part"]
     pub fn of(self, ttl: Duration) -> Duration {
-        ttl * self.of / self.parts
+        let (of, parts) = self.ratio();
+        ttl * of / parts
     }
 
     /// Returns what is left of a ttl after this part of it.
@@ -84,7 +85,12 @@ impl Fraction {
     /// Returns the ttl of which this much is left after this part of it.
     #[must_use = "returns the ttl"]
     pub fn ttl_of_rest(self, rest: Duration) -> Duration {
-        rest * self.parts / (self.parts - self.of)
+        let (of, parts) = self.ratio();
+        rest * parts / (parts - of)
+    }
+
+    fn ratio(self) -> (u32, u32) {
+        (self.of, self.parts)
     }
 }
 

@@ -218,8 +218,7 @@ pub fn shared_url(text: &str) -> Result<&str, Error> {
         Kept::InProcess => {
             let forms = kinds::forms(|kind| kind.kept != Kept::InProcess);
             return Err(Error::invalid(format!(
-                "store URL \"{}\" refused: no other process would see its leases; expected {forms}",
-                kind.form
+                "store URL {url:?} refused: no other process would see its leases; expected {forms}"
             )));
         }
     }

@@ -86,4 +86,4 @@ pub use self::kit::tables::TableSettings;
 #[cfg(feature = "_tls")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "postgres", feature = "redis"))))]
 pub use self::kit::tls::Tls;
-pub use crate::kinds::shown;
+pub use crate::kinds::{StoreKind, kinds, shown};

@@ -46,7 +46,10 @@ impl Sink {
     }
 
     /// A connection that is not made yet. Without a purpose no metric shows it.
-    pub(crate) fn connection(&'static self, purpose: Option<ConnectionPurpose>) -> Arc<ConnectionGauge> {
+    pub(crate) fn connection(
+        &'static self,
+        purpose: Option<ConnectionPurpose>,
+    ) -> Arc<ConnectionGauge> {
         let connection = Arc::new(ConnectionGauge {
             sink: self,
             purpose,

@@ -2,7 +2,7 @@
 //! the tests.
 
 use super::metric::{Metric, MetricKind, MetricLabel};
-use super::words::{AckOutcome, FenceKind, ConnectionPurpose, Standing, StoreCall, Trigger};
+use super::words::{AckOutcome, ConnectionPurpose, FenceKind, Standing, StoreCall, Trigger};
 use crate::error::ErrorKind;
 use crate::reason::LossReason;
 

@@ -10,14 +10,14 @@ use clap_complete::Shell;
 use leasehold::{OutagePolicy, Token};
 
 use crate::exit::Exit;
-use crate::help::{self, DOCTOR_HELP, RUN_HELP, RUN_SHORT_HELP, STORES_HELP};
+use crate::help::{self, DOCTOR_HELP, RUN_HELP, RUN_SHORT_HELP};
 use crate::pool::PoolOptions;
 use crate::span::Span;
 use crate::store::StoreOptions;
 
 /// Runs a command while holding a lease, and ends it before another holder can get the lease
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, propagate_version = true, after_long_help = STORES_HELP)]
+#[command(name = "leasehold", version, propagate_version = true, after_long_help = help::stores())]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,

@@ -2,18 +2,19 @@
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
+use leasehold::store;
 
 /// The syntax of stores, which every command refers to.
-pub const STORES_HELP: &str = "\
-Stores:
-  sqlite:PATH                                a file of this machine (sqlite:///PATH is an absolute path too)
-  redis://HOST, rediss://HOST (TLS)          one server of Redis or Valkey; redis+unix:PATH for its socket
-  redis+sentinel://HOST,HOST/NAME            the primary that Sentinels name
-  redis+cluster://HOST,HOST                  a cluster
-  redis+quorum://HOST,HOST,HOST              servers that know nothing of each other
-  postgres://HOST/DATABASE                   a database, set up once by `leasehold init`
-  zookeeper://HOST,HOST/CHROOT               an ensemble
+pub fn stores() -> String {
+    let shared = store::kinds().iter().filter(|kind| kind.word != "memory");
+    let forms = shared.flat_map(|kind| kind.forms);
+    let forms: String = forms
+        .map(|(form, what)| format!("  {form:<33}{what}\n"))
+        .collect();
+    format!("Stores:\n{forms}{STORES_PARAMETERS}")
+}
 
+const STORES_PARAMETERS: &str = "
   Redis:  ?max_ttl=60s keeps a server out that lost its data; ?acknowledged_by=N waits for N replicas
   TLS:    ?ca=FILE (or ca=system), ?cert=FILE&key=FILE, ?server_name=NAME; or LEASEHOLD_TLS_CA, LEASEHOLD_TLS_CERT,
           LEASEHOLD_TLS_KEY and LEASEHOLD_TLS_SERVER_NAME
