@@ -20,25 +20,25 @@ use crate::error::Error;
 use crate::future::BoxFuture;
 use crate::kinds::{self, Kept, StoreKind};
 
-type Outcome<'a, T> = BoxFuture<'a, Result<T, Error>>;
+type UrlCall<'a, T> = BoxFuture<'a, Result<T, Error>>;
 
 /// A kind of store that is compiled in.
 struct Row {
     word: &'static str,
-    open: for<'a> fn(&'a str) -> Outcome<'a, Arc<dyn Store>>,
-    set_up: Option<SetUp>,
+    open: for<'a> fn(&'a str) -> UrlCall<'a, Arc<dyn Store>>,
+    set_up: Option<Initializer>,
     replacement: Option<Replacement>,
 }
 
 /// How a store is set up, and the script that says so.
-struct SetUp {
-    run: for<'a> fn(&'a str, TableSettings, Duration) -> Outcome<'a, ()>,
+struct Initializer {
+    run: for<'a> fn(&'a str, TableSettings, Duration) -> UrlCall<'a, ()>,
     script: fn(&str, TableSettings) -> Result<String, Error>,
 }
 
 /// How the servers of a store are replaced by others.
 struct Replacement {
-    run: for<'a> fn(&'a str, &'a str, bool, Duration) -> Outcome<'a, ()>,
+    run: for<'a> fn(&'a str, &'a str, bool, Duration) -> UrlCall<'a, ()>,
     script: fn(&str, &str) -> Result<String, Error>,
 }
 
@@ -60,7 +60,7 @@ static ROWS: &[Row] = &[
     Row {
         word: "redis",
         open: |url| Box::pin(async move { shared(Redis::open(url)) }),
-        set_up: Some(SetUp {
+        set_up: Some(Initializer {
             run: |url, settings, limit| Box::pin(redis::init(url, settings, limit)),
             script: redis::init_script,
         }),
@@ -70,7 +70,7 @@ static ROWS: &[Row] = &[
     Row {
         word: "quorum",
         open: |url| Box::pin(async move { shared(Quorum::open(url)) }),
-        set_up: Some(SetUp {
+        set_up: Some(Initializer {
             run: |url, settings, limit| {
                 Box::pin(async move { quorum::to_set_up(url, settings)?.init(limit).await })
             },
@@ -90,7 +90,7 @@ static ROWS: &[Row] = &[
     Row {
         word: "postgres",
         open: |url| Box::pin(async move { shared(Postgres::open(url)) }),
-        set_up: Some(SetUp {
+        set_up: Some(Initializer {
             run: |url, settings, limit| {
                 Box::pin(async move { Postgres::open(url)?.init(settings, limit).await })
             },
@@ -115,7 +115,7 @@ impl Row {
         Ok((row.ok_or_else(|| kind.absent())?, url))
     }
 
-    fn set_up(&self) -> Result<&SetUp, Error> {
+    fn set_up(&self) -> Result<&Initializer, Error> {
         self.set_up.as_ref().ok_or_else(|| {
             let forms = kinds::forms(|kind| kind.has_set_up);
             Error::invalid(format!(
@@ -231,7 +231,7 @@ mod tests {
     use crate::kinds::KINDS;
 
     #[test]
-    fn each_kind_that_is_compiled_in_has_one_row_with_the_set_up_that_its_words_promise() {
+    fn each_kind_that_is_compiled_in_has_one_row() {
         for kind in &KINDS {
             let rows: Vec<_> = ROWS.iter().filter(|row| row.word == kind.word).collect();
             assert_eq!(rows.len(), usize::from(kind.is_compiled), "{}", kind.word);

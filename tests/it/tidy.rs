@@ -1,5 +1,6 @@
 //! The rules of the house that no lint holds: layers, names, and the lengths of files; [`pages`] has those for pages.
 
+mod kinds;
 mod pages;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -352,7 +352,7 @@ pub fn boot_id() -> io::Result<String> {
     Ok(text.trim().into())
 }
 
-/// Returns the pipe beside a status file into which the job writes its progress.
+/// Returns the pipe next to a status file into which the job writes its progress.
 pub fn pipe(status_file: &Path) -> PathBuf {
     status_file.with_extension("progress")
 }

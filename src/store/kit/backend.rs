@@ -66,8 +66,8 @@ pub(crate) trait Failing: StdError + Sized + Send + Sync + 'static {
     }
 }
 
-/// A store of this crate. The contract of each call is that of the method of [`Store`] with the same name after `own_` or
-/// `try_`.
+/// A store of this crate. The contract of each call is that of the method of [`Store`] with the same name, but for its
+/// `own_` or `try_`.
 pub(crate) trait Backend: fmt::Debug + Sized + Send + Sync + 'static {
     type Failure: Failing;
 

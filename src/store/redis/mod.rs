@@ -48,8 +48,8 @@
 //!
 //! # What it leaves to others
 //! A request is sent again only if its connection was found closed, or after a replica's answer. Otherwise the store
-//! retries nothing by itself, because the caller must know how many requests were sent. [`hazards`](super::Store::hazards)
-//! reports what a failover or a flush can break.
+//! retries nothing by itself, because the caller must know how many requests were sent.
+//! [`hazards`](super::Store::hazards) reports what a failover or a flush can break.
 
 #![doc = include_str!("deployments.md")]
 

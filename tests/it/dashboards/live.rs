@@ -123,7 +123,7 @@ impl Stage {
         within(PATIENCE, || {
             for expression in [
                 &format!("sum(up) == {count}"),
-                r#"min(leasehold_store_connected{lane="requests"}) == 1"#,
+                r#"min(leasehold_store_connected{purpose="requests"}) == 1"#,
                 r#"sum(rate(leasehold_renewals_total{outcome="renewed"}[10s])) > 0"#,
                 r#"sum(rate(leasehold_acquisitions_total{group="turnstile", outcome="acquired"}[10s])) > 0"#,
                 r#"sum(rate(leasehold_fence_checks_total{outcome="admitted"}[10s])) > 0"#,
