@@ -70,7 +70,7 @@ impl Bench {
         let name = Name::new(format!("name-of-lease-{index:06}")).expect("valid");
         let holder = Holder::new(ClientId::from_u128(7), index);
         let signal = Arc::new(Signal::new(self.now));
-        let id = (self.schedule).enroll((name, holder), 0, timing, signal);
+        let id = (self.schedule).enroll(name, holder, 0, timing, signal);
         let id = id.expect("it is open");
         let held = self.schedule.hold(id, Token::MAX, self.now, self.now);
         held.expect("held");

@@ -133,13 +133,14 @@ impl Claiming {
     pub fn enroll(
         &mut self,
         schedule: &mut Schedule,
-        (claim, shard): (Claim, u32),
+        claim: Claim,
+        shard: u32,
         timing: Timing,
         signal: Arc<Signal>,
         seen: Option<Token>,
     ) -> bool {
         let (name, holder) = (claim.name.clone(), claim.holder);
-        let id = schedule.enroll((name, holder), shard, timing, signal.clone());
+        let id = schedule.enroll(name, holder, shard, timing, signal.clone());
         self.enrolled = id.map(|id| Enrolled {
             id,
             claim,
@@ -273,7 +274,7 @@ mod tests {
         let holder = Holder::new(ClientId::from_u128(1), 1);
         let claim = Claim::new(name, holder, ttl, Arc::new(Info::default()));
         let signal = Arc::new(Signal::new(begun));
-        assert!(claiming.enroll(&mut schedule, (claim, 0), timing, signal, None));
+        assert!(claiming.enroll(&mut schedule, claim, 0, timing, signal, None));
         let mut granted_late = |sent_at: Instant| {
             let asked = claiming.sent(&mut schedule, None, sent_at);
             let grant = Ok(Answer::Granted(Grant::new(Token::MAX)));

@@ -52,7 +52,7 @@ impl Pending {
         let (shard, seen) = (store.shard(&claim.name), known.get());
         let claiming = &mut self.claiming;
         let enroll =
-            |schedule: &mut _| claiming.enroll(schedule, (claim, shard), timing, signal, seen);
+            |schedule: &mut _| claiming.enroll(schedule, claim, shard, timing, signal, seen);
         (self.shared.change(enroll))
             .then_some(())
             .ok_or_else(|| self.shared.why_closed())

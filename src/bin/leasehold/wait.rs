@@ -39,7 +39,7 @@ pub fn main(arguments: args::WaitOptions) -> Result<Exit, Failure> {
         let (looks, looked) = watch::channel(None);
         let places = Places::default();
         tokio::select! {
-            end = until_free(&**store, (&name, &wanted), held.clone(), limit, began, looks) => end?,
+            end = until_free(&**store, &name, &wanted, held.clone(), limit, began, looks) => end?,
             never = waiting::announce(name.as_str(), held, looked, &places) => match never {},
         }
         places.ended();
@@ -50,7 +50,8 @@ pub fn main(arguments: args::WaitOptions) -> Result<Exit, Failure> {
 /// Looks again and again until the name is free. During an outage the last known holder is assumed to have it still.
 async fn until_free(
     store: &dyn Store,
-    (name, wanted): (&Name, &PoolOptions),
+    name: &Name,
+    wanted: &PoolOptions,
     mut held: Held,
     limit: Option<&Span>,
     began: Instant,

@@ -93,7 +93,8 @@ impl Schedule {
     /// if the schedule is closing.
     pub fn enroll(
         &mut self,
-        (name, holder): (Name, Holder),
+        name: Name,
+        holder: Holder,
         shard: u32,
         timing: Timing,
         signal: Arc<Signal>,

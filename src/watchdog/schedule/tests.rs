@@ -68,7 +68,7 @@ impl Bench {
         let signal = Arc::new(Signal::new(now));
         let id = self
             .schedule
-            .enroll((name, holder), 0, self.timing, signal.clone())
+            .enroll(name, holder, 0, self.timing, signal.clone())
             .expect("not closing");
         (id, signal)
     }

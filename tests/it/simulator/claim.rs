@@ -56,8 +56,8 @@ impl Process {
         let seen = self.floors.get(&name).copied();
         let claim = Claim::new(name, drawn, timing.ttl(), Arc::new(Info::default()));
         let shard = stage.shard_of(&claim.name);
-        let claim = (claim, shard);
-        let is_open = claiming.enroll(&mut self.schedule, claim, timing, signal.clone(), seen);
+        let schedule = &mut self.schedule;
+        let is_open = claiming.enroll(schedule, claim, shard, timing, signal.clone(), seen);
         stage.ledger.check(
             Promise::EveryEnrollmentEndsOnce,
             stage.now,

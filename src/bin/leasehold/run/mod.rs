@@ -229,7 +229,7 @@ impl Run<'_> {
             );
             say::note("status_file", message);
         }
-        let result = self.supervise(lease, term, status, (standby, &file)).await;
+        let result = self.supervise(lease, term, status, standby, &file).await;
         file.remove().await;
         result
     }
@@ -239,7 +239,8 @@ impl Run<'_> {
         lease: &Lease,
         term: Term,
         status: Status,
-        (standby, file): (Option<Standby>, &StatusFile),
+        standby: Option<Standby>,
+        file: &StatusFile,
     ) -> Result<Outcome, Failure> {
         let reports = Reports::listen(&file.path)
             .map_err(|error| Failure::internal("cannot listen for progress", &error))?;
@@ -248,7 +249,7 @@ impl Run<'_> {
             .begin(lease, &term, self.plan, &file.path)
             .map_err(|error| Failure::internal("cannot start the job", &error))?;
         let announcer = Announcer::new(status, file, &self.service);
-        let supervisor = Supervisor::new(lease, term, self.plan, (job, reports), announcer);
+        let supervisor = Supervisor::new(lease, term, self.plan, job, reports, announcer);
         or_exit(supervisor.run(&mut self.signals)).await
     }
 }

@@ -70,7 +70,8 @@ impl<'a> Supervisor<'a> {
         lease: &'a Lease,
         term: Term,
         plan: &'a Plan,
-        (job, reports): (Job, Reports),
+        job: Job,
+        reports: Reports,
         announcer: Announcer<'a>,
     ) -> Self {
         let clock = lease.clock().clone();

@@ -327,7 +327,7 @@ fn a_closing_schedule_takes_no_claims_in() {
         );
         let signal = Arc::new(Signal::new(START));
         let timing = bench.timing;
-        let enrolled = bench.schedule.enroll((name, holder), 0, timing, signal);
+        let enrolled = bench.schedule.enroll(name, holder, 0, timing, signal);
         assert_eq!(enrolled, None);
     }
 }
