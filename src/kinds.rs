@@ -14,14 +14,14 @@ pub struct StoreKind {
     /// Whether the store is compiled in.
     pub is_compiled: bool,
     pub(crate) schemes: &'static [&'static str],
-    pub(crate) kept: Kept,
+    pub(crate) home: StoreHome,
     /// Whether something has to be made before the first lease, at least with some of its settings.
     pub(crate) has_set_up: bool,
 }
 
 /// Where the leases of a kind of store are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum StoreHome {
     /// In the process, so that no other can reach them.
     InProcess,
     /// In a file, whose path is all that its URL has.
@@ -60,7 +60,7 @@ pub(crate) static KINDS: [StoreKind; 6] = [
             ("redis+cluster://HOST,HOST", "a cluster"),
         ],
         is_compiled: cfg!(feature = "redis"),
-        kept: Kept::OnServers,
+        home: StoreHome::OnServers,
         has_set_up: true,
     },
     StoreKind {
@@ -76,7 +76,7 @@ pub(crate) static KINDS: [StoreKind; 6] = [
             "servers that know nothing of each other",
         )],
         is_compiled: cfg!(feature = "quorum"),
-        kept: Kept::OnServers,
+        home: StoreHome::OnServers,
         has_set_up: true,
     },
     StoreKind {
@@ -87,7 +87,7 @@ pub(crate) static KINDS: [StoreKind; 6] = [
             "a database, set up once by `leasehold init`",
         )],
         is_compiled: cfg!(feature = "postgres"),
-        kept: Kept::OnServers,
+        home: StoreHome::OnServers,
         has_set_up: true,
     },
     StoreKind {
@@ -95,7 +95,7 @@ pub(crate) static KINDS: [StoreKind; 6] = [
         schemes: &["zookeeper"],
         forms: &[("zookeeper://HOST,HOST/CHROOT", "an ensemble")],
         is_compiled: cfg!(feature = "zookeeper"),
-        kept: Kept::OnServers,
+        home: StoreHome::OnServers,
         has_set_up: false,
     },
     StoreKind {
@@ -106,7 +106,7 @@ pub(crate) static KINDS: [StoreKind; 6] = [
             "a file of this machine (sqlite:///PATH is an absolute path too)",
         )],
         is_compiled: cfg!(feature = "sqlite"),
-        kept: Kept::InFile,
+        home: StoreHome::InFile,
         has_set_up: false,
     },
     StoreKind {
@@ -114,7 +114,7 @@ pub(crate) static KINDS: [StoreKind; 6] = [
         schemes: &["memory"],
         forms: &[("memory:", "this process alone")],
         is_compiled: true,
-        kept: Kept::InProcess,
+        home: StoreHome::InProcess,
         has_set_up: false,
     },
 ];
@@ -203,7 +203,7 @@ pub(crate) fn path_of(url: &str) -> Result<&str, Error> {
 /// is refused, can have a password anywhere.
 pub fn shown(text: &str) -> String {
     let shown = match StoreKind::of(text) {
-        Ok((kind, url)) if kind.kept == Kept::InFile && path_of(url).is_ok() => url.to_owned(),
+        Ok((kind, url)) if kind.home == StoreHome::InFile && path_of(url).is_ok() => url.to_owned(),
         Ok((_, url)) => format!("{}:***", scheme(url)),
         Err(_) => match unknown(text.trim()) {
             Some(scheme) => format!("{scheme}:***"),

@@ -234,7 +234,8 @@ impl Term {
     }
 
     /// Returns the span within which a renewal may be planned: the last tenth of the time until it is due. The first
-    /// renewal is spread over the second half of it, so that leases acquired together are not renewed together for ever.
+    /// renewal is spread over the second half of that time, so that leases acquired together are not renewed together
+    /// for ever.
     pub(crate) fn renewal_window(&self, first: bool) -> RangeInclusive<Instant> {
         let due = Timing::RENEWED_AFTER.of(self.timing.ttl());
         let early = if first { due / 2 } else { due / 10 };

@@ -18,7 +18,7 @@ use super::zookeeper::Zookeeper;
 use super::{Store, TableSettings};
 use crate::error::Error;
 use crate::future::BoxFuture;
-use crate::kinds::{self, Kept, StoreKind};
+use crate::kinds::{self, StoreHome, StoreKind};
 
 type UrlCall<'a, T> = BoxFuture<'a, Result<T, Error>>;
 
@@ -210,13 +210,13 @@ pub fn replace_script(url: &str, old: &str) -> Result<String, Error> {
 /// message shows nothing of the text.
 pub fn shared_url(text: &str) -> Result<&str, Error> {
     let (kind, url) = StoreKind::of(text)?;
-    match kind.kept {
-        Kept::OnServers => {}
-        Kept::InFile => {
+    match kind.home {
+        StoreHome::OnServers => {}
+        StoreHome::InFile => {
             kinds::path_of(url)?;
         }
-        Kept::InProcess => {
-            let forms = kinds::forms(|kind| kind.kept != Kept::InProcess);
+        StoreHome::InProcess => {
+            let forms = kinds::forms(|kind| kind.home != StoreHome::InProcess);
             return Err(Error::invalid(format!(
                 "store URL {url:?} refused: no other process would see its leases; expected {forms}"
             )));
