@@ -35,7 +35,7 @@ use crate::error::Error;
 ///
 /// The variables are read when a store is made, by the library as well as by the tool, so that an operator can set them
 /// for every program of a machine. Like libpq's `PGSSLROOTCERT` they only say how TLS is done: whether it is used, the
-/// URL decides, and a store without TLS ignores them. An empty variable counts as unset. In a URL without TLS, or for
+/// URL decides, and a store without TLS ignores them. One that is set and empty is refused. In a URL without TLS, or for
 /// one in a builder, these settings are an error.
 ///
 /// All files are in PEM form. They are read when the store is made, so that a bad file is found then, and again for

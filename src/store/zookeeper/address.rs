@@ -15,11 +15,9 @@ const PREFIX: &str = "leasehold";
 /// The time-out of a session that is asked for; what an ensemble grants at most with the usual settings.
 const SESSION: Duration = Duration::from_secs(40);
 
-/// The time for which a name's last token is remembered after it was freed, unless told otherwise.
+/// Time for which a name's last token is remembered after it was freed. To a server that lags behind for longer a name
+/// that was swept looks as if it was never granted; the servers leave one out that lags for ten seconds.
 const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
-/// The least of it: to a server that lags behind for longer than this a name that was swept looks as if it was never
-/// granted. The servers leave one out that lags for ten seconds.
-const LEAST_MEMORY_S: u64 = 60;
 
 /// The servers' addresses, the login, and the settings that a URL can have.
 pub(crate) struct Address {
@@ -52,7 +50,7 @@ impl Address {
         if read.scheme != "zookeeper" {
             return Err("it is not a URL of ZooKeeper".into());
         }
-        read.expect_only(&["prefix", "session", "token_memory"])?;
+        read.expect_only(&["prefix", "session"])?;
         if read.hosts.iter().any(|(host, _)| host.is_empty()) {
             return Err("it names no host".into());
         }
@@ -64,8 +62,8 @@ impl Address {
             login: login(&read)?,
             chroot: chroot(&read.path)?,
             prefix: prefix.into(),
-            session: time(&read, "session", 1)?.unwrap_or(SESSION),
-            token_memory: time(&read, "token_memory", LEAST_MEMORY_S)?.unwrap_or(TOKEN_MEMORY),
+            session: read.parameter("session").map_or(Ok(SESSION), session)?,
+            token_memory: TOKEN_MEMORY,
         })
     }
 }
@@ -110,25 +108,22 @@ fn chroot(path: &str) -> Result<String, Reason> {
     }
 }
 
-fn time(read: &ServerUrl, what: &str, least_s: u64) -> Result<Option<Duration>, Reason> {
-    let Some(text) = read.parameter(what) else {
-        return Ok(None);
-    };
+/// Reads the time-out of a session.
+fn session(text: &str) -> Result<Duration, Reason> {
     let time = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
         (Some(ms), _) => ms.parse().ok().map(Duration::from_millis),
         (None, Some(seconds)) => seconds.parse().ok().map(Duration::from_secs),
         (None, None) => None,
     };
-    let sound = Duration::from_secs(least_s)..=Duration::from_secs(86_400);
+    let sound = Duration::from_secs(1)..=Duration::from_secs(86_400);
     let time = time.filter(|time| sound.contains(time));
-    let why = || format!("its {what} is no time from {least_s}s to 86400s");
-    Ok(Some(time.ok_or_else(why)?))
+    Ok(time.ok_or("its session is no time from 1s to 86400s")?)
 }
 
 fn refused(why: &str) -> Error {
     Error::invalid(format!(
         "store URL refused: {why}; expected zookeeper://[USER:PASSWORD@]HOST[:PORT][,HOST...][/CHROOT]\
-         [?prefix=NAME&session=40s&token_memory=3600s], with special characters as %XX"
+         [?prefix=NAME&session=40s], with special characters as %XX"
     ))
 }
 
@@ -174,7 +169,6 @@ mod tests {
             "zookeeper://a/..",
             "zookeeper://a?session=0s",
             "zookeeper://a?session=1h",
-            "zookeeper://a?token_memory=59s",
             "zookeeper://a?secret",
             "zookeeper://a#secret",
         ] {

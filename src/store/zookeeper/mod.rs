@@ -20,9 +20,9 @@
 //!
 //! - `prefix`: the node that has the names (default: `leasehold`); leases under different prefixes are unrelated.
 //! - `session`: the time-out that the client asks for, for the session in which leases live (default: `40s`).
-//! - `token_memory`: how long a name's nodes stay after the name was freed (default: `3600s`; at least `60s`). A name
-//!   takes three nodes while it is held, and two for that long afterwards. Then only the highest token of all such
-//!   names in a folder is kept, and the tokens of new names there are above it.
+//!
+//! A name takes three nodes while it is held, and two for an hour after it was freed. Then only the highest token of
+//! all such names in a folder is kept, and the tokens of new names there are above it.
 //!
 //! TLS is not supported. Keep the servers on a private network, or put a TLS tunnel on each machine and name its local
 //! port in the URL.
@@ -177,7 +177,7 @@ impl Zookeeper {
         Ok(Self::at(Address::parse(url)?))
     }
 
-    /// The same, for tests: a name is swept this long after it was freed. In a URL it is a minute at least.
+    /// The same, for tests: a name is swept this long after it was freed, in place of an hour.
     #[cfg(feature = "internals")]
     #[doc(hidden)]
     pub fn open_sweeping(url: &str, token_memory: Duration) -> Result<Self, Error> {
