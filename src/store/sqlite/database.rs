@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::types::FromSql;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
@@ -22,8 +21,7 @@ use super::failure::Failure;
 use super::identity::{self, Identity};
 use super::kernel::{self, Presence};
 use super::sweep;
-use super::thread::Caller;
-use crate::clock::Instant;
+use super::transaction::{Caller, Tx};
 
 /// Marks the file as ours: "lsho".
 const APPLICATION_ID: i32 = 0x6c73_686f;
@@ -55,44 +53,6 @@ pub(super) struct Database {
     path: PathBuf,
     /// The file and, once SQLite has made them, its logs.
     identities: Vec<Identity>,
-}
-
-/// One transaction: the connection, the boot in whose name it reads and writes, and the moment at which it began. Made
-/// by [`Database::read`] and its writing siblings.
-///
-/// Its methods are in the files of what they read and write: leases in [`row`](super::row), the clients that wait in
-/// [`queue`](super::queue), tokens in [`mint`](super::mint); the requests are in [`leases`](super::leases).
-#[derive(Clone, Copy)]
-pub(super) struct Tx<'a> {
-    pub(super) db: &'a Connection,
-    pub(super) boot: &'a Boot,
-    /// Read after the writer's place was taken, so that no transaction of this boot that is written earlier is later by
-    /// this clock.
-    pub(super) now: Instant,
-}
-
-impl<'a> Tx<'a> {
-    /// Returns the transaction that begins now.
-    fn begin(db: &'a Connection, boot: &'a Boot) -> Self {
-        let now = boot.now();
-        Self { db, boot, now }
-    }
-
-    /// Runs a statement.
-    pub(super) fn run(&self, sql: &str, facts: impl Params) -> Result<(), Failure> {
-        self.db.prepare_cached(sql)?.execute(facts)?;
-        Ok(())
-    }
-
-    /// Runs a statement. Returns the first column of its first row.
-    pub(super) fn find<T: FromSql>(
-        &self,
-        sql: &str,
-        facts: impl Params,
-    ) -> Result<Option<T>, Failure> {
-        let mut statement = self.db.prepare_cached(sql)?;
-        Ok(statement.query_row(facts, |row| row.get(0)).optional()?)
-    }
 }
 
 impl Database {

@@ -5,9 +5,10 @@
 //! them, and the claim that finds none left is the one that is refused. It must leave the log as it is: pages in the
 //! log that the file cannot take would keep all others there too, and in the end refuse the renewals.
 
-use super::database::{Database, Tx};
+use super::database::Database;
 use super::failure::Failure;
-use super::thread::Caller;
+use super::transaction::Caller;
+use super::transaction::Tx;
 
 /// Free pages below which the file grows first: a claim adds a lease and a place in the queue at most, and each splits
 /// at most a few pages in each of three trees.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::database::{Database, Tx};
+use super::database::Database;
 use super::failure::Failure;
 use super::headroom;
 use super::row::{KEPT, LEASED, Row, Validity};
-use super::thread::Caller;
+use super::transaction::Caller;
+use super::transaction::Tx;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::{

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::database::Tx;
 use super::failure::Failure;
+use super::transaction::Tx;
 use crate::clock;
 use crate::token::Token;
 

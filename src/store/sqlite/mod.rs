@@ -73,6 +73,7 @@ mod queue;
 mod row;
 mod sweep;
 mod thread;
+mod transaction;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -80,9 +81,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::boot::Boot;
-use self::database::{Database, Tx};
+use self::database::Database;
 use self::failure::Failure;
-use self::thread::{Caller, Thread};
+use self::thread::Thread;
+use self::transaction::Caller;
+use self::transaction::Tx;
 use super::kit::backend::{Backend, Failing};
 use super::kit::budget::Budget;
 use super::{

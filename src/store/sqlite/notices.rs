@@ -18,8 +18,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Sqlite;
-use super::database::Tx;
 use super::failure::Failure;
+use super::transaction::Tx;
 use crate::clock::{Clock, Instant, Monotonic};
 use crate::name::Name;
 use crate::store::kit::subscription::{Subscription, Wanted};

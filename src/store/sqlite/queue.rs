@@ -10,9 +10,9 @@
 
 use rusqlite::params;
 
-use super::database::Tx;
 use super::failure::Failure;
 use super::row::stored;
+use super::transaction::Tx;
 use crate::name::Name;
 use crate::store::Queued;
 

@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{OptionalExtension, params};
 
 use super::boot::Boot;
-use super::database::Tx;
 use super::failure::Failure;
 use super::mint::as_stored;
+use super::transaction::Tx;
 use crate::clock::{self, Instant};
 use crate::holder::Holder;
 use crate::name::Name;

@@ -6,10 +6,11 @@ use std::sync::LazyLock;
 
 use rusqlite::params;
 
-use super::database::{Database, Tx};
+use super::database::Database;
 use super::failure::Failure;
 use super::row::{OFFERED, stored};
-use super::thread::Caller;
+use super::transaction::Caller;
+use super::transaction::Tx;
 use crate::name::Name;
 
 /// Leases removed by one grant. A grant adds one at most, so the file shrinks to what is held.

@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::database::Database;
 use super::failure::Failure;
-use crate::clock::{Clock, Instant, Monotonic};
+use super::transaction::Caller;
+use crate::clock::{Clock, Monotonic};
 
 /// Requests that wait for the thread. Each takes some 20 to 50 microseconds, so a full queue is a few milliseconds of
 /// work; a caller that finds it full waits for a place, within the limit.
@@ -114,39 +115,6 @@ impl Thread {
         drop(self.jobs.lock().take());
         // A disk that hangs may keep the thread; no caller has to wait for that.
         let _ = tokio::time::timeout(CLOSING, self.ended.cancelled()).await;
-    }
-}
-
-/// The caller for which the store's thread works.
-#[derive(Clone, Copy)]
-pub(super) struct Caller<'a> {
-    until: Instant,
-    is_gone: &'a dyn Fn() -> bool,
-}
-
-impl<'a> Caller<'a> {
-    pub(super) fn new(until: Instant, is_gone: &'a dyn Fn() -> bool) -> Self {
-        Self { until, is_gone }
-    }
-
-    /// The same caller, but one that waits up to its limit in any case: for work that must not be left half done.
-    pub(super) fn staying(self) -> Caller<'static> {
-        Caller::new(self.until, &|| false)
-    }
-
-    /// Returns whether the caller no longer wants the answer.
-    pub(super) fn is_gone(self) -> bool {
-        (self.is_gone)()
-    }
-
-    /// Returns whether the caller still waits.
-    pub(super) fn waits(self) -> bool {
-        self.waits_for(Duration::ZERO)
-    }
-
-    /// Returns whether the caller still waits and will, as far as is known, after this time.
-    pub(super) fn waits_for(self, time: Duration) -> bool {
-        Monotonic.now().after(time) < self.until && !self.is_gone()
     }
 }
 

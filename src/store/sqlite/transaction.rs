@@ -1,0 +1,81 @@
+//! One transaction, and the caller for which it is made.
+
+use std::time::Duration;
+
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, OptionalExtension, Params};
+
+use super::boot::Boot;
+use super::failure::Failure;
+use crate::clock::{Clock, Instant, Monotonic};
+
+/// One transaction: the connection, the boot in whose name it reads and writes, and the moment at which it began. Made
+/// by [`Database::read`](super::database::Database::read) and its writing siblings.
+///
+/// Its methods are in the files of what they read and write: leases in [`row`](super::row), the clients that wait in
+/// [`queue`](super::queue), tokens in [`mint`](super::mint); the requests are in [`leases`](super::leases).
+#[derive(Clone, Copy)]
+pub(super) struct Tx<'a> {
+    pub(super) db: &'a Connection,
+    pub(super) boot: &'a Boot,
+    /// Read after the writer's place was taken, so that no transaction of this boot that is written earlier is later by
+    /// this clock.
+    pub(super) now: Instant,
+}
+
+impl<'a> Tx<'a> {
+    /// Returns the transaction that begins now.
+    pub(super) fn begin(db: &'a Connection, boot: &'a Boot) -> Self {
+        let now = boot.now();
+        Self { db, boot, now }
+    }
+
+    /// Runs a statement.
+    pub(super) fn run(&self, sql: &str, facts: impl Params) -> Result<(), Failure> {
+        self.db.prepare_cached(sql)?.execute(facts)?;
+        Ok(())
+    }
+
+    /// Runs a statement. Returns the first column of its first row.
+    pub(super) fn find<T: FromSql>(
+        &self,
+        sql: &str,
+        facts: impl Params,
+    ) -> Result<Option<T>, Failure> {
+        let mut statement = self.db.prepare_cached(sql)?;
+        Ok(statement.query_row(facts, |row| row.get(0)).optional()?)
+    }
+}
+
+/// The caller for which the store's thread works.
+#[derive(Clone, Copy)]
+pub(super) struct Caller<'a> {
+    until: Instant,
+    is_gone: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Caller<'a> {
+    pub(super) fn new(until: Instant, is_gone: &'a dyn Fn() -> bool) -> Self {
+        Self { until, is_gone }
+    }
+
+    /// The same caller, but one that waits up to its limit in any case: for work that must not be left half done.
+    pub(super) fn staying(self) -> Caller<'static> {
+        Caller::new(self.until, &|| false)
+    }
+
+    /// Returns whether the caller no longer wants the answer.
+    pub(super) fn is_gone(self) -> bool {
+        (self.is_gone)()
+    }
+
+    /// Returns whether the caller still waits.
+    pub(super) fn waits(self) -> bool {
+        self.waits_for(Duration::ZERO)
+    }
+
+    /// Returns whether the caller still waits and will, as far as is known, after this time.
+    pub(super) fn waits_for(self, time: Duration) -> bool {
+        Monotonic.now().after(time) < self.until && !self.is_gone()
+    }
+}
