@@ -9,11 +9,11 @@ use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcomm
 use clap_complete::Shell;
 use leasehold::{OutagePolicy, Token};
 
+use crate::choice::StoreOptions;
 use crate::exit::Exit;
 use crate::help::{self, DOCTOR_HELP, RUN_HELP, RUN_SHORT_HELP};
 use crate::pool::PoolOptions;
 use crate::span::Span;
-use crate::store::StoreOptions;
 
 /// Runs a command while holding a lease, and ends it before another holder can get the lease
 #[derive(Debug, Parser)]

@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::args::Arguments;
+use crate::choice::{Choice, StoreOptions, warn_if_others_read};
 use crate::exit::{Exit, Failure};
 use crate::file;
 use crate::span::Span;
-use crate::store::{Choice, StoreOptions, warn_if_others_read};
 
 /// The configuration file of the machine.
 const SHARED: &str = "/etc/leasehold.toml";

@@ -6,9 +6,9 @@ use std::time::Duration;
 use leasehold::store::{self, Member, MemberState, Store, TableSettings};
 
 use crate::args;
+use crate::choice::{Choice, first_contact};
 use crate::exit::{Exit, Failure};
 use crate::say;
-use crate::store::{Choice, first_contact};
 
 /// Sets the store up, or prints the script that would.
 pub fn main(arguments: args::InitOptions) -> Result<Exit, Failure> {

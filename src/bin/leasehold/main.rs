@@ -24,6 +24,7 @@ mod alarm;
 mod args;
 mod channel;
 mod check;
+mod choice;
 mod config;
 mod doctor;
 mod evict;
@@ -49,7 +50,6 @@ mod shim;
 mod span;
 mod status;
 mod status_file;
-mod store;
 mod table;
 mod timeline;
 #[cfg(feature = "top")]

@@ -8,6 +8,7 @@ use leasehold::store::{Hazard, Held, HeldState, Store};
 use serde_json::{Value, json};
 
 use crate::args;
+use crate::choice::Contact;
 use crate::exit::{Exit, Failure};
 use crate::members;
 use crate::progress;
@@ -15,7 +16,6 @@ use crate::row::{NEW_STORE, permit, pool_of, printable, rfc3339, state};
 use crate::say;
 use crate::seen::{Order, described, listed};
 use crate::span::milliseconds;
-use crate::store::Contact;
 use crate::table::{Column, Table};
 
 /// Limit for the store's answer after the first contact.

@@ -7,8 +7,7 @@
 
 use super::database::Database;
 use super::failure::Failure;
-use super::transaction::Caller;
-use super::transaction::Tx;
+use super::transaction::{Caller, Tx};
 
 /// Free pages below which the file grows first: a claim adds a lease and a place in the queue at most, and each splits
 /// at most a few pages in each of three trees.

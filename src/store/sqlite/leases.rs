@@ -6,8 +6,7 @@ use super::database::Database;
 use super::failure::Failure;
 use super::headroom;
 use super::row::{KEPT, LEASED, Row, Validity};
-use super::transaction::Caller;
-use super::transaction::Tx;
+use super::transaction::{Caller, Tx};
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::{

@@ -84,8 +84,7 @@ use self::boot::Boot;
 use self::database::Database;
 use self::failure::Failure;
 use self::thread::Thread;
-use self::transaction::Caller;
-use self::transaction::Tx;
+use self::transaction::{Caller, Tx};
 use super::kit::backend::{Backend, Failing};
 use super::kit::budget::Budget;
 use super::{

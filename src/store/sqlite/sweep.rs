@@ -9,8 +9,7 @@ use rusqlite::params;
 use super::database::Database;
 use super::failure::Failure;
 use super::row::{OFFERED, stored};
-use super::transaction::Caller;
-use super::transaction::Tx;
+use super::transaction::{Caller, Tx};
 use crate::name::Name;
 
 /// Leases removed by one grant. A grant adds one at most, so the file shrinks to what is held.

@@ -4,10 +4,10 @@
 //! Each part examines one thing and judges it, by functions that use no store and no file.
 
 mod clock;
+mod examination;
 mod finding;
 mod machine;
 mod place;
-mod store;
 mod trial;
 
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use leasehold::clock::Timing;
 use leasehold::store::sqlite::Sqlite;
 
 use crate::args;
+use crate::choice::Choice;
 use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::span::as_typed;
-use crate::store::Choice;
 
 use finding::Diagnosis;
 
@@ -49,7 +49,7 @@ async fn examine(choice: &Choice, limit: Duration, timing: &Timing) -> Result<Di
             contact.settle().await;
             let client = contact.client;
             let store = client.store();
-            findings.extend(store::examine(&**store, limit, timing).await?);
+            findings.extend(examination::examine(&**store, limit, timing).await?);
             let location = store.location();
             // So that an embedded store leaves no log next to its file.
             client.shutdown(limit).await;
@@ -58,7 +58,7 @@ async fn examine(choice: &Choice, limit: Duration, timing: &Timing) -> Result<Di
         // A URL that cannot be parsed is a bad argument, not a finding.
         Err(failure) if failure.exit == Exit::Usage => return Err(failure),
         Err(failure) => {
-            findings.push(store::judge(failure, "store"));
+            findings.push(examination::judge(failure, "store"));
             choice.shown()
         }
     };

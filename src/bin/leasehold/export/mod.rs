@@ -4,7 +4,7 @@ mod http;
 mod job;
 mod page;
 mod recorder;
-mod store;
+mod scan;
 mod textfile;
 
 use std::sync::Arc;
@@ -42,6 +42,6 @@ pub fn main(arguments: args::ExportOptions) -> Result<Exit, Failure> {
                 "a page is served at http://{address}/, and metrics at http://{address}/metrics"
             ),
         );
-        store::watch(&client, &pages, limit).await
+        scan::watch(&client, &pages, limit).await
     })
 }

@@ -13,12 +13,12 @@ use tokio::sync::watch;
 
 use super::plan::Plan;
 use super::signals::Signals;
+use crate::choice::{Choice, Contact};
 use crate::exit::{Exit, Failure};
 use crate::process;
 use crate::row::pool_of;
 use crate::say;
 use crate::status_file::{self, Outer};
-use crate::store::{Choice, Contact};
 use crate::waiting::{self, Places};
 
 /// The longest pause before the command is run again; up to half of it is random.

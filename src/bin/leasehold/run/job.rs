@@ -16,9 +16,9 @@ use tokio::io::unix::AsyncFd;
 use super::plan::Plan;
 use super::service;
 use crate::channel::{self, Begin, Event, Instruction, Received};
+use crate::choice;
 use crate::process::{self, Denied, Process};
 use crate::status_file;
-use crate::store;
 use crate::tree;
 use crate::warden;
 
@@ -223,8 +223,8 @@ fn without_own_settings(command: &mut Command) {
         .env_remove("LEASEHOLD_METRICS")
         .env_remove("LEASEHOLD_METRICS_FILE")
         .env_remove(PERMIT);
-    if std::env::var(store::VARIABLE).is_ok_and(|url| store::Choice::is_secret(&url)) {
-        command.env_remove(store::VARIABLE);
+    if std::env::var(choice::VARIABLE).is_ok_and(|url| choice::Choice::is_secret(&url)) {
+        command.env_remove(choice::VARIABLE);
     }
     for variable in service::VARIABLES {
         command.env_remove(variable);

@@ -21,13 +21,13 @@ use leasehold::{Attempt, Lease, Name, ReleaseOutcome};
 
 use crate::args;
 use crate::channel::End;
+use crate::choice::Contact;
 use crate::exit::{Exit, Failure};
 use crate::export::JobMetrics;
 use crate::progress::Reports;
 use crate::say::{self, Loudness};
 use crate::span::milliseconds;
 use crate::status_file::{self, Status, StatusFile};
-use crate::store::Contact;
 use crate::waiting::Places;
 
 use acquire::Asking;

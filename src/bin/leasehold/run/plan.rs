@@ -11,12 +11,12 @@ use leasehold::store::{Held, Info, MAX_KEEP};
 use rustix::fs::{Access, access};
 
 use crate::args;
+use crate::choice::Choice;
 use crate::exit::{Exit, Failure};
 use crate::row::in_words;
 use crate::say::Loudness;
 use crate::span::{Span, as_typed};
 use crate::status_file::Outer;
-use crate::store::Choice;
 use crate::timeline::Distances;
 
 /// A checked run.
