@@ -1,4 +1,5 @@
-//! The rules of the house that no lint holds: layers, names, and the lengths of files; [`pages`] has those for pages.
+//! The rules of the house that no lint holds: layers, pure rooms, names, and what the pages say that is there. Each
+//! fault is named with its file and line.
 
 mod kinds;
 mod pages;
@@ -6,6 +7,7 @@ mod pages;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::harness::tree::root;
 
@@ -47,8 +49,22 @@ const PURE: &[&str] = &[
     "bin/leasehold/timeline.rs",
 ];
 
-/// Lines of one file, its tests apart.
-const FILE_LINES: usize = 450;
+/// Fails with all of these faults, if there are any.
+fn assert_none(faults: impl IntoIterator<Item = String>) {
+    let faults: Vec<_> = faults.into_iter().collect();
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
+/// The files that git knows, by this pattern.
+fn tracked(pattern: &str) -> Vec<PathBuf> {
+    let listed = Command::new("git")
+        .args(["ls-files", pattern])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    listed.lines().map(PathBuf::from).collect()
+}
 
 struct Source {
     path: PathBuf,
@@ -105,26 +121,24 @@ impl Source {
         lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
     }
 
-    /// The rooms named by `crate::room` anywhere in the code, and by each branch of `use crate::{...}`.
-    fn used_rooms(&self) -> BTreeSet<String> {
-        let code: String = self
-            .lines_without_comments()
-            .map(|(_, line)| line)
-            .collect();
-        let mut rooms = BTreeSet::new();
-        for rest in code.split("crate::").skip(1) {
-            let word: String = rest
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .collect();
-            assert!(
-                !rest.starts_with('{'),
-                "{}: spell `use crate::` out",
-                self.path.display()
-            );
-            rooms.insert(word);
-        }
-        rooms
+    /// Its path from the root of the repository.
+    fn shown(&self) -> String {
+        let path = self.path.strip_prefix(root()).unwrap();
+        path.display().to_string()
+    }
+
+    /// The rooms named by `crate::room` anywhere in the code, with their lines. `use crate::{...}` names none, which
+    /// stands on no floor.
+    fn used_rooms(&self) -> Vec<(usize, String)> {
+        let lines = self.lines_without_comments();
+        let rooms = lines.flat_map(|(index, line)| {
+            let names = line.split("crate::").skip(1).map(|rest| {
+                let is_part = |c: &char| c.is_alphanumeric() || *c == '_';
+                rest.chars().take_while(is_part).collect()
+            });
+            names.map(move |name| (index + 1, name))
+        });
+        rooms.collect()
     }
 }
 
@@ -134,58 +148,66 @@ fn floor(room: &str) -> Option<usize> {
 
 #[test]
 fn a_room_uses_only_lower_floors() {
+    let mut faults = Vec::new();
     for source in library() {
         let room = source.room();
         if ["lib", "internals", "manual"].contains(&room.as_str()) {
             continue;
         }
-        let own = floor(&room).unwrap_or_else(|| panic!("{room} stands on no floor"));
-        for used in source.used_rooms() {
+        let Some(own) = floor(&room) else {
+            faults.push(format!("{}:1: {room} stands on no floor", source.shown()));
+            continue;
+        };
+        for (line, used) in source.used_rooms() {
             if used == room || NEIGHBOURS.contains(&(room.as_str(), used.as_str())) {
                 continue;
             }
             // Not a room: a macro, or a name that lib.rs re-exports, which the library itself must not use.
-            let below = floor(&used);
-            assert!(
-                below.is_some_and(|below| below < own),
-                "{} uses crate::{used}, which is not below it",
-                source.path.display()
-            );
+            if floor(&used).is_none_or(|below| below >= own) {
+                let at = source.shown();
+                faults.push(format!("{at}:{line}: crate::{used} is not below {room}"));
+            }
         }
     }
+    assert_none(faults);
 }
 
 #[test]
 fn the_pure_rooms_know_no_runtime_and_no_clock() {
+    let all = sources("src");
     for part in PURE {
-        let files: Vec<Source> = sources("src")
-            .into_iter()
-            .filter(|source| source.is_in(part))
-            .collect();
+        let files: Vec<_> = all.iter().filter(|source| source.is_in(part)).collect();
         assert!(
             !files.is_empty(),
             "{part} is on the list of the pure files and is no file"
         );
-        files.iter().for_each(assert_pure);
+        assert_none(files.into_iter().flat_map(impure));
     }
 }
 
-fn assert_pure(source: &Source) {
-    let path = source.path.display();
+fn impure(source: &Source) -> Vec<String> {
     let awaits_nothing = !source.is_in(STEERING);
-    for (line, text) in source.lines_without_comments() {
-        for impure in [
+    let mut faults = Vec::new();
+    for (index, text) in source.lines_without_comments() {
+        let barred = [
             "tokio::",
             "crate::clock",
             "std::net",
             "std::fs",
             "std::thread",
-        ] {
-            assert!(!text.contains(impure), "{path}:{} has {impure}", line + 1);
-        }
-        let awaits = text.contains("async fn") || text.contains(".await");
-        assert!(!(awaits_nothing && awaits), "{path}:{} awaits", line + 1);
+        ];
+        let awaited: &[&str] = if awaits_nothing {
+            &["async fn", ".await"]
+        } else {
+            &[]
+        };
+        let found = barred
+            .iter()
+            .chain(awaited)
+            .filter(|word| text.contains(**word));
+        faults.extend(found.map(|word| format!("{}:{}: {word}", source.shown(), index + 1)));
     }
+    faults
 }
 
 /// Type names that several rooms share, because they mean the same there: the parts that each store has, and the words for
@@ -261,47 +283,16 @@ fn a_type_name_has_one_meaning_in_the_library() {
 }
 
 #[test]
-fn an_import_of_a_type_of_the_crate_needs_no_other_name() {
-    for source in sources("src") {
-        for (line, text) in source.lines_without_comments() {
-            let is_ours = [
-                "use crate::",
-                "use super::",
-                "use self::",
-                "use leasehold::",
-            ]
-            .iter()
-            .any(|start| text.trim_start().starts_with(start));
-            // A function may need one: two stores open a URL.
-            let renames = text.split(" as ").skip(1);
-            let mut types = renames.filter(|rest| rest.starts_with(char::is_uppercase));
-            assert!(
-                !is_ours || types.next().is_none(),
-                "{}:{} renames a type of ours",
-                source.path.display(),
-                line + 1
-            );
-        }
-    }
-}
-
-#[test]
-fn files_stay_short() {
-    for source in sources("src") {
-        let lines = source.code.lines().count();
-        let path = source.path.display();
-        assert!(lines <= FILE_LINES, "{path} has {lines} lines");
-    }
-}
-
-#[test]
 fn no_test_is_ignored() {
     // Put together, so that this file does not find itself.
     let barred = ["#[ig", "nore"].concat();
-    for source in ["src", "tests"].map(sources).into_iter().flatten() {
-        let path = source.path.display();
-        assert!(!source.code.contains(&barred), "{path} has {barred}");
-    }
+    let all = ["src", "tests"].map(sources).into_iter().flatten();
+    assert_none(all.flat_map(|source| {
+        let lines = source.code.lines().enumerate();
+        let found = lines.filter(|(_, line)| line.contains(&barred));
+        let at = found.map(|(index, _)| format!("{}:{}: {barred}", source.shown(), index + 1));
+        at.collect::<Vec<_>>()
+    }));
 }
 
 #[test]

@@ -1,161 +1,157 @@
-//! The rules for what people read: the lengths of the first pages, of lines and of names, and worn words.
+//! The pages that people read: each is linked from another one, or is part of the reference, and each link leads to a
+//! page and a heading that are there.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Component, Path, PathBuf};
 
-use super::{Source, sources};
+use super::{assert_none, sources, tracked};
 use crate::harness::tree::root;
 
-/// Lines of README.
-const README_LINES: usize = 110;
-
-/// Words that the glossary of the code map explains.
-const GLOSSARY_WORDS: usize = 60;
-
-/// Columns of a line of comment in `src`.
-const COMMENT_COLUMNS: usize = 120;
-
-/// Words in the name of a test.
-const NAME_WORDS: usize = 15;
-
-fn read(page: &str) -> String {
-    fs::read_to_string(root().join(page)).unwrap()
+/// A link of a page: where it stands, and its target.
+struct Link {
+    at: String,
+    page: PathBuf,
+    target: String,
 }
 
-#[test]
-fn the_front_pages_stay_short() {
-    let readme = read("README.md").lines().count();
-    assert!(readme <= README_LINES, "README.md has {readme} lines");
-    let words = glossary(&read("src/README.md"));
-    assert!(words.len() > 20, "{words:?}");
-    assert!(words.len() <= GLOSSARY_WORDS, "{} {words:?}", words.len());
-}
+impl Link {
+    /// The links of a page that lead to files or headings. Those to other sites are not looked up, and rustdoc looks up
+    /// those to items.
+    fn all_of(page: &Path) -> Vec<Self> {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let mut links = Vec::new();
+        for (number, line) in prose(&text) {
+            let at = format!("{}:{number}", page.display());
+            let targets = line
+                .split("](")
+                .skip(1)
+                .filter_map(|rest| rest.split(')').next());
+            let targets = targets.filter(|target| {
+                let is_item = target.contains("::") || target.starts_with("super#");
+                !target.contains("://") && !target.contains(' ') && !is_item
+            });
+            links.extend(targets.map(|target| Self {
+                at: at.clone(),
+                page: page.to_owned(),
+                target: target.to_owned(),
+            }));
+        }
+        links
+    }
 
-/// The words in the first column of the glossary's table.
-fn glossary(map: &str) -> Vec<String> {
-    let (_, table) = map.split_once("## Glossary").unwrap();
-    let rows = table.lines().skip_while(|line| !line.starts_with("|---"));
-    let rows = rows.skip(1).take_while(|line| line.starts_with('|'));
-    let cells = rows.map(|row| row.split('|').nth(1).unwrap());
-    let words = cells.flat_map(|cell| cell.split(','));
-    words.map(|word| word.trim().to_owned()).collect()
-}
-
-fn is_doc(line: &str) -> bool {
-    let line = line.trim_start();
-    line.starts_with("///") || line.starts_with("//!")
-}
-
-#[test]
-fn lines_of_comments_are_not_too_wide() {
-    for Source { path, .. } in sources("src") {
-        let text = fs::read_to_string(&path).unwrap();
-        let comments = text
-            .lines()
-            .filter(|line| line.trim_start().starts_with("//"));
-        for line in comments {
-            assert!(line.chars().count() <= COMMENT_COLUMNS, "{path:?}: {line}");
+    /// The file to which it leads, and the heading in it.
+    fn end(&self) -> (PathBuf, Option<&str>) {
+        let (file, heading) = match self.target.split_once('#') {
+            Some((file, heading)) => (file, Some(heading)),
+            None => (&*self.target, None),
+        };
+        match file {
+            "" => (self.page.clone(), heading),
+            file => (clean(&self.page.parent().unwrap().join(file)), heading),
         }
     }
+
+    fn fault(&self) -> Option<String> {
+        let (file, heading) = self.end();
+        let path = root().join(&file);
+        if !path.exists() {
+            return Some(format!("{}: {} is not there", self.at, self.target));
+        }
+        let heading = heading.filter(|_| path.is_file())?;
+        let text = fs::read_to_string(path).unwrap();
+        let has_it = prose(&text).any(|(_, line)| slug(&line).is_some_and(|slug| slug == heading));
+        (!has_it).then(|| format!("{}: {} has no such heading", self.at, self.target))
+    }
+}
+
+/// The lines outside of blocks of code, numbered, without code within them.
+fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
+    let mut is_code = false;
+    let lines = text.lines().enumerate().filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    });
+    lines.map(|(index, line)| (index + 1, line.split('`').step_by(2).collect()))
+}
+
+/// What a heading is called in links.
+fn slug(line: &str) -> Option<String> {
+    let heading = line.trim_start_matches('#');
+    let heading = heading
+        .strip_prefix(' ')
+        .filter(|_| line.starts_with('#'))?;
+    let heading = heading.to_lowercase();
+    let letters = heading.chars().map(|letter| match letter {
+        ' ' => '-',
+        letter => letter,
+    });
+    let known = letters.filter(|letter| letter.is_alphanumeric() || "-_".contains(*letter));
+    Some(known.collect())
+}
+
+/// A path without `..`.
+fn clean(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut clean, part| {
+        match part {
+            Component::ParentDir => drop(clean.pop()),
+            part => clean.push(part),
+        }
+        clean
+    })
+}
+
+fn pages() -> Vec<PathBuf> {
+    let pages = tracked("*.md");
+    assert!(pages.len() > 20, "{pages:?}");
+    pages
 }
 
 #[test]
-fn the_name_of_a_test_is_not_a_paragraph() {
-    let mut long = Vec::new();
-    for source in ["src", "tests"].map(sources).into_iter().flatten() {
-        let text = fs::read_to_string(&source.path).unwrap();
-        let names = text.lines().filter_map(function);
-        let too_long = names.filter(|name| name.split('_').count() > NAME_WORDS);
-        long.extend(too_long.map(str::to_owned));
-    }
-    assert!(long.is_empty(), "more than {NAME_WORDS} words: {long:#?}");
+fn each_link_leads_to_a_page_and_a_heading_that_are_there() {
+    let links = pages()
+        .iter()
+        .flat_map(|page| Link::all_of(page))
+        .collect::<Vec<_>>();
+    assert!(links.len() > 100, "{} links were found", links.len());
+    assert_none(links.iter().filter_map(Link::fault));
 }
-
-/// The name of the function that begins on this line.
-fn function(line: &str) -> Option<&str> {
-    let line = line.trim_start();
-    let rest = line.strip_prefix("async ").unwrap_or(line);
-    rest.strip_prefix("fn ")?.split(['(', '<']).next()
-}
-
-/// Pages whose words are counted, besides the documentation in `src`.
-const PAGES: [&str; 26] = [
-    "README.md",
-    "CHANGELOG.md",
-    "benches/README.md",
-    "dashboards/README.md",
-    "dashboards/runbook.md",
-    "examples/README.md",
-    "src/README.md",
-    "src/bin/leasehold/README.md",
-    "src/bin/leasehold/comparison.md",
-    "src/coming_from.md",
-    "src/fence/README.md",
-    "src/manual/failure.md",
-    "src/manual/fencing.md",
-    "src/manual/promises.md",
-    "src/manual/waiting.md",
-    "src/metrics.md",
-    "src/store/README.md",
-    "src/store/postgres/README.md",
-    "src/store/quorum/README.md",
-    "src/store/redis/README.md",
-    "src/store/redis/deployments.md",
-    "src/store/zookeeper/README.md",
-    "tests/campaign/README.md",
-    "tests/campaign/faults.md",
-    "tests/it/README.md",
-    "tests/mutants/README.md",
-];
-
-/// Words that hide an actor, or that mean something else than what is meant, and the number of lines in which each is right.
-const WORN: [(&str, usize); 14] = [
-    ("whoever", 0),
-    ("somebody", 0),
-    ("nobody", 2),
-    ("anybody", 0),
-    ("beside", 5),
-    ("so far", 0),
-    ("so many", 1),
-    ("is gone", 2),
-    ("is over", 4),
-    ("mend", 0),
-    ("heed", 0),
-    ("hasten", 0),
-    ("tell", 13),
-    ("tells", 20),
-];
 
 #[test]
-fn worn_words_do_not_come_back() {
-    let lines = doc_lines();
-    for (worn, limit) in WORN {
-        let worn = format!(" {worn} ");
-        let found = lines.iter().filter(|(_, line)| words(line).contains(&worn));
-        let found: Vec<_> = found.collect();
-        let count = found.len();
-        assert!(count <= limit, "{count} lines with{worn}: {found:#?}");
+fn each_page_is_linked_from_another_or_is_part_of_the_reference() {
+    let pages = pages();
+    let links = pages.iter().flat_map(|page| Link::all_of(page));
+    let ends = links.map(|link| (link.end().0, link.page));
+    let mut known: BTreeSet<_> = ends
+        .filter(|(end, page)| end != page)
+        .map(|(end, _)| end)
+        .collect();
+    for source in sources("src") {
+        let included = source.code.split("include_str!(\"").skip(1);
+        let folder = source.path.strip_prefix(root()).unwrap().parent().unwrap();
+        let included = included.filter_map(|rest| rest.split('"').next());
+        known.extend(included.map(|file| clean(&folder.join(file))));
     }
+    let first = Path::new("README.md");
+    let lost = pages
+        .iter()
+        .filter(|page| *page != first && !known.contains(*page));
+    assert_none(lost.map(|page| format!("{}:1: no page links to it", page.display())));
 }
 
-/// The words of a line in lower case, with a space around each.
-fn words(line: &str) -> String {
-    let line = line.to_lowercase();
-    let words = line.split(|c: char| !c.is_alphabetic());
-    let words = words.filter(|word| !word.is_empty());
-    words.fold(" ".to_owned(), |line, word| line + word + " ")
-}
-
-/// The lines of all pages and of all comments that become documentation, each with its file.
-fn doc_lines() -> Vec<(String, String)> {
-    let mut lines = Vec::new();
-    for page in PAGES {
-        let text = read(page);
-        lines.extend(text.lines().map(|line| (page.to_owned(), line.to_owned())));
+#[test]
+fn headings_are_called_in_links_as_the_sites_call_them() {
+    for (line, expected) in [
+        (
+            "## What it does *not* promise",
+            Some("what-it-does-not-promise"),
+        ),
+        ("# URLs, and `schemes`", Some("urls-and-schemes")),
+        ("#no heading", None),
+        ("text", None),
+    ] {
+        let plain = line.replace('`', "");
+        assert_eq!(slug(&plain).as_deref(), expected, "{line}");
     }
-    for Source { path, code } in sources("src") {
-        let docs = code.lines().filter(|line| is_doc(line));
-        let file = path.display().to_string();
-        lines.extend(docs.map(|line| (file.clone(), line.to_owned())));
-    }
-    lines
 }
