@@ -3,7 +3,7 @@
 //!     cargo run --package leasehold-mutants [-- FILTER]
 //!
 //! The copy is `target/mutants`, and one build serves all rows. Before the rows, all their tests run once without a bug,
-//! and must pass. At its end the program prints a table; with `--write` it also puts it into `tests/mutants/README.md`.
+//! and must pass. At its end the program prints a table.
 #![expect(
     clippy::disallowed_methods,
     reason = "it times and ends other programs; no lease is measured"
@@ -14,7 +14,6 @@ mod table;
 mod weave;
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{env, fs};
@@ -22,18 +21,14 @@ use std::{env, fs};
 use self::programs::{Ended, Programs};
 use self::table::Mutant;
 
-/// Where the result stands in the README.
-const MARK: &str = "<!-- result -->\n";
-
 fn main() -> ExitCode {
     let tree = fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).expect("the tree");
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let filter = arguments.iter().find(|word| !word.starts_with("--"));
+    let filter = env::args().nth(1);
     let table = table::read(&tree);
     let copy = tree.join("target/mutants");
     weave::weave(&tree, &table, &copy);
     let programs = Programs::build(&copy, &tree.join("target"));
-    let is_asked = |row: &&Mutant| filter.is_none_or(|word| row.name.contains(word.as_str()));
+    let is_asked = |row: &&Mutant| filter.as_ref().is_none_or(|word| row.name.contains(word));
     let rows: Vec<&Mutant> = table.mutant.iter().filter(is_asked).collect();
 
     println!("\nrunning {} mutants", rows.len());
@@ -82,9 +77,6 @@ fn main() -> ExitCode {
         rows.len() as u32 + 1 - failed
     );
     println!("{result}");
-    if arguments.iter().any(|word| word == "--write") {
-        write(&tree, &result);
-    }
     if failed == 0 {
         ExitCode::SUCCESS
     } else {
@@ -121,13 +113,6 @@ fn without_a_bug(programs: &Programs, rows: &[&Mutant]) -> bool {
 fn missed<'a>(programs: &Programs, row: &Mutant, test: &'a str) -> Option<&'a str> {
     let ended = programs.run(test, Some(&row.name));
     (!matches!(ended, Ended::Failed | Ended::Hung)).then_some(test)
-}
-
-fn write(tree: &Path, result: &str) {
-    let path = tree.join("tests/mutants/README.md");
-    let page = fs::read_to_string(&path).expect("the page");
-    let (head, _) = page.split_once(MARK).expect("the mark");
-    fs::write(&path, format!("{head}{MARK}\n{result}")).expect("written");
 }
 
 /// A test that hangs with a bug has caught it; none of them takes so long without.
