@@ -89,8 +89,8 @@
 //! A transaction that conflicted with another client's is retried within its limit; nothing else is retried.
 //! [`hazards`](super::Store::hazards) reports what weakens the promises in the ensemble's set-up. It reads no names. A
 //! name whose nodes are not in order, with two holders or a node that this version does not know, is granted to no
-//! client: [`list`](super::Store::list) returns it without a holder, and [`inspect`](super::Store::inspect) says what is
-//! wrong with it.
+//! client: [`list`](super::Store::list) returns it without a holder, and [`inspect`](super::Store::inspect) says what
+//! is wrong with it.
 
 mod acquire;
 mod address;
