@@ -1,19 +1,8 @@
 //! What a lease costs over the bare scripts, and compared with rslock, which has no token, no info and no notice.
 //!
 //! ```text
-//! cargo bench --bench acquire_release --features redis
+//! cargo bench -p leasehold-benches --bench acquire_release
 //! ```
-
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a bench measures with the clock that stands still in no suspend it would survive"
-)]
-
-#[path = "yardstick/alternating.rs"]
-mod alternating;
-#[path = "yardstick/throughput.rs"]
-mod throughput;
-mod yardstick;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +11,9 @@ use alternating::alternating;
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{Script, Value, cmd};
 use leasehold::{Attempt, Client, ClientId, Holder};
+use leasehold_benches as yardstick;
+use leasehold_benches::alternating;
+use leasehold_benches::throughput;
 use rslock::LockManager;
 use throughput::{TASKS, throughput};
 use yardstick::{Server, case, figure};

@@ -1,7 +1,7 @@
 //! What metrics cost: the same work with a Prometheus exporter installed and without.
 //!
 //! ```text
-//! cargo bench --all-features --bench exporter
+//! cargo bench -p leasehold-benches --bench exporter
 //! ```
 //! The exporter cannot be taken out again, so it sits behind a switch: switched off, every metric goes where it goes in a
 //! program without an exporter, into a handle that does nothing. Blocks with and without alternate.
@@ -13,18 +13,14 @@
     reason = "a bench measures with the clock that stands still in no suspend it would survive"
 )]
 
-#[path = "yardstick/many.rs"]
-mod many;
-#[path = "watchdog/stores.rs"]
-mod stores;
-#[expect(dead_code, reason = "the other benches use the rest")]
-mod yardstick;
-
+use leasehold_benches as yardstick;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{Attempt, Client, Lease};
+use leasehold_benches::many;
+use leasehold_benches::stores;
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
     set_global_recorder,

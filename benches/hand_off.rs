@@ -1,7 +1,7 @@
 //! How fast a freed lease reaches a waiting client in another process, and what waiting costs the server.
 //!
 //! ```text
-//! cargo bench --bench hand_off --features redis
+//! cargo bench -p leasehold-benches --bench hand_off
 //! ```
 //!
 //! The contenders are processes of their own: this bench, started again. Each acquires the name, holds it for six
@@ -12,8 +12,6 @@
     clippy::disallowed_methods,
     reason = "a bench measures with the clock that stands still in no suspend it would survive"
 )]
-
-mod yardstick;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -26,6 +24,7 @@ use futures_util::StreamExt as _;
 use leasehold::ClientId;
 use leasehold::clock::{Clock as _, Monotonic};
 use leasehold::{Client, Holder, WaitOrder};
+use leasehold_benches as yardstick;
 use rslock::LockManager;
 use tokio::task::JoinSet;
 use yardstick::{Server, case, figure, median, seconds};

@@ -2,26 +2,15 @@
 //! client that waits.
 //!
 //! ```text
-//! cargo bench --all-features --bench permits
+//! cargo bench -p leasehold-benches --bench permits
 //! ```
-
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a bench measures with the clock that stands still in no suspend it would survive"
-)]
-
-#[path = "yardstick/alternating.rs"]
-mod alternating;
-#[path = "yardstick/leases.rs"]
-#[expect(dead_code, reason = "the bench of all stores uses the rest")]
-mod leases;
-#[path = "yardstick/throughput.rs"]
-mod throughput;
-#[expect(dead_code, reason = "the bench of one lease uses the rest")]
-mod yardstick;
 
 use alternating::alternating;
 use leasehold::{Client, LeaseRequest, WaitOrder};
+use leasehold_benches as yardstick;
+use leasehold_benches::alternating;
+use leasehold_benches::leases;
+use leasehold_benches::throughput;
 use leases::{client, hand_off, pair};
 use throughput::{TASKS, throughput};
 use yardstick::{Server, case};

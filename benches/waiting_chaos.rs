@@ -1,8 +1,8 @@
 //! Processes that take turns at one name while they are stopped, killed and disconnected at random.
 //!
 //! ```text
-//! cargo bench --bench waiting_chaos --features redis                 # 20 seconds
-//! cargo bench --bench waiting_chaos --features redis -- 210 7        # 210 seconds with seed 7
+//! cargo bench -p leasehold-benches --bench waiting_chaos                 # 20 seconds
+//! cargo bench -p leasehold-benches --bench waiting_chaos -- 210 7        # 210 seconds with seed 7
 //! ```
 //!
 //! Each contender prints when it was granted the name, and the last moment at which its lease was held. Two of them
@@ -14,9 +14,6 @@
     reason = "a bench measures with the clock that stands still in no suspend it would survive"
 )]
 
-#[expect(dead_code, reason = "it is measured against nothing")]
-mod yardstick;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -27,6 +24,7 @@ use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{FromRedisValue, cmd};
 use leasehold::clock::{Clock as _, Monotonic};
 use leasehold::{Client, OutagePolicy, WaitOrder};
+use leasehold_benches as yardstick;
 use rustix::process::{Pid, Signal, kill_process};
 use yardstick::{Server, figure};
 

@@ -1,22 +1,13 @@
 //! What a fence costs: one write of user data with it and without it, for each guard.
 //!
 //! ```text
-//! cargo bench --all-features --bench fence
+//! cargo bench -p leasehold-benches --bench fence
 //! ```
 
 #![expect(
     clippy::disallowed_methods,
     reason = "a bench measures with the clock that stands still in no suspend it would survive"
 )]
-
-#[path = "../yardstick/alternating.rs"]
-mod alternating;
-#[expect(dead_code, reason = "the tests use the rest")]
-mod harness;
-#[path = "../yardstick/postgres.rs"]
-mod postgres;
-#[path = "../yardstick/mod.rs"]
-mod yardstick;
 
 use std::fs::File;
 use std::io::Write;
@@ -33,6 +24,10 @@ use leasehold::fence::gate::Gate;
 use leasehold::fence::tower::FenceLayer;
 use leasehold::fence::{self, Pass};
 use leasehold::{Holder, Name, Token};
+use leasehold_benches as yardstick;
+use leasehold_benches::alternating;
+use leasehold_benches::postgres;
+use leasehold_harness as harness;
 use object_store::ObjectStoreExt;
 use rusqlite::TransactionBehavior;
 use sqlx::AssertSqlSafe;

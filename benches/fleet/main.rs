@@ -1,8 +1,8 @@
 //! What a cluster, and writes that a replica acknowledges, cost beside one server.
 //!
 //! ```text
-//! cargo bench --bench fleet --features redis
-//! cargo bench --bench fleet --features redis -- held 40
+//! cargo bench -p leasehold-benches --bench fleet
+//! cargo bench -p leasehold-benches --bench fleet -- held 40
 //! ```
 
 #![expect(
@@ -11,25 +11,19 @@
 )]
 #![expect(clippy::cast_precision_loss, reason = "counts of a few minutes")]
 
-#[path = "../yardstick/alternating.rs"]
-mod alternating;
-#[path = "../yardstick/harness.rs"]
-mod harness;
 mod held;
-#[path = "../yardstick/many.rs"]
-mod many;
 mod pairs;
 mod renewals;
 mod servers;
-#[path = "../yardstick/throughput.rs"]
-mod throughput;
-#[path = "../yardstick/mod.rs"]
-#[expect(dead_code, reason = "the servers are those of the tests")]
-mod yardstick;
 
 use std::time::Duration;
 
 use leasehold::{Attempt, Client, Lease};
+use leasehold_benches as yardstick;
+use leasehold_benches::alternating;
+use leasehold_benches::many;
+use leasehold_benches::throughput;
+use leasehold_harness as harness;
 
 use self::servers::Servers;
 

@@ -2,7 +2,7 @@
 //! and beside our own store on Redis. And what a hundred thousand renewed leases write.
 //!
 //! ```text
-//! cargo bench --all-features --bench postgres -- all 600
+//! cargo bench -p leasehold-benches --bench postgres -- all 600
 //! ```
 //! `all` measures everything, and holds the leases for so many seconds (default: 600). Without it only the ratios are
 //! measured; with `held SECONDS` only what is held, and with `fillfactor N` on pages that are filled so far.
@@ -12,19 +12,8 @@
     reason = "a bench measures with the clock that stands still in no suspend it would survive"
 )]
 
-#[path = "../yardstick/alternating.rs"]
-mod alternating;
 mod baseline;
 mod held;
-#[path = "../yardstick/many.rs"]
-mod many;
-#[path = "../yardstick/postgres.rs"]
-mod server;
-#[path = "../yardstick/throughput.rs"]
-mod throughput;
-#[path = "../yardstick/mod.rs"]
-#[expect(dead_code, reason = "no bare connection to Redis is needed here")]
-mod yardstick;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +23,11 @@ use baseline::{Bare, Baseline, ShedLock};
 use leasehold::store::postgres::Postgres;
 use leasehold::store::{self, TableSettings};
 use leasehold::{Attempt, Client};
+use leasehold_benches as yardstick;
+use leasehold_benches::alternating;
+use leasehold_benches::many;
+use leasehold_benches::postgres as server;
+use leasehold_benches::throughput;
 use throughput::throughput;
 use yardstick::case;
 

@@ -2,8 +2,8 @@
 //! information about the holder and no notice.
 //!
 //! ```text
-//! cargo bench --bench quorum --features quorum
-//! cargo bench --bench quorum --features quorum -- pairs
+//! cargo bench -p leasehold-benches --bench quorum
+//! cargo bench -p leasehold-benches --bench quorum -- pairs
 //! ```
 
 #![expect(
@@ -12,21 +12,17 @@
 )]
 #![expect(clippy::cast_precision_loss, reason = "counts of a few minutes")]
 
-#[path = "../yardstick/alternating.rs"]
-mod alternating;
 mod contended;
-#[path = "../yardstick/harness.rs"]
-mod harness;
 mod pairs;
 mod paused;
 mod rounds;
-#[path = "../yardstick/mod.rs"]
-#[expect(dead_code, reason = "the servers are those of the tests")]
-mod yardstick;
 
 use std::time::Duration;
 
 use leasehold::{Attempt, Client, Lease};
+use leasehold_benches as yardstick;
+use leasehold_benches::alternating;
+use leasehold_harness as harness;
 use rslock::LockManager;
 
 use self::harness::redis_quorum::RedisQuorum;

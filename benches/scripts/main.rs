@@ -2,7 +2,7 @@
 //! each lease and a token counter with an expiry for each name. They are kept in `baseline`.
 //!
 //! ```text
-//! cargo bench --bench scripts --features redis
+//! cargo bench -p leasehold-benches --bench scripts
 //! ```
 
 #![expect(
@@ -11,14 +11,12 @@
     reason = "a bench measures with the clock that stands still in no suspend it would survive, and counts to millions"
 )]
 
-#[path = "../yardstick/mod.rs"]
-mod yardstick;
-
 use std::time::Instant;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{Cmd, FromRedisValue, Value, cmd, pipe};
 use leasehold::{ClientId, Holder};
+use leasehold_benches as yardstick;
 use yardstick::{Server, case, figure, seconds};
 
 const RUNS: usize = 21;

@@ -2,31 +2,11 @@
 //! each, as ratios to one Redis server.
 //!
 //! ```text
-//! cargo bench --all-features --bench stores
+//! cargo bench -p leasehold-benches --bench stores
 //! ```
 //! It takes about two minutes. No server flushes its disk, but for a second Postgres server. The servers and the network
 //! between them are those of one machine, so a round trip costs next to nothing: where servers are apart, count the
 //! round trips instead.
-
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a bench measures with the clock that stands still in no suspend it would survive"
-)]
-
-#[path = "../yardstick/alternating.rs"]
-mod alternating;
-#[path = "../../tests/campaign/harness.rs"]
-#[expect(
-    clippy::unwrap_used,
-    unused_imports,
-    reason = "the harness is one for tests"
-)]
-mod harness;
-#[path = "../yardstick/leases.rs"]
-mod leases;
-#[path = "../yardstick/mod.rs"]
-#[expect(dead_code, reason = "the servers are those of the tests")]
-mod yardstick;
 
 use std::time::Duration;
 
@@ -39,6 +19,10 @@ use harness::redis_server::{RedisServer, Setup};
 use harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
 use leasehold::Client;
 use leasehold::store::TableSettings;
+use leasehold_benches as yardstick;
+use leasehold_benches::alternating;
+use leasehold_benches::leases;
+use leasehold_harness as harness;
 use leases::{client, hand_off, pair, renewed_per_s, taken};
 use tempfile::TempDir;
 use yardstick::case;

@@ -14,17 +14,13 @@
     reason = "a bench measures with the clock that stands still in no suspend it would survive"
 )]
 
-#[path = "../yardstick/many.rs"]
-mod many;
 mod screen;
-#[expect(dead_code, reason = "the other benches use the rest")]
-#[path = "../yardstick/mod.rs"]
-mod yardstick;
-
 use std::time::{Duration, Instant};
 
 use deadpool_redis::redis;
 use leasehold::{Attempt, Client, Lease};
+use leasehold_benches as yardstick;
+use leasehold_benches::many;
 
 use self::many::take_many;
 use self::screen::{Screen, Terminal};

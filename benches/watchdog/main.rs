@@ -2,8 +2,8 @@
 //! compared with the bare script and rslock.
 //!
 //! ```text
-//! cargo bench --all-features --bench watchdog              # everything but the five minutes
-//! cargo bench --all-features --bench watchdog -- held      # the cases of one part
+//! cargo bench -p leasehold-benches --bench watchdog              # everything but the five minutes
+//! cargo bench -p leasehold-benches --bench watchdog -- held      # the cases of one part
 //! ```
 //!
 //! The parts are `check`, `cancel`, `schedule`, `survey`, `renewals`, `bytes`, `held`, and `five-minutes`.
@@ -15,20 +15,18 @@
 
 mod cancel;
 mod held;
-#[path = "../yardstick/many.rs"]
-mod many;
 mod renewals;
 mod schedule;
-mod stores;
 mod survey;
-#[path = "../yardstick/mod.rs"]
-mod yardstick;
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use leasehold::store::memory::Memory;
 use leasehold::{Attempt, Client, Lease};
+use leasehold_benches as yardstick;
+use leasehold_benches::many;
+use leasehold_benches::stores;
 
 use self::yardstick::{figure, seconds};
 

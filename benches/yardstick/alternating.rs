@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::yardstick::{median, seconds};
+use crate::{median, seconds};
 
 /// The median microseconds of ours and of the other, over so many blocks of each, with so many calls in a block.
-pub(crate) async fn alternating(
+pub async fn alternating(
     blocks: usize,
     block: usize,
     mut ours: impl AsyncFnMut(),

@@ -7,17 +7,17 @@ use futures_util::future::join_all;
 use leasehold::store::{Answer, Ask, Claim, Info, MAX_BATCH, Outcome, Renewal, Store};
 use leasehold::{Attempt, Client, ClientId, Holder, LeaseRequest, Name, OutagePolicy};
 
-use super::yardstick::{median, seconds};
+use crate::{median, seconds};
 
 /// How many leases are renewed.
-pub(crate) const RENEWED: usize = 2_048;
+pub const RENEWED: usize = 2_048;
 const TURNS: usize = 40;
 const LIMIT: Duration = Duration::from_secs(10);
 /// No longer than every store takes, and longer than a run.
 const TTL: Duration = Duration::from_secs(60);
 
 /// Returns a client that has had a lease.
-pub(crate) async fn client(url: &str) -> Client {
+pub async fn client(url: &str) -> Client {
     let client = Client::open(url).await.expect("the store opens");
     let request = client.request("warm").on_outage(OutagePolicy::WaitOut);
     drop(request.acquire().await.expect("it is free"));
@@ -25,7 +25,7 @@ pub(crate) async fn client(url: &str) -> Client {
 }
 
 /// Acquires and releases.
-pub(crate) async fn pair(client: &Client, name: &str) {
+pub async fn pair(client: &Client, name: &str) {
     match client.try_acquire(name).await.expect("the store answers") {
         Attempt::Acquired(lease) => lease.release().await,
         other => panic!("{other:?}"),
@@ -33,10 +33,7 @@ pub(crate) async fn pair(client: &Client, name: &str) {
 }
 
 /// Returns the median microseconds from a release to the grant of the other one of two clients that send this request.
-pub(crate) async fn hand_off(
-    clients: &[Client; 2],
-    request: impl Fn(&Client) -> LeaseRequest,
-) -> f64 {
+pub async fn hand_off(clients: &[Client; 2], request: impl Fn(&Client) -> LeaseRequest) -> f64 {
     let acquire = async |client: &Client| {
         let request = request(client).on_outage(OutagePolicy::WaitOut);
         request.acquire().await.expect("in the end")
@@ -64,7 +61,7 @@ pub(crate) async fn hand_off(
 }
 
 /// Takes leases straight from the store at this URL, and returns their renewals.
-pub(crate) async fn taken(url: &str) -> (Arc<dyn Store>, Vec<Renewal>) {
+pub async fn taken(url: &str) -> (Arc<dyn Store>, Vec<Renewal>) {
     let store = leasehold::store::open(url).await.expect("the store opens");
     let client = ClientId::draw();
     let info = Arc::new(Info::here(None).expect("no label"));
@@ -86,7 +83,7 @@ pub(crate) async fn taken(url: &str) -> (Arc<dyn Store>, Vec<Renewal>) {
 
 /// Renews all of them once, in batches at once.
 #[expect(clippy::cast_precision_loss, reason = "a few thousand renewals")]
-pub(crate) async fn renewed_per_s(store: &dyn Store, renewals: &[Renewal]) -> f64 {
+pub async fn renewed_per_s(store: &dyn Store, renewals: &[Renewal]) -> f64 {
     let start = Instant::now();
     let batches = renewals.chunks(MAX_BATCH);
     for renewed in join_all(batches.map(|batch| store.renew(batch, LIMIT))).await {

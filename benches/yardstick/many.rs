@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 const TASKS: usize = 64;
 
 /// Takes so many leases in a few tasks, `one` for each number below `count`.
-pub(crate) async fn take_many<F>(
+pub async fn take_many<F>(
     client: &Client,
     count: usize,
     one: impl Fn(Client, usize) -> F + Copy + Send + 'static,

@@ -12,14 +12,14 @@ use tokio_postgres::NoTls;
 const MISSING: &str = "Postgres is missing: apt-get install -y postgresql";
 
 /// A server on a unix socket, ended on drop.
-pub(crate) struct Server {
+pub struct Server {
     process: Child,
     folder: TempDir,
 }
 
 impl Server {
     /// Makes the server and waits until it answers.
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let data = folder.path().join("data");
         let made = as_owner_of(folder.path(), &programs().join("initdb"))
@@ -55,7 +55,7 @@ impl Server {
     }
 
     /// Returns the URL of its database.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         let folder = self.folder.path().display();
         format!("postgresql:///postgres?user=postgres&host={folder}")
     }

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use tokio::task::JoinSet;
 
-use super::yardstick::seconds;
+use crate::seconds;
 
 /// How many tasks run at once.
-pub(crate) const TASKS: usize = 64;
+pub const TASKS: usize = 64;
 
 /// Pairs a second of all tasks, each of which does so many.
-pub(crate) async fn throughput<F: Future<Output = ()> + Send + 'static>(
+pub async fn throughput<F: Future<Output = ()> + Send + 'static>(
     pairs_a_task: usize,
     mut task: impl FnMut(usize) -> F,
 ) -> f64 {

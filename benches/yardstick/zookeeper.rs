@@ -18,7 +18,7 @@ const JARS: &str =
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
 
 /// A server that does not wait for its disk, so that a figure is not that of the disk. Ended on drop.
-pub(crate) struct Server {
+pub struct Server {
     process: Child,
     _folder: TempDir,
     port: u16,
@@ -26,7 +26,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts the server and waits until it serves.
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let port = (0..100)
             .map(|_| fastrand::u16(PORTS))
@@ -81,17 +81,17 @@ impl Server {
     }
 
     /// Returns its URL.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("zookeeper://{}", self.address())
     }
 
     /// Returns its address as the client crate takes it.
-    pub(crate) fn cluster(&self) -> String {
+    pub fn cluster(&self) -> String {
         self.address().to_string()
     }
 
     /// Makes a network before it.
-    pub(crate) async fn counter(&self) -> Counter {
+    pub async fn counter(&self) -> Counter {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -112,19 +112,19 @@ impl Drop for Server {
 type Counts = Arc<Mutex<BTreeMap<i32, u64>>>;
 
 /// A network that counts the requests of clients by their kind.
-pub(crate) struct Counter {
+pub struct Counter {
     port: u16,
     counts: Counts,
 }
 
 impl Counter {
     /// Returns the URL of the server behind it.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("zookeeper://127.0.0.1:{}", self.port)
     }
 
     /// Returns how many requests of each kind have passed, without signs of life and connects, and begins anew.
-    pub(crate) fn take(&self) -> BTreeMap<&'static str, u64> {
+    pub fn take(&self) -> BTreeMap<&'static str, u64> {
         let counts = std::mem::take(&mut *self.counts.lock().expect("no panic"));
         let mut named = BTreeMap::new();
         for (kind, count) in counts {

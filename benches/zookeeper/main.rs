@@ -2,8 +2,8 @@
 //! many requests a grant takes while many clients wait, and ten thousand leases while they are held.
 //!
 //! ```text
-//! cargo bench --all-features --bench zookeeper
-//! cargo bench --all-features --bench zookeeper -- turns
+//! cargo bench -p leasehold-benches --bench zookeeper
+//! cargo bench -p leasehold-benches --bench zookeeper -- turns
 //! ```
 //! Its other parts are `pairs` and `held`, which takes a number of seconds.
 
@@ -13,23 +13,17 @@
 )]
 #![expect(clippy::cast_precision_loss, reason = "counts of a few minutes")]
 
-#[path = "../yardstick/alternating.rs"]
-mod alternating;
 mod bare;
 mod held;
-#[path = "../yardstick/leases.rs"]
-mod leases;
-#[path = "../yardstick/many.rs"]
-mod many;
 mod pairs;
-#[path = "../yardstick/zookeeper.rs"]
-mod server;
-#[path = "../yardstick/throughput.rs"]
-mod throughput;
 mod turns;
-#[path = "../yardstick/mod.rs"]
-#[expect(dead_code, reason = "no bare connection to Redis is needed here")]
-mod yardstick;
+
+use leasehold_benches as yardstick;
+use leasehold_benches::alternating;
+use leasehold_benches::leases;
+use leasehold_benches::many;
+use leasehold_benches::throughput;
+use leasehold_benches::zookeeper as server;
 
 /// How many clients wait.
 const CLIENTS: [usize; 3] = [10, 100, 1_000];

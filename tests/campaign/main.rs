@@ -14,7 +14,6 @@ mod fault;
 mod faults;
 mod forked;
 mod grounds;
-mod harness;
 mod history;
 mod idle;
 mod job;
@@ -27,3 +26,5 @@ mod rivals;
 mod run;
 mod witness;
 mod worker;
+
+use leasehold_harness as harness;

@@ -11,7 +11,6 @@ mod example_files;
 mod faults;
 mod fence;
 mod groups;
-mod harness;
 mod lease;
 mod licences;
 mod metrics;
@@ -28,3 +27,5 @@ mod tool;
 mod waiting;
 mod watchdog;
 mod zookeeper;
+
+use leasehold_harness as harness;

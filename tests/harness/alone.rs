@@ -1,0 +1,32 @@
+//! A test in a process of its own, because it changes what all tests of a process share.
+
+use std::process::{Command, Stdio};
+
+/// Set only in such a process.
+const ALONE: &str = "LEASEHOLD_TEST_ALONE";
+
+/// Runs the body of the test of this name in a process of its own.
+pub fn alone(test: &str, body: impl FnOnce()) {
+    let own = std::env::current_exe().expect("the test binary");
+    alone_under(Command::new(own), test, body);
+}
+
+/// The same in a process that this command starts, which ends with the path of the test program.
+pub fn alone_under(mut command: Command, test: &str, body: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        body();
+        return;
+    }
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    let ended = command
+        .env(ALONE, "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&ended.stdout);
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    let is_passed = ended.status.success() && output.contains("1 passed");
+    assert!(is_passed, "{output}\n{errors}");
+    // What the test measured.
+    eprint!("{errors}");
+}
