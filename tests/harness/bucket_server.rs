@@ -194,7 +194,7 @@ impl Program {
     const fn install(self) -> &'static str {
         match self {
             Self::Moto => {
-                "python3 -m venv target/moto && target/moto/bin/pip install -r tests/it/harness/moto.txt"
+                "python3 -m venv target/moto && target/moto/bin/pip install -r tests/harness/moto.txt"
             }
             Self::Versitygw => {
                 "GOBIN=$PWD/target/versitygw go install github.com/versity/versitygw/cmd/versitygw@v1.8.0"
