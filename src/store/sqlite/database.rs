@@ -5,9 +5,9 @@
 //! under another name.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use super::identity::{self, Identity};
 use super::kernel::{self, Presence};
 use super::sweep;
 use super::transaction::{Caller, Tx};
+use super::users::Users;
 
 /// Marks the file as ours: "lsho".
 const APPLICATION_ID: i32 = 0x6c73_686f;
@@ -58,6 +59,7 @@ pub(super) struct Database {
 impl Database {
     /// Opens it, and makes it first if it is not there.
     pub(super) fn open(path: &Path, boot: Boot, caller: Caller<'_>) -> Result<Self, Failure> {
+        let alone = alone(path, caller)?;
         if !path.try_exists().map_err(identity::unseen)? {
             create(path)?;
         }
@@ -77,7 +79,7 @@ impl Database {
         };
         file.check_identity()?;
         file.prepare(caller)?;
-        (file.boot, file._presence) = kernel::settle(path, file.boot);
+        (file.boot, file._presence) = kernel::settle(path, file.boot, alone);
         sweep::take_over(&mut file, caller)?;
         Ok(file)
     }
@@ -220,7 +222,28 @@ pub(super) fn create_folder(path: &Path) -> Result<(), Failure> {
         .map_err(|source| Failure::io("create the folder of the file", source))
 }
 
-/// Puts an empty file at this path, for this user only. A process that comes second finds the file of the first.
+/// Waits until no other user of the group opens a file here, if a group shares it: SQLite makes a log by the mask of
+/// its process, and gives it the mode of the file after that. The lock on the folder ends with the value.
+fn alone(path: &Path, caller: Caller<'_>) -> Result<Option<fs::File>, Failure> {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    if Users::of(&path)? != Users::Group {
+        return Ok(None);
+    }
+    let Some(folder) = path.parent().and_then(|folder| fs::File::open(folder).ok()) else {
+        return Ok(None);
+    };
+    while let Err(TryLockError::WouldBlock) = folder.try_lock() {
+        let wait = Duration::from_micros(fastrand::u64(BUSY_WAIT_US));
+        if !caller.waits_for(wait) {
+            return Err(Failure::Busy);
+        }
+        pause(wait);
+    }
+    Ok(Some(folder))
+}
+
+/// Puts an empty file at this path, for the users who share it. A process that comes second finds the file of the
+/// first.
 fn create(path: &Path) -> Result<(), Failure> {
     let (fresh, file) = create_beside(path)?;
     // Closed before it becomes the file of leases, of which no descriptor may be closed.
@@ -239,13 +262,22 @@ fn create(path: &Path) -> Result<(), Failure> {
 fn create_beside(path: &Path) -> Result<(OsString, fs::File), Failure> {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".{:016x}.new", fastrand::u64(..)));
-    let opened = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&fresh);
+    let opened = new_file(Path::new(&fresh), Users::of(path)?);
     let file = opened.map_err(|source| Failure::io("create the file", source))?;
     Ok((fresh, file))
+}
+
+/// Makes an empty file for these users, whatever this process's mask is. Fails if there is one.
+fn new_file(path: &Path, users: Users) -> io::Result<fs::File> {
+    let mode = users.mode();
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    // A file system without modes refuses it, and gives every file the same one.
+    let _ = file.set_permissions(Permissions::from_mode(mode));
+    Ok(file)
 }
 
 fn connect(path: &Path) -> Result<Connection, Failure> {

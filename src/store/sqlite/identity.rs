@@ -10,9 +10,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use rustix::process::geteuid;
 
 use super::failure::Failure;
+use super::users::Users;
 
 /// A file that SQLite has open, as it was found at its path.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(super) fn examine(path: &Path) -> Result<Identity, Failure> {
              folder that holds it",
         ));
     }
-    refuse_strangers(path, folder)?;
+    refuse_strangers(&file)?;
     // SQLite would answer no more than "cannot open" or fall back to reading.
     for (place, what) in [
         (path, "write the file"),
@@ -96,14 +96,9 @@ pub(super) fn examine(path: &Path) -> Result<Identity, Failure> {
     Identity::of(path.into())
 }
 
-/// Refuses a file, or one of its logs, that another user may have put there: in a folder in which everybody may write,
-/// one that is not of this user or root, or that everybody may write. Its rows and triggers would be that user's
-/// choice.
-fn refuse_strangers(path: &Path, folder: &Path) -> Result<(), Failure> {
-    const OTHERS_WRITE: u32 = 0o002;
-    if fs::metadata(folder).map_err(unseen)?.mode() & OTHERS_WRITE == 0 {
-        return Ok(());
-    }
+/// Refuses a file, or one of its logs, that another user may have put there.
+fn refuse_strangers(path: &Path) -> Result<(), Failure> {
+    let users = Users::of(path)?;
     let [log, index] = logs(path)?;
     for file in [path, &log, &index] {
         let found = match fs::metadata(file) {
@@ -111,11 +106,10 @@ fn refuse_strangers(path: &Path, folder: &Path) -> Result<(), Failure> {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(unseen(error)),
         };
-        let is_trusted = found.uid() == 0 || found.uid() == geteuid().as_raw();
-        if !is_trusted || found.mode() & OTHERS_WRITE != 0 {
+        if !users.have_made(&found) {
             return Err(Failure::Unfit(format!(
-                "everybody may write in its folder, and the file may be another user's; use a folder of this user \
-                 file={file:?} uid={}",
+                "everybody may write in its folder, and the file may be another user's; use a folder of this user, or \
+                 of a group (mode 2770) file={file:?} uid={}",
                 found.uid()
             )));
         }

@@ -6,14 +6,14 @@
 //! Where there is none, or none can be made, each boot id is taken for a kernel of its own.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
 use super::boot::Boot;
+use super::users::Users;
 
 /// Between the name of the file and the boot id.
 const MARK: &str = "-boot-";
@@ -38,14 +38,17 @@ impl Drop for Presence {
 }
 
 /// Returns the boot under the id by which the processes of this kernel go in this file, and shows that id to others.
-pub(super) fn settle(file: &Path, boot: Boot) -> (Boot, Option<Presence>) {
+/// The folder may be `locked` already.
+pub(super) fn settle(file: &Path, boot: Boot, locked: Option<File>) -> (Boot, Option<Presence>) {
     let Ok(file) = fs::canonicalize(file) else {
         return (boot, None);
     };
     let own = fifo(&file, boot.id());
     let is_known = open(&own, OFlags::WRONLY).is_ok();
     // Of two boot ids that come at the same moment the second has to find the first. Without the lock they stay apart.
-    let locked = (!is_known).then(|| lock_folder(&file)).flatten();
+    let locked = (!is_known)
+        .then(|| locked.or_else(|| lock_folder(&file)))
+        .flatten();
     let boot = match locked.as_ref().and_then(|_| found(&file, &own)) {
         Some(id) => boot.under(id),
         None => boot,
@@ -94,8 +97,13 @@ fn is_without_reader(fifo: &Path) -> bool {
 #[cfg(not(target_os = "macos"))]
 fn present(fifo: PathBuf) -> Option<Presence> {
     use rustix::fs::{CWD, Mode, mkfifoat};
+    use std::os::unix::fs::PermissionsExt;
     let _ = mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR);
-    let reader = Some(open(&fifo, OFlags::RDONLY).ok()?);
+    let reader = open(&fifo, OFlags::RDONLY).ok()?;
+    let mode = Users::of(&fifo).ok()?.mode();
+    // Its owner has done it, if that is another user.
+    let _ = reader.set_permissions(fs::Permissions::from_mode(mode));
+    let reader = Some(reader);
     Some(Presence { fifo, reader })
 }
 
@@ -105,13 +113,12 @@ fn present(_: PathBuf) -> Option<Presence> {
     None
 }
 
-/// Opens a FIFO of this user or of root, without waiting for its other end.
+/// Opens a FIFO of the file's users, without waiting for its other end.
 fn open(fifo: &Path, way: OFlags) -> Result<File, Errno> {
     let of_errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    let users = Users::of(fifo).map_err(|_| Errno::NOENT)?;
     // Looked at first, because to open a device can do something.
-    let is_ours = |found: &fs::Metadata| {
-        found.file_type().is_fifo() && [0, geteuid().as_raw()].contains(&found.uid())
-    };
+    let is_ours = |found: &fs::Metadata| found.file_type().is_fifo() && users.have_made(found);
     if !fs::symlink_metadata(fifo).is_ok_and(|found| is_ours(&found)) {
         return Err(Errno::NOENT);
     }

@@ -11,9 +11,9 @@
 //! # Guarantees
 //! 1. The guarantees of [the contract](super) hold among all processes of one kernel, also across containers, time
 //!    namespaces and boot ids. A container with a boot id of its own (systemd-nspawn) is of this kernel if it is
-//!    opened while another process of its user, or of root, has the file open: a FIFO next to the file shows it. Else,
-//!    and on a kernel of its own (gVisor, Kata), it gets a name of another one's dead holder, and cannot wait for a
-//!    name that a live one renews.
+//!    opened while another process has the file open: a FIFO next to the file shows it. Else, and on a kernel of its
+//!    own (gVisor, Kata), it gets a name of another one's dead holder, and cannot wait for a name that a live one
+//!    renews.
 //! 2. Leases are timed by `CLOCK_MONOTONIC`, which stops while the machine is suspended: every rival is suspended too.
 //! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl; each
 //!    boot watches for itself. So after
@@ -32,6 +32,12 @@
 //! A process under a file size limit (`ulimit -f`, `RLIMIT_FSIZE`) that the file or its log reaches is killed by
 //! SIGXFSZ, unless it ignores that signal. There are no connections to run out of: the looks of a client that waits
 //! take no lock, and its claims are short transactions, as renewals are.
+//!
+//! # Users
+//! The folder decides who shares the file, and all that is made next to it. In a folder that its group may write and
+//! that has the set-gid bit (mode 2770), it is made for that group (mode 660); in any other for this user alone (600).
+//! A file that is there keeps its mode. In a folder in which everybody may write, such as `/tmp`, a file of another
+//! user is refused, because its rows and triggers would be that user's choice.
 //!
 //! # Containers
 //! Mount the **folder** of the file, never the file alone: the write-ahead log and the locks are next to the file, and
@@ -74,6 +80,7 @@ mod row;
 mod sweep;
 mod thread;
 mod transaction;
+mod users;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -110,7 +117,8 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the leases in this file. If it is missing, it is made, readable by this user only; its folder must exist.
+    /// Opens the leases in this file. If it is missing, it is made for this user only, or for the [users](self#users)
+    /// of its folder, which must exist.
     ///
     /// # Errors
     /// `Misconfigured` for a file that is not leasehold's, which is left untouched, and for a path that cannot have

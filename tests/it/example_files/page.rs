@@ -34,6 +34,9 @@ fn run(block: &str) {
     file("backup.sh", "#!/bin/sh\necho \"$@\" >> ran\n");
     let store = fs::read_to_string(machine.0.path().join("store")).unwrap();
     let script = block.replace("redis://redis.example.com", &store);
+    // A group of the user's own, whoever runs the tests.
+    let group = rustix::process::getegid().as_raw();
+    let script = script.replace("-g backup", &format!("-g {group}"));
     let head = if block.starts_with("#!") {
         ""
     } else {

@@ -39,6 +39,7 @@ mod tls;
 mod too_long;
 mod top;
 mod turns;
+mod users;
 mod watching;
 
 use std::fs;

@@ -1,0 +1,136 @@
+//! Several users of one machine, who share the file that the page of the tool tells them to.
+//!
+//! Their numbers are free ones: the kernel asks for no names.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use super::{HOLDER, Place, Process};
+use crate::harness::tree::root;
+use crate::sqlite::places;
+
+const GROUP: &str = "61000";
+const FIRST: &str = "61001";
+const SECOND: &str = "61002";
+const ROOT: &str = "0";
+/// One who is not of the group.
+const STRANGER: &str = "61003";
+
+/// Returns a folder that every user can enter, with the tool, `backup.sh`, and the folder that the page's first line
+/// makes; and the rest of the page's lines. `None` where the tests may not become other users.
+fn shared() -> Option<(Place, String)> {
+    if !rustix::process::geteuid().is_root() {
+        // As root every test is to run; otherwise the caller has said what is skipped.
+        assert!(!places::are_allowed() || std::env::var_os("LEASEHOLD_TEST_SKIP").is_some());
+        return None;
+    }
+    let place = Place::new();
+    let every_user = fs::Permissions::from_mode(0o1777);
+    fs::set_permissions(place.0.path(), every_user).expect("set");
+    fs::copy(env!("CARGO_BIN_EXE_leasehold"), place.path("leasehold")).expect("copied");
+    fs::write(place.path("backup.sh"), format!("#!/bin/sh\n{HOLDER}\n")).expect("written");
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(place.path("backup.sh"), executable).expect("set");
+    let page = fs::read_to_string(root().join("src/bin/leasehold/README.md")).expect("there");
+    let (_, block) = page
+        .split_once("Several users of one machine")
+        .expect("there");
+    let block = block.split("```").nth(1).expect("a block");
+    let lines = block.strip_prefix("sh\n").expect("of a shell");
+    let (first, rest) = lines.split_once('\n').expect("two lines");
+    let first = first.replace("-g backup", &format!("-g {GROUP}"));
+    assert!(first.contains(GROUP), "{first}");
+    let made = place.program("sh", &["-c", &first]);
+    assert_eq!(place.start(made).end().code, Some(0));
+    Some((place, rest.into()))
+}
+
+/// Starts these lines of a shell as this user, under the strictest of masks.
+fn start_as(place: &Place, user: &str, group: &str, lines: &str) -> Process {
+    let words = [
+        "--reuid", user, "--regid", user, "--groups", group, "sh", "-c",
+    ];
+    let lines = format!("umask 077; {lines}");
+    let words = [&words as &[&str], &[&lines]].concat();
+    let mut command = place.program("setpriv", &words);
+    let path = place.0.path().display();
+    command
+        .env("PATH", format!("{path}:/usr/bin:/bin"))
+        .env_remove("LEASEHOLD_STORE")
+        .env_remove("XDG_RUNTIME_DIR")
+        .env("TMPDIR", place.0.path());
+    place.start(command)
+}
+
+/// Asserts that all that is in this folder, at least so many files, is of the group and for it.
+fn assert_of_the_group(folder: &Path, least: usize) {
+    let entries: Vec<_> = fs::read_dir(folder).expect("a folder").flatten().collect();
+    assert!(entries.len() >= least, "{entries:?}");
+    for entry in entries {
+        let found = entry.metadata().expect("facts");
+        assert_eq!(found.gid().to_string(), GROUP, "{entry:?}");
+        assert_eq!(found.mode() & 0o777, 0o660, "{entry:?}");
+    }
+}
+
+#[test]
+fn the_users_of_a_group_exclude_each_other_by_the_lines_of_the_page() {
+    let Some((place, lines)) = shared() else {
+        return;
+    };
+    let leases = place.path("leases");
+    let without_waiting = lines.replace("leasehold run", "leasehold run -n");
+    assert_ne!(without_waiting, lines);
+    let ended = |user| start_as(&place, user, GROUP, &without_waiting).end();
+    for (holder, rival) in [
+        (FIRST, SECOND),
+        (SECOND, FIRST),
+        (ROOT, FIRST),
+        (FIRST, ROOT),
+    ] {
+        let mut run = start_as(&place, holder, GROUP, &lines);
+        place.mark("first");
+        // The file, its two logs, and the FIFO.
+        assert_of_the_group(&leases, 4);
+        let held = ended(rival);
+        assert_eq!(held.code, Some(75), "{held:?}");
+        place.let_go();
+        let run = run.end();
+        assert_eq!(run.code, Some(0), "{run:?}");
+        // The mark is of another user, and the job is not to wait.
+        fs::remove_file(place.path("first")).expect("a mark");
+        let after = ended(rival);
+        assert_eq!(after.code, Some(0), "{after:?}");
+        for mark in ["first", "go"] {
+            fs::remove_file(place.path(mark)).expect("a mark");
+        }
+    }
+    assert_of_the_group(&leases, 1);
+    let stranger = start_as(&place, STRANGER, STRANGER, &without_waiting).end();
+    assert_eq!(stranger.code, Some(77), "{stranger:?}");
+}
+
+#[test]
+fn users_of_a_group_that_open_and_close_the_file_at_once_are_never_refused() {
+    let Some((place, _)) = shared() else {
+        return;
+    };
+    let loops = "for i in $(seq 60); do leasehold run --store sqlite:leases/leases.sqlite $0 -- true \
+        || { echo $?; exit 1; }; done";
+    let mut runs: Vec<_> = [FIRST, SECOND]
+        .iter()
+        .map(|user| {
+            start_as(
+                &place,
+                user,
+                GROUP,
+                &loops.replace("$0", &format!("of-{user}")),
+            )
+        })
+        .collect();
+    for run in &mut runs {
+        let ended = run.end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+}
