@@ -2,15 +2,16 @@
 //!
 //! This process never opens the file but through SQLite: the kernel drops all of a process's locks on a file when any
 //! one of its descriptors is closed. So it is looked at by its path only ([`identity`](super::identity)), and made
-//! under another name.
+//! under another name, or while no other thread opens it.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -40,6 +41,9 @@ const SCHEMAS: [&str; 4] = [
 /// time.
 const STATEMENTS: usize = 32;
 
+/// Held while a file is looked for and made: no other thread opens one whose descriptor its maker has still to close.
+static MAKING: Mutex<()> = Mutex::new(());
+
 /// The pause before a busy file is tried again: some transactions of others fit into the least, and the most is
 /// short against any renewal's budget. It does not grow, or the caller that has waited longest would look most seldom.
 const BUSY_WAIT_US: std::ops::RangeInclusive<u64> = 50..=1_000;
@@ -60,8 +64,11 @@ impl Database {
     /// Opens it, and makes it first if it is not there.
     pub(super) fn open(path: &Path, boot: Boot, caller: Caller<'_>) -> Result<Self, Failure> {
         let alone = alone(path, caller)?;
-        if !path.try_exists().map_err(identity::unseen)? {
-            create(path)?;
+        {
+            let _one = MAKING.lock();
+            if !path.try_exists().map_err(identity::unseen)? {
+                create(path)?;
+            }
         }
         // An overlay file system gives the file another identity when it is first opened for writing, so look twice.
         let before = identity::examine(path)?;
@@ -245,6 +252,7 @@ fn alone(path: &Path, caller: Caller<'_>) -> Result<Option<fs::File>, Failure> {
 /// Puts an empty file at this path, for the users who share it. A process that comes second finds the file of the
 /// first.
 fn create(path: &Path) -> Result<(), Failure> {
+    let failed = |source| Failure::io("create the file", source);
     let (fresh, file) = create_beside(path)?;
     // Closed before it becomes the file of leases, of which no descriptor may be closed.
     drop(file);
@@ -254,8 +262,18 @@ fn create(path: &Path) -> Result<(), Failure> {
     }
     match named {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(error) => Err(Failure::io("create the file", error.into())),
+        // A link in place of the rename would give the file two names, and keep both after a crash.
+        Err(error) if is_without_flag(error) => match new_file(path, Users::of(path)?) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(failed(error)),
+            _ => Ok(()),
+        },
+        Err(error) => Err(failed(error.into())),
     }
+}
+
+/// Returns whether the file system has no rename that replaces nothing, such as NFS, most of FUSE, and ZFS before 2.2.
+const fn is_without_flag(error: Errno) -> bool {
+    matches!(error, Errno::INVAL | Errno::NOSYS | Errno::NOTSUP)
 }
 
 /// Makes an empty file under a name of its own.

@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{Answer, Outcome, Queued, Release, Store};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::{Asking, LIMIT, LONG, asked, claim, held, open, pass};
 use crate::harness::subprocess::{self, Subprocess, say};
@@ -107,6 +110,8 @@ async fn serve(file: &Path) {
             ["release", name] => say(release(&store, &claims[name]).await),
             ["default"] => say(open_default().await),
             ["fill", path] => say(fill(path)),
+            ["rename", from] => say(rename_without_replacing(from)),
+            ["make", count, folder] => say(make(count.parse().expect("a count"), folder).await),
             ["contend", count] => contend(&store, file, count.parse().expect("a count")).await,
             ["churn"] => churn(&store).await,
             _ => panic!("unknown order {order:?}"),
@@ -182,6 +187,45 @@ fn fill(path: &str) -> String {
     while file.write_all(&[0; 4_096]).is_ok() {}
     while file.write_all(&[0]).is_ok() {}
     "full".into()
+}
+
+fn rename_without_replacing(from: &str) -> String {
+    let to = format!("{from}.renamed");
+    format!(
+        "{:?}",
+        renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)
+    )
+}
+
+/// Opens so many new files, each at several times at once. Answers of how many of them this process has no lock then.
+async fn make(count: u32, folder: &str) -> usize {
+    let mut unlocked = 0;
+    for round in 0..count {
+        let file = Path::new(folder).join(round.to_string());
+        let opening = (0..8).map(|_| Sqlite::open(&file));
+        let opened: Vec<_> = join_all(opening).await;
+        let stores: Vec<_> = opened
+            .into_iter()
+            .map(|store| store.expect("it opens"))
+            .collect();
+        let inode = std::fs::metadata(&file).expect("it is there").ino();
+        // Others take and give up locks while it is read, and a reading may miss one.
+        unlocked += usize::from(!(0..5).any(|_| is_locked(inode)));
+        for store in stores {
+            store.close().await;
+        }
+    }
+    unlocked
+}
+
+/// Returns whether this process has a lock on the file of this number.
+fn is_locked(inode: u64) -> bool {
+    let locks = std::fs::read_to_string("/proc/locks").expect("the kernel tells");
+    let (pid, place) = (std::process::id().to_string(), format!(":{inode}"));
+    locks.lines().any(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.contains(&&*pid) && words.iter().any(|word| word.ends_with(&place))
+    })
 }
 
 /// Works so many times under one lease. The work shows an overlap if there is one, and the order of the grants.

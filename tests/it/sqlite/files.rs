@@ -60,6 +60,45 @@ async fn a_new_file_that_many_open_at_once_is_refused_to_none() {
     }
 }
 
+/// NFS, most of FUSE, and ZFS before 2.2 lack it.
+#[tokio::test]
+async fn a_file_is_made_where_every_rename_may_replace_another() {
+    let surroundings = places::plain_rename();
+    let surroundings = surroundings.each_ref().map(String::as_str);
+    let (folder, file) = folder_and_file();
+    let mut child = Child::start_under(&surroundings, &file);
+    assert!(child.ask("acquire a 60000").starts_with("granted "));
+    let control = child.ask(&format!("rename {}", file.display()));
+    assert_eq!(
+        control,
+        "Err(Os { code: 22, kind: InvalidInput, message: \"Invalid argument\" })"
+    );
+    let mode = file.metadata().expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // No descriptor was closed of a file that was open, or its locks would be gone.
+    let many = folder.path().join("many");
+    fs::create_dir(&many).expect("made");
+    assert_eq!(child.ask(&format!("make 30 {}", many.display())), "0");
+    // Of several that make it at the same moment, one has the name.
+    for round in 0..20 {
+        let file = folder.path().join(format!("round-{round}"));
+        let mut rivals: Vec<_> = (0..3)
+            .map(|_| Child::start_under(&surroundings, &file))
+            .collect();
+        rivals
+            .iter_mut()
+            .for_each(|rival| rival.order("acquire a 60000"));
+        let answers = rivals
+            .iter_mut()
+            .map(|rival| rival.answer().expect("an answer"));
+        let answers: Vec<_> = answers.collect();
+        let granted = answers
+            .iter()
+            .filter(|answer| answer.starts_with("granted "));
+        assert_eq!(granted.count(), 1, "{answers:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_file_that_is_not_sqlite_is_refused_untouched() {
     let (_folder, file) = folder_and_file();

@@ -1,8 +1,12 @@
-//! Surroundings for a child that only the kernel can make: another boot id, another clock, a small or read-only disk.
+//! Surroundings for a child that only the kernel can make: another boot id, another clock, a small or read-only disk, one
+//! that lacks a call.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::harness::preload;
 
 /// Whether the machine lets us make namespaces. If not, the test fails, unless the caller of all tests said beforehand
 /// that it knows.
@@ -58,6 +62,14 @@ pub(super) fn bound_to<'a>(file: &'a Path, path: &'a Path) -> Vec<&'a str> {
 pub(super) fn read_only(folder: &Path) -> [&str; 6] {
     let script = "mount --bind \"$0\" \"$0\"; mount -o remount,ro,bind \"$0\"; exec \"$@\"";
     mounted(script, folder)
+}
+
+/// A disk without a rename that replaces nothing.
+pub(super) fn plain_rename() -> [String; 2] {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    let source = include_bytes!("plain_rename.c");
+    let library = LIBRARY.get_or_init(|| preload::compiled("plain_rename", source));
+    ["env".into(), format!("LD_PRELOAD={}", library.display())]
 }
 
 /// A clock that is ahead by so many seconds.
