@@ -60,7 +60,8 @@ impl ClientBuilder {
         Self::default()
     }
 
-    /// Sets the store by its URL, one of those that [`store::open`](crate::store::open) takes.
+    /// Sets the store by its URL, one of those that [`store::open`](crate::store::open) takes. Its password is used for
+    /// every connection of the client; for a new one, make a new client.
     pub fn store_url(mut self, url: impl Into<String>) -> Self {
         self.source = Some(StoreSource::Url(url.into()));
         self

@@ -15,6 +15,7 @@ use leasehold::{Client, ClientBuilder, Error, ErrorKind, Name};
 use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::span::Span;
+use crate::store_file::FromFile;
 
 /// The variable that names the store if `--store` does not.
 pub const VARIABLE: &str = "LEASEHOLD_STORE";
@@ -43,8 +44,8 @@ pub struct Contact {
 /// The chosen store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// Named by an option, a variable or a configuration file.
-    Url(String),
+    /// Named by an option, a variable or a configuration file; and the file that has the URL.
+    Url(String, Option<PathBuf>),
     /// No store was named: the embedded file at its default path.
     Default,
 }
@@ -53,7 +54,7 @@ impl Choice {
     /// Returns the store that the options name, or else the embedded file.
     pub fn of(arguments: &StoreOptions) -> Result<Self, Failure> {
         match (&arguments.url, &arguments.file) {
-            (Some(url), _) => Self::shared(url),
+            (Some(url), _) => Self::shared(url, None),
             (None, Some(path)) => read(path),
             (None, None) if arguments.is_required => Err(Failure::usage(
                 "no store named, and the configuration has require-store = true; expected --store, LEASEHOLD_STORE or a key store",
@@ -63,11 +64,11 @@ impl Choice {
     }
 
     /// Reads a store's text: a store in memory is refused, because it excludes no other process.
-    fn shared(url: &str) -> Result<Self, Failure> {
+    fn shared(url: &str, file: Option<&Path>) -> Result<Self, Failure> {
         let refused =
             |error: Error| about_store(Failure::usage(format!("{error}")), &store::shown(url));
         let url = store::shared_url(url).map_err(refused)?;
-        Ok(Self::Url(url.into()))
+        Ok(Self::Url(url.into(), file.map(Into::into)))
     }
 
     /// Returns a client that has reached this store within `limit`, for a command about `name`, or about all names.
@@ -84,7 +85,10 @@ impl Choice {
         let connecting = tokio::time::timeout(limit, async {
             let client = asked(ends_at, &mut doubt, async |_| {
                 let builder = match self {
-                    Self::Url(url) => Client::builder().store_url(url),
+                    Self::Url(url, None) => Client::builder().store_url(url),
+                    Self::Url(url, Some(file)) => {
+                        Client::builder().store(FromFile::open(file, url).await?)
+                    }
                     Self::Default => Client::builder().store(Sqlite::open_default().await?),
                 };
                 settings(builder).build().await
@@ -108,7 +112,7 @@ impl Choice {
         };
         failure.message.push_str(self.hint(failure.exit));
         Err(match self {
-            Self::Url(url) => about_store(failure, location.get().unwrap_or(&store::shown(url))),
+            Self::Url(url, _) => about_store(failure, location.get().unwrap_or(&store::shown(url))),
             Self::Default => failure,
         })
     }
@@ -119,15 +123,15 @@ impl Choice {
             (Self::Default, Exit::Denied | Exit::Misconfigured) => {
                 "; another place can be named by --store sqlite:PATH"
             }
-            (Self::Url(url), Exit::Misconfigured)
+            (Self::Url(url, _), Exit::Misconfigured)
                 if url.starts_with("sqlite://") && !url.starts_with("sqlite:///") =>
             {
                 "; an absolute path has three slashes: sqlite:///PATH"
             }
-            (Self::Url(url), Exit::Unreachable) if url.starts_with("rediss") => {
+            (Self::Url(url, _), Exit::Unreachable) if url.starts_with("rediss") => {
                 "; a server without TLS has redis://"
             }
-            (Self::Url(url), Exit::Unreachable) if url.starts_with("postgres") => {
+            (Self::Url(url, _), Exit::Unreachable) if url.starts_with("postgres") => {
                 "; a server of another kind has another scheme, such as redis://"
             }
             _ => "",
@@ -137,7 +141,7 @@ impl Choice {
     /// Returns the store for messages, without secrets, while it is not open.
     pub fn shown(&self) -> String {
         match self {
-            Self::Url(url) => store::shown(url),
+            Self::Url(url, _) => store::shown(url),
             Self::Default => "the embedded file of this user".into(),
         }
     }
@@ -354,7 +358,7 @@ fn read(path: &Path) -> Result<Choice, Failure> {
     if Choice::is_secret(&text) {
         warn_if_others_read(path);
     }
-    Choice::shared(&text)
+    Choice::shared(&text, Some(path))
 }
 
 /// Warns of a file with a password that other users can read.

@@ -369,7 +369,7 @@ mod tests {
         }
         assert_eq!(choice([user, ""]), Ok(Choice::Default));
         let named = ["store = \"sqlite:a\"", machine];
-        assert_eq!(choice(named), Ok(Choice::Url("sqlite:a".into())));
+        assert_eq!(choice(named), Ok(Choice::Url("sqlite:a".into(), None)));
     }
 
     #[test]

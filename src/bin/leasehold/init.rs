@@ -12,7 +12,7 @@ use crate::say;
 
 /// Sets the store up, or prints the script that would.
 pub fn main(arguments: args::InitOptions) -> Result<Exit, Failure> {
-    let Choice::Url(url) = Choice::of(&arguments.store)? else {
+    let Choice::Url(url, _) = Choice::of(&arguments.store)? else {
         return Err(Failure::usage(
             "init refused: no store was named, and the default store needs no set-up; expected --store postgres://..., redis://... or redis+quorum://...",
         ));

@@ -50,6 +50,7 @@ mod shim;
 mod span;
 mod status;
 mod status_file;
+mod store_file;
 mod table;
 mod timeline;
 #[cfg(feature = "top")]

@@ -9,6 +9,7 @@ pub(crate) mod boundary;
 pub(crate) mod browser;
 mod config;
 mod container;
+mod credentials;
 mod doctor;
 mod exclusion;
 mod export;

@@ -69,7 +69,7 @@ async fn examine(choice: &Choice, limit: Duration, timing: &Timing) -> Result<Di
 fn path(choice: &Choice) -> Result<Option<PathBuf>, Failure> {
     match choice {
         Choice::Default => Ok(Some(Sqlite::default_path()?)),
-        Choice::Url(url) => {
+        Choice::Url(url, _) => {
             let path = url.strip_prefix("sqlite:");
             let path = path.map(|path| path.strip_prefix("//").unwrap_or(path));
             Ok(path.map(PathBuf::from))
