@@ -26,7 +26,7 @@ use super::full_disk::{Full, FullDisk};
 use super::network::{Host, Network};
 use super::ports::free_port;
 use super::server_clock::ServerClock;
-use super::wait::{at, now};
+use super::wait::{at, now, until_so};
 
 /// What to type where the server is missing.
 const INSTALL: &str = "apt-get install -y default-jre-headless libzookeeper-java";
@@ -260,6 +260,15 @@ impl ZookeeperServer {
         mode.map(ToOwned::to_owned)
     }
 
+    /// How many followers a leader has that are up to date.
+    fn followers(&self) -> Option<usize> {
+        let answer = self.ask(b"mntr")?;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let mut lines = answer.lines();
+        let count = lines.find_map(|line| line.strip_prefix("zk_synced_followers\t"))?;
+        count.parse().ok()
+    }
+
     /// How many writes it has done since this leader began; neither reads nor signs of life are among them.
     pub fn written(&self) -> u64 {
         let answer = self.ask(b"srvr").expect("it serves");
@@ -470,11 +479,17 @@ impl ZookeeperEnsemble {
         ensemble
     }
 
-    /// Waits until all three serve.
+    /// Waits until all three serve, and the leader says so too: one that hung answers as a follower for a moment, though
+    /// the leader has given it up.
     pub async fn serving(&self) {
         for server in &self.servers {
             server.serving().await;
         }
+        let followers = self.servers.len() - 1;
+        until_so("the leader's followers", async || {
+            self.elected().and_then(ZookeeperServer::followers) == Some(followers)
+        })
+        .await;
     }
 
     pub fn leader(&self) -> &ZookeeperServer {
