@@ -135,7 +135,9 @@ impl Acquiring {
             holder: granted.claim.holder,
             shown: None,
         };
-        Lease::granted(handle, granted.id, self.timing, granted.held_since)
+        let mut lease = Lease::granted(handle, granted.id, self.timing, granted.held_since);
+        lease.permit = self.info.permit;
+        lease
     }
 
     /// Sends one attempt. If no claim is enrolled, enrolls one first. An attempt without an answer leaves its claim in

@@ -21,7 +21,7 @@ use crate::fence::Pass;
 use crate::future::BoxFuture;
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::store::Held;
+use crate::store::{Held, Info};
 use crate::term::Instant;
 use crate::waiting::{OutagePolicy, WaitOrder, no_grant};
 
@@ -101,9 +101,7 @@ impl<'a> Taker<'a> {
         let guesses = fastrand::choose_multiple(1..=access.permits(), access.guesses().into());
         if taking::take(self, access, waits, guesses).await? {
             let taken = self.permit.take().or_else(|| self.door.take());
-            let mut taken = taken.expect("it was granted");
-            taken.permit = number_of(taken.name(), &self.asks.request.name);
-            return Ok(Attempt::Acquired(taken));
+            return Ok(Attempt::Acquired(taken.expect("it was granted")));
         }
         match self.asks.held.lock().take() {
             Some(held) => Ok(Attempt::Held(Box::new(Held::clone(&held)))),
@@ -357,7 +355,14 @@ impl Acquiring {
     }
 
     fn for_permit(&self, permit: u16) -> Result<Self, Error> {
-        Ok(self.of(permit_name(&self.name, permit)?))
+        let info = Info {
+            permit: Some(permit),
+            ..Info::clone(&self.info)
+        };
+        Ok(Self {
+            info: Arc::new(info),
+            ..self.of(permit_name(&self.name, permit)?)
+        })
     }
 
     /// The request for the door, in turn where the store has a queue.
@@ -394,12 +399,6 @@ impl Acquiring {
             }
         }
     }
-}
-
-/// The number of the permit that has this name; none if it is that of the pool.
-fn number_of(permit: &Name, pool: &Name) -> Option<u16> {
-    let number = permit.as_str().strip_prefix(pool.as_str())?;
-    number.strip_prefix('#')?.parse().ok()
 }
 
 /// The name of a permit.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::process;
-use crate::row::permit;
+use crate::row;
 use crate::say::Loudness;
 use crate::status_file::{self, Status, not_held, not_opened, unknown};
 
@@ -32,7 +32,7 @@ fn is_held(name: &str) -> Result<(), Failure> {
         return Err(not_held("this is not in a job"));
     }
     let status = held_lease()?;
-    let pool = permit(&status.name).map(|(pool, _)| pool);
+    let pool = row::pool(&status.name, status.permit);
     if status.name != name && pool != Some(name) {
         return Err(not_held(format_args!("the job has {}", status.name)));
     }

@@ -1,17 +1,12 @@
 //! `leasehold evict`: evicts the holder of a name, for an operator.
 
-use std::time::Duration;
-
 use leasehold::Name;
 use leasehold::store::{Eviction, HeldState, Store};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::row::pool_of;
+use crate::pool::permits_of;
 use crate::say;
-
-/// The limit of the list of permits.
-const LIMIT: Duration = Duration::from_secs(5);
 
 /// Evicts the holder. Exits 1 if there is none.
 pub fn main(arguments: args::EvictOptions) -> Result<Exit, Failure> {
@@ -52,10 +47,7 @@ pub fn main(arguments: args::EvictOptions) -> Result<Exit, Failure> {
 
 /// Says that no holder has the name itself, and which of its permits are held: each is evicted by its own name.
 async fn no_holder(store: &dyn Store, name: &Name) -> String {
-    let listed = store.list(&format!("{name}#"), LIMIT).await;
-    // Who may not list a store sees the name alone.
-    let mut permits = listed.unwrap_or_default();
-    permits.retain(|held| pool_of(held.name.as_str()).0 == name.as_str());
+    let permits = permits_of(store, name).await;
     let names: Vec<_> = permits.iter().map(|held| held.name.as_str()).collect();
     match names.is_empty() {
         true => "no holder to evict".into(),

@@ -1,4 +1,5 @@
-//! The part of a name that a command takes or waits for: all of it, one of its permits, or a share of it.
+//! The part of a name that a command takes or waits for: all of it, one of its permits, or a share of it; and the
+//! permits that are held of it.
 
 use std::time::Duration;
 
@@ -7,8 +8,23 @@ use futures_util::future::join_all;
 use leasehold::store::{Held, Store};
 use leasehold::{Error, LeaseRequest, Name};
 
+use crate::row::permit;
+
 /// The permits of a name that is shared: a constant of the library, and of all clients.
 const SHARES: u16 = 64;
+
+/// The limit of a list of permits.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Returns the permits of this name that are held, in the order of their numbers.
+pub async fn permits_of(store: &dyn Store, name: &Name) -> Vec<Held> {
+    let listed = store.list(&format!("{name}#"), LIMIT).await;
+    // Who may not list a store sees the name alone.
+    let mut permits = listed.unwrap_or_default();
+    permits.retain(|held| permit(held).is_some_and(|(pool, _)| pool == name.as_str()));
+    permits.sort_by_key(|held| held.info.permit);
+    permits
+}
 
 /// The part of a name that is taken: by default all of it.
 #[derive(Debug, Args)]

@@ -42,8 +42,8 @@ pub enum Tone {
 }
 
 /// Returns the pool and the number of a permit, or else the name itself, which may be the door of a pool, and zero.
-pub fn pool_of(name: &str) -> (&str, u16) {
-    permit(name).unwrap_or((name, 0))
+pub fn pool_of(held: &Held) -> (&str, u16) {
+    permit(held).unwrap_or((held.name.as_str(), 0))
 }
 
 /// Returns the schedule of a fire, with the sign before its time: `report@` of `report@7200`.
@@ -53,12 +53,16 @@ pub fn schedule(name: &str) -> Option<&str> {
     is_fire.then(|| &name[..=job.len()])
 }
 
-/// Returns the pool and the number of a permit: 2 and `gpu` of `gpu#2`.
-pub fn permit(name: &str) -> Option<(&str, u16)> {
-    let (pool, text) = name.rsplit_once('#')?;
-    let number: u16 = text.parse().ok()?;
-    let is_permit = (1..=256).contains(&number) && number.to_string() == text;
-    is_permit.then_some((pool, number))
+/// Returns the pool and the number of a permit: `gpu` and 2 of `gpu#2`. Its holder says that it is one: a name of this
+/// form can be a lease of its own.
+pub fn permit(held: &Held) -> Option<(&str, u16)> {
+    let number = held.info.permit?;
+    Some((pool(held.name.as_str(), Some(number))?, number))
+}
+
+/// Returns the pool of the permit with this name and number, if it is one.
+pub fn pool(name: &str, permit: Option<u16>) -> Option<&str> {
+    name.strip_suffix(&permit?.to_string())?.strip_suffix('#')
 }
 
 impl Tone {
@@ -107,7 +111,7 @@ pub fn in_words(held: &Held) -> String {
         who if who.is_empty() => "an unknown holder".into(),
         who => who,
     };
-    let what = permit(held.name.as_str());
+    let what = permit(held);
     let what = what.map_or_else(|| "it".into(), |(_, number)| format!("permit {number}"));
     let mut text = match held.state {
         HeldState::KeepOut => format!(
@@ -236,10 +240,17 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_has_a_number_as_it_is_written() {
-        assert_eq!(permit("gpu#10"), Some(("gpu", 10)));
-        for name in ["gpu#0", "gpu#257", "gpu#07", "gpu#+7", "gpu#", "gpu"] {
-            assert_eq!(permit(name), None, "{name}");
+    fn a_permit_is_what_its_holder_says_and_its_name_has() {
+        let pool = |name, number| {
+            let mut held = Held::new(Name::new(name).expect("valid"));
+            held.info.permit = number;
+            permit(&held).map(|(pool, number)| (pool.to_owned(), number))
+        };
+        assert_eq!(pool("gpu#10", Some(10)), Some(("gpu".into(), 10)));
+        assert_eq!(pool("gpu#x#1", Some(1)), Some(("gpu#x".into(), 1)));
+        assert_eq!(pool("deploy#42", None), None);
+        for name in ["gpu#1", "gpu#010", "gpu10", "gpu"] {
+            assert_eq!(pool(name, Some(10)), None, "{name}");
         }
     }
 

@@ -122,11 +122,12 @@ impl Order {
         }
     }
 
-    /// Returns which row a name in this state is in: rows are in name order, and permits by their numbers.
-    pub fn row_of<'a>(&self, name: &'a Name, state: HeldState) -> (&'a str, u16) {
-        let (pool, number) = pool_of(name.as_str());
+    /// Returns which row a lease is in: rows are in name order, and permits by their numbers.
+    pub fn row_of<'a>(&self, held: &'a Held) -> (&'a str, u16) {
+        let (pool, number) = pool_of(held);
         let is_one = self.is_folded && self.filter.is_empty();
-        let kept = schedule(name.as_str()).filter(|_| is_one && state == HeldState::Kept);
+        let is_kept = is_one && held.state == HeldState::Kept;
+        let kept = schedule(held.name.as_str()).filter(|_| is_kept);
         (kept.unwrap_or(pool), if is_one { 0 } else { number })
     }
 
@@ -136,7 +137,7 @@ impl Order {
         let mut rows: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (place, seen) in leases.iter().enumerate() {
             if needle.is_empty() || has(&seen.held, &needle) {
-                let row = self.row_of(&seen.held.name, seen.held.state);
+                let row = self.row_of(&seen.held);
                 rows.entry(row).or_default().push(place);
             }
         }
@@ -162,7 +163,7 @@ pub fn described(leases: &[Seen], row: &[usize], now: Instant, wall_clock: Syste
     let is_pool = leases.len() > 1;
     let fires = schedule(leases[0].held.name.as_str()).filter(|_| is_pool);
     let is_whole = !is_pool || fires.is_some();
-    let is_permit = |seen: &&Seen| is_whole || permit(seen.held.name.as_str()).is_some();
+    let is_permit = |seen: &&Seen| is_whole || permit(&seen.held).is_some();
     let (permits, doors): (Vec<_>, Vec<_>) = leases.iter().copied().partition(is_permit);
     let (first, held) = (leases[0], &leases[0].held);
     let name = held.name.as_str();
@@ -171,7 +172,7 @@ pub fn described(leases: &[Seen], row: &[usize], now: Instant, wall_clock: Syste
         Some(fires) => (fires, format!("{} kept", permits.len()), 0),
         // The holder of the door waits for a permit, or for all of them.
         None if is_pool => (
-            pool_of(name).0,
+            pool_of(held).0,
             format!("{} held", permits.len()),
             doors.iter().map(|door| queue(door) + 1).sum(),
         ),
@@ -393,6 +394,7 @@ mod tests {
                 clock: "CLOCK_BOOTTIME".into(),
                 boot_id: String::new(),
                 pid: std::process::id(),
+                permit: None,
                 progress_ms: ago_ms.map(|ago_ms| now_ms.saturating_sub(ago_ms)),
                 denied: Vec::new(),
                 outer: Vec::new(),
@@ -444,16 +446,18 @@ mod tests {
     #[test]
     fn the_permits_of_a_pool_are_one_row_and_a_name_like_one_stays_itself() {
         let list = [
-            ("build#7", 9, 0),
-            ("gpu", 3, 2),
-            ("gpu!", 9, 0),
-            ("gpu#1", 20, 0),
-            ("gpu#10", 5, 0),
+            ("build#7", 9, 0, Some(7)),
+            ("gpu", 3, 2, None),
+            ("gpu!", 9, 0, None),
+            ("gpu#1", 20, 0, Some(1)),
+            ("gpu#10", 5, 0, Some(10)),
+            ("gpu#42", 9, 0, None),
         ];
-        let held = list.map(|(name, left, waiting)| {
+        let held = list.map(|(name, left, waiting, permit)| {
             let mut held = held(1, left);
             held.name = Name::new(name).expect("valid");
             held.info.host = "vm".into();
+            held.info.permit = permit;
             held.waiting = Some(waiting);
             held
         });
@@ -466,7 +470,7 @@ mod tests {
         };
         let folded = rows(&Order::by(Column::Name));
         let names: Vec<_> = folded.iter().map(|row| row.cell(Column::Name)).collect();
-        assert_eq!(names, ["build#7", "gpu", "gpu!"]);
+        assert_eq!(names, ["build#7", "gpu", "gpu!", "gpu#42"]);
         let pool = &folded[1];
         let cells = [Column::State, Column::Waiting, Column::Left, Column::Holder];
         assert_eq!(
@@ -475,13 +479,13 @@ mod tests {
         );
         assert_eq!(folded[0].cell(Column::Holder), "vm:0");
         let mut order = Order::by(Column::Name);
-        order.filter = "GPU#".into();
+        order.filter = "GPU#1".into();
         assert_eq!(rows(&order).len(), 2);
         // Also in reverse by what the row shows, which is the least time left.
         let mut order = Order::by(Column::Left);
         order.is_reversed = true;
         let left = rows(&order);
         let left: Vec<_> = left.iter().map(|row| row.cell(Column::Left)).collect();
-        assert_eq!(left, ["9s", "9s", "5s"]);
+        assert_eq!(left, ["9s", "9s", "9s", "5s"]);
     }
 }

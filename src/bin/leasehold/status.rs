@@ -11,6 +11,7 @@ use crate::args;
 use crate::choice::Contact;
 use crate::exit::{Exit, Failure};
 use crate::members;
+use crate::pool::permits_of;
 use crate::progress;
 use crate::row::{NEW_STORE, permit, pool_of, printable, rfc3339, state};
 use crate::say;
@@ -35,7 +36,7 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
         }
         let mut leases = leases(&contact, name.as_ref()).await?;
         // As in the table.
-        leases.sort_by(|one, two| pool_of(one.name.as_str()).cmp(&pool_of(two.name.as_str())));
+        leases.sort_by(|one, two| pool_of(one).cmp(&pool_of(two)));
         if arguments.quiet {
             return Ok(match leases.is_empty() {
                 true => Exit::Free,
@@ -101,10 +102,7 @@ async fn leases(contact: &Contact, name: Option<&Name>) -> Result<Vec<Held>, Fai
     };
     let held = contact.answer(async |left| store.inspect(name, left).await);
     let held = held.await?;
-    // Who may not list a store sees the name alone.
-    let listed = store.list(&format!("{name}#"), LIMIT).await;
-    let mut permits = listed.unwrap_or_default();
-    permits.retain(|held| permit(held.name.as_str()).is_some());
+    let permits = permits_of(&**store, name).await;
     Ok(held.into_iter().chain(permits).collect())
 }
 
@@ -177,7 +175,7 @@ fn table(leases: &[Held], width: usize, has_tokens: bool, is_folded: bool) -> St
 
 /// Returns a lease as programs read it, in JSON and in lines of key=value. Facts are added, never renamed.
 fn facts(held: &Held) -> [(&'static str, Value); 11] {
-    let number = permit(held.name.as_str()).map(|(_, number)| number);
+    let number = permit(held).map(|(_, number)| number);
     let (word, ..) = state(held.state);
     [
         // `held`, `evicted`, `kept`, `offered` or `keep-out`.

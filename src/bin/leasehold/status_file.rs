@@ -58,6 +58,9 @@ pub struct Status {
     pub boot_id: String,
     /// The process of the tool.
     pub pid: u32,
+    /// The number of its permit, if it has one of a pool or a share of a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permit: Option<u16>,
     /// When the job last reported progress, on `clock`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_ms: Option<u64>,
@@ -76,6 +79,9 @@ pub struct Outer {
     pub name: String,
     /// The process of the tool.
     pub pid: u32,
+    /// The number of the permit, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permit: Option<u16>,
 }
 
 impl Outer {
@@ -85,10 +91,12 @@ impl Outer {
         let Some(status) = path.and_then(|path| Status::read(&path).ok()) else {
             return Vec::new();
         };
-        let Status {
-            name, pid, outer, ..
-        } = status;
-        let all = std::iter::once(Self { name, pid }).chain(outer);
+        let innermost = Self {
+            name: status.name,
+            pid: status.pid,
+            permit: status.permit,
+        };
+        let all = std::iter::once(innermost).chain(status.outer);
         // A variable alone is no proof: a daemon keeps the environment of a job that has long ended.
         all.filter(|run| process::is_ancestor(run.pid)).collect()
     }

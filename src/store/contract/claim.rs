@@ -102,6 +102,10 @@ pub struct Info {
     /// The id of the holder's process.
     #[serde(default)]
     pub pid: u32,
+    /// The number of the permit, if the lease is one of a pool or a share of a name: the name of the pool, `#` and this
+    /// number are then the name of the lease. A lease of such a name without it is one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permit: Option<u16>,
 }
 
 fn short_text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
@@ -142,6 +146,7 @@ impl Info {
             label: label.map(Into::into),
             host: rustix::system::uname().nodename().to_string_lossy().into(),
             pid: std::process::id(),
+            permit: None,
         })
     }
 }

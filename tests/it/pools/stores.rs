@@ -25,6 +25,7 @@ const ROUNDS: usize = 4;
 
 /// The clients are three processes' in all but name: they share nothing.
 async fn pools_keep_apart(clients: [Client; 3]) {
+    a_permit_is_told_from_a_name_like_one(&clients).await;
     three_permits_have_three_holders_at_most(&clients).await;
     no_reader_is_beside_a_writer(&clients).await;
     waiting_clients_are_served_and_in_turn_if_there_is_a_queue(&clients).await;
@@ -115,6 +116,17 @@ impl Inside {
 async fn all_served(tasks: JoinSet<()>) {
     let served = tokio::time::timeout(PATIENCE * 6, tasks.join_all());
     served.await.expect("all are served");
+}
+
+async fn a_permit_is_told_from_a_name_like_one(clients: &[Client; 3]) {
+    let permit = clients[0].permits("gpu", 1).acquire().await.unwrap();
+    let plain = clients[1].acquire("gpu#42").await.unwrap();
+    for (lease, number) in [(permit, Some(1)), (plain, None)] {
+        let held = clients[2].store().inspect(lease.name(), PATIENCE).await;
+        assert_eq!(held.unwrap().expect("it is held").info.permit, number);
+        assert_eq!(lease.permit(), number);
+        lease.release().await;
+    }
 }
 
 async fn three_permits_have_three_holders_at_most(clients: &[Client; 3]) {

@@ -101,6 +101,44 @@ fn status_shows_the_permits_of_a_pool_and_evict_names_them() {
     assert_eq!(place.says(&["evict", "--now", "x#1"]).code, Some(0));
 }
 
+#[test]
+fn a_build_number_in_a_name_is_no_permit_of_the_name_before_it() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!(
+        "{tool} check --name deploy; echo $? > check; {tool} run -n deploy true; echo $? > ran; sleep 20"
+    );
+    let run = ["run", "deploy#42", "--", "sh", "-c", &script];
+    let _run = place.start(place.tool(&run));
+    assert_eq!(place.mark("ran"), "0");
+    assert_eq!(place.mark("check"), "79");
+    let quiet = place.says(&["status", "--quiet", "deploy"]);
+    assert_eq!(quiet.code, Some(1), "{quiet:?}");
+    let listed: Value = serde_json::from_str(&place.says(&["status", "--json"]).stdout).unwrap();
+    assert_eq!(listed["leases"][0]["name"], "deploy#42", "{listed}");
+    assert_eq!(listed["leases"][0]["permit"], Value::Null, "{listed}");
+    let evicted = place.says(&["evict", "deploy"]);
+    assert!(!evicted.stderr.contains("#42"), "{evicted:?}");
+}
+
+#[test]
+fn the_permits_of_a_pool_are_not_those_of_a_pool_whose_name_begins_alike() {
+    let place = Place::new();
+    let named = |name: &str, mark: &str| {
+        let script = format!("echo up > {mark}; sleep 20");
+        let run = ["run", "--permits", "2", name, "--", "sh", "-c", &script];
+        let run = place.start(place.tool(&run));
+        place.mark(mark);
+        run
+    };
+    let _runs = [named("gpu", "one"), named("gpu#x", "two")];
+    let listed: Value =
+        serde_json::from_str(&place.says(&["status", "--json", "gpu"]).stdout).unwrap();
+    let names = listed["leases"].as_array().expect("a list").iter();
+    let names: Vec<_> = names.map(|lease| lease["name"].to_string()).collect();
+    assert!(names.len() == 1 && !names[0].contains("#x"), "{listed}");
+}
+
 /// The writer waits for the outer share, and the inner one would wait for the writer.
 #[test]
 fn a_share_within_the_job_of_a_share_is_refused_while_a_writer_waits() {

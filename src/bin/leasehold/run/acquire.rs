@@ -16,7 +16,7 @@ use super::signals::Signals;
 use crate::choice::{Choice, Contact};
 use crate::exit::{Exit, Failure};
 use crate::process;
-use crate::row::pool_of;
+use crate::row;
 use crate::say;
 use crate::status_file::{self, Outer};
 use crate::waiting::{self, Places};
@@ -112,7 +112,9 @@ impl Asking<'_> {
 fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
     let is_in_job = std::env::var_os(status_file::VARIABLE).is_some();
     let (pid, pool) = (held.info.pid, &plan.options.pool);
-    let is_of_pool = |run: &&Outer| pool_of(&run.name).0 == plan.name.as_str();
+    let name = plan.name.as_str();
+    let is_of_pool =
+        |run: &&Outer| [Some(&*run.name), row::pool(&run.name, run.permit)].contains(&Some(name));
     let mut own = plan.outer.iter().filter(is_of_pool);
     let is_kept_out = match pool.permits {
         Some(count) => own.clone().count() >= count.into(),

@@ -31,6 +31,7 @@ pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, F
         clock: lease.clock().name().into(),
         boot_id,
         pid: std::process::id(),
+        permit: lease.permit(),
         progress_ms: None,
         denied: Vec::new(),
         outer: plan.outer.clone(),

@@ -19,7 +19,7 @@ pub struct Model {
     rows: Vec<Vec<usize>>,
     /// The row that is selected, and the first name there: the selection stays with its name, or its folded pool.
     cursor: usize,
-    selected: Option<Name>,
+    selected: Option<Held>,
     /// The first row on the screen, and how many rows the screen has.
     top: usize,
     pub page: usize,
@@ -113,12 +113,14 @@ impl Model {
     fn arrange(&mut self) {
         self.rows = self.order.rows(&self.leases);
         let found = self.selected.as_ref().and_then(|selected| {
-            let place = seen::find(&self.leases, selected);
+            let place = seen::find(&self.leases, &selected.name);
+            let mut gone = selected.clone();
             // A fire that has gone was done.
-            let state = place.map_or(HeldState::Kept, |place| self.leases[place].held.state);
-            let wanted = self.order.row_of(selected, state);
+            gone.state = HeldState::Kept;
+            let selected = place.map_or(&gone, |place| &self.leases[place].held);
+            let wanted = self.order.row_of(selected);
             let mut firsts = self.rows.iter().map(|row| &self.leases[row[0]].held);
-            firsts.position(|held| self.order.row_of(&held.name, held.state) == wanted)
+            firsts.position(|held| self.order.row_of(held) == wanted)
         });
         self.select(found.unwrap_or(self.cursor));
     }
@@ -137,7 +139,7 @@ impl Model {
     /// Selects this row, or the nearest that is there, and brings it onto the screen.
     fn select(&mut self, row: usize) {
         self.cursor = row.min(self.rows.len().saturating_sub(1));
-        self.selected = self.selection().map(|seen| seen.held.name.clone());
+        self.selected = self.selection().map(|seen| seen.held.clone());
         self.top = self.top.min(self.cursor);
         self.top = self.top.max((self.cursor + 1).saturating_sub(self.page));
         // No empty lines below the last row while there are rows above.
@@ -218,6 +220,8 @@ mod tests {
         let mut held = Held::new(Name::new(name).expect("valid"));
         held.token = Some(Token::new(token).expect("valid"));
         held.remaining = Some(Duration::from_secs(token));
+        let number = name.strip_prefix("gpu#");
+        held.info.permit = number.map(|number| number.parse().expect("a number"));
         held
     }
 
