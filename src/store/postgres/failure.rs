@@ -26,6 +26,9 @@ pub(crate) enum Failure {
     /// The connection could not be made, because of this failure. Nothing was sent.
     #[error(transparent)]
     Unsent(Box<Self>),
+    /// It was at this one of several servers that the connection could not be made.
+    #[error("{0}: {1}")]
+    At(String, Box<Self>),
     /// The connection was already closed before the request was sent.
     #[error("the connection was closed")]
     Ended,
@@ -80,13 +83,16 @@ impl Failure {
 
     /// Returns whether there was no connection for the request.
     pub(super) fn is_unconnected(&self) -> bool {
-        matches!(self, Self::Unsent(_) | Self::GivenUp)
+        match self {
+            Self::At(_, why) => why.is_unconnected(),
+            _ => matches!(self, Self::Unsent(_) | Self::GivenUp),
+        }
     }
 
     /// Returns whether the server, or a pooler before it, has no room for another connection.
     pub(super) fn is_of_room(&self) -> bool {
         match self {
-            Self::Unsent(why) => why.is_of_room(),
+            Self::Unsent(why) | Self::At(_, why) => why.is_of_room(),
             Self::Refused { code, text, .. } => {
                 let says = |words| text.contains(words);
                 code == "53300"
@@ -98,7 +104,7 @@ impl Failure {
 
     /// Returns whether a server answered that it takes no writes, when one was looked for that does.
     pub(super) fn is_read_only(&self) -> bool {
-        matches!(self, Self::Unsent(why) if why.to_string().contains(READ_ONLY))
+        matches!(self, Self::Unsent(why) | Self::At(_, why) if why.to_string().contains(READ_ONLY))
     }
 
     /// Returns whether another transaction kept a lock for longer than the server waits for it.
@@ -194,7 +200,7 @@ impl Failing for Failure {
             Self::Unconnected(why) => why.kind(),
             Self::Silent => ErrorKind::TimedOut,
             Self::Ended | Self::GivenUp | Self::Unreplicated => ErrorKind::Unavailable,
-            Self::Unsent(why) => why.kind(),
+            Self::Unsent(why) | Self::At(_, why) => why.kind(),
             Self::Broken { kind, .. } => *kind,
             Self::Refused { code, text, .. } => codes::postgres::kind(code, text),
             Self::Argument(_) | Self::TooLong { .. } => ErrorKind::Invalid,
@@ -204,7 +210,8 @@ impl Failing for Failure {
 
     fn sent(&self) -> Sent {
         match self {
-            Self::Unconnected(_) | Self::Unsent(_) | Self::Ended | Self::GivenUp => Sent::Never,
+            Self::Unconnected(_) | Self::Unsent(_) | Self::At(..) => Sent::Never,
+            Self::Ended | Self::GivenUp => Sent::Never,
             Self::Argument(_) | Self::TooLong { .. } | Self::Exhausted(_) => Sent::Answered,
             Self::Refused { code, is_fatal, .. } if !is_fatal && proves_nothing_was_done(code) => {
                 Sent::Answered
@@ -228,7 +235,7 @@ impl Failing for Failure {
 
     fn advice(&self) -> Option<String> {
         match self {
-            Self::Unsent(why) => why.advice(),
+            Self::Unsent(why) | Self::At(_, why) => why.advice(),
             Self::Refused { code, .. } => advice(code).map(Into::into),
             Self::GivenUp => Some("`leasehold doctor` may say what its commits wait for".into()),
             _ => None,

@@ -184,6 +184,7 @@ impl Builder {
         self.check_servers(&target.servers, max_ttl, &place)?;
         let connector = Connector {
             address: target.address,
+            is_of_several: !matches!(target.servers, UrlServers::One),
             pool: self.pool,
             program: self.program,
             connect_timeout: self.connect_timeout,

@@ -16,6 +16,7 @@ use crate::error::ErrorKind;
 use crate::store::Sent;
 use crate::store::kit::backend::Failing;
 use crate::store::kit::connection::Unconnected;
+use crate::store::kit::server_url::HostPort;
 
 /// The failure of a request.
 #[derive(Debug, Clone)]
@@ -24,7 +25,15 @@ pub(crate) struct Failure {
     kind: ErrorKind,
     /// How far the request came, in any of its attempts.
     sent: Sent,
+    /// The server that it is of, where a store has several.
+    at: Option<HostPort>,
+    /// The server ended the connection, and had answered nothing on it.
+    is_without_answer: bool,
 }
+
+/// What is there instead of a server, where a connection ends without an answer on it.
+const ODD_SERVER: &str = "the connection ended without an answer: the server stops, is no Redis, or wants TLS (rediss://), \
+                          or it is a proxy whose server is away or that does not know our commands";
 
 /// The reason for which the last attempt failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -46,7 +55,7 @@ pub(super) enum FailureCause {
     #[error("{code} {text}")]
     Refused { code: String, text: String },
     /// No node of a cluster serves the slot of the request.
-    #[error("no node of the cluster serves the slot {0}")]
+    #[error("no node of the cluster that can be reached serves the slot {0}")]
     Unserved(u16),
     /// Another server took over before the answer counted. The request may have been carried out, on a server whose
     /// writes are worth nothing any more, or on the new one.
@@ -92,7 +101,7 @@ impl From<FailureCause> for Failure {
                 (ErrorKind::Misconfigured, Sent::Perhaps)
             }
         };
-        Self { cause, kind, sent }
+        Self::new(cause, kind, sent)
     }
 }
 
@@ -107,10 +116,39 @@ impl From<Unconnected> for Failure {
 }
 
 impl Failure {
+    const fn new(cause: FailureCause, kind: ErrorKind, sent: Sent) -> Self {
+        Self {
+            cause,
+            kind,
+            sent,
+            at: None,
+            is_without_answer: false,
+        }
+    }
+
+    /// Makes this the failure of the server at this place, one of several.
+    pub(super) fn at(self, place: &HostPort) -> Self {
+        let at = Some(place.clone());
+        Self { at, ..self }
+    }
+
+    /// Makes this the failure of a connection on which the server has answered nothing.
+    pub(super) fn without_answer(self) -> Self {
+        let is_without_answer = match &self.cause {
+            FailureCause::Broken(error) | FailureCause::FoundClosed(error) => {
+                error.is_connection_dropped()
+            }
+            _ => false,
+        };
+        Self {
+            is_without_answer,
+            ..self
+        }
+    }
+
     /// Makes a failure of this kind, in words. `Invalid` says that no later time makes the request right.
     pub(super) fn other(kind: ErrorKind, sent: Sent, words: impl Into<String>) -> Self {
-        let cause = FailureCause::Other(words.into());
-        Self { cause, kind, sent }
+        Self::new(FailureCause::Other(words.into()), kind, sent)
     }
 
     /// Makes the failure of a reply that none of our scripts sends.
@@ -204,7 +242,10 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.cause.fmt(f)
+        match &self.at {
+            Some(place) => write!(f, "{place}: {}", self.cause),
+            None => self.cause.fmt(f),
+        }
     }
 }
 
@@ -238,9 +279,10 @@ impl Failing for Failure {
             {
                 return Some("the password is wrong, or the server has none set".into());
             }
-            _ => return None,
+            _ => return self.is_without_answer.then(|| ODD_SERVER.into()),
         };
         let says = |words| code == "ERR" && text.contains(words);
+        let lacks = |command| code == "ERR" && unknown_command(&text) == Some(command);
         let advice = match &**code {
             // A claim has a key in two slots.
             "MOVED" | "ASK" | "CROSSSLOT" => {
@@ -248,9 +290,13 @@ impl Failing for Failure {
             }
             "NOAUTH" => "the server wants a password",
             _ if says("unauthenticated") => "the server wants a password",
-            // A Sentinel knows no scripts.
-            _ if says("evalsha") => "this server is a Sentinel: use redis+sentinel://HOST/NAME",
-            _ if says("sentinel") => "this server is not a Sentinel: use redis://",
+            _ if lacks("evalsha") => {
+                "this server runs no scripts: it is a Sentinel (use redis+sentinel://HOST/NAME), a proxy, or a server \
+                 that forbids EVALSHA"
+            }
+            _ if lacks("sentinel") => {
+                "this server is no Sentinel (use redis://), a proxy, or a Sentinel that forbids the command"
+            }
             _ if says("cluster support disabled") => {
                 "this server is not a node of a cluster: use redis://"
             }
@@ -258,6 +304,12 @@ impl Failing for Failure {
         };
         Some(advice.into())
     }
+}
+
+/// Returns the command that the server says it does not know: `ERR unknown command 'evalsha', with args beginning with:`.
+fn unknown_command(text: &str) -> Option<&str> {
+    let quoted = text.strip_prefix("unknown command ")?;
+    quoted.split(['\'', '`', '"']).nth(1)
 }
 
 fn kind_of_connection(error: &RedisError) -> ErrorKind {
@@ -373,6 +425,51 @@ mod tests {
             assert!(error.to_string().contains(words), "{error}");
             assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         }
+    }
+
+    #[test]
+    fn a_command_that_the_server_lacks_is_not_taken_for_one_cause() {
+        let advice = |text| refused("ERR", text).advice();
+        for text in [
+            "unknown command 'EVALSHA', with args beginning with: 'a' ",
+            "unknown command `evalsha`, with args beginning with: `a`, ",
+        ] {
+            let advice = advice(text).expect("advice");
+            for word in ["Sentinel", "proxy", "forbids EVALSHA"] {
+                assert!(advice.contains(word), "{advice}");
+            }
+        }
+        let lacks_sentinel = advice("unknown command 'SENTINEL', with args beginning with: 'MYID'");
+        assert!(lacks_sentinel.expect("advice").contains("redis://"));
+        for text in [
+            "unknown command 'TIME', with args beginning with: 'evalsha' ",
+            "Error running script: the key sentinel",
+            "evalsha is slow",
+        ] {
+            assert_eq!(advice(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_ends_without_an_answer_says_what_may_be_there() {
+        let broken = || Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(broken().advice(), None);
+        let unanswered = broken().without_answer();
+        let advice = unanswered.advice().expect("advice");
+        assert!(
+            advice.contains("no Redis") && advice.contains("proxy"),
+            "{advice}"
+        );
+        assert_eq!(unanswered.kind(), ErrorKind::Unavailable);
+        let refused = Failure::from(io::Error::from(io::ErrorKind::PermissionDenied));
+        assert_eq!(refused.without_answer().advice(), None);
+    }
+
+    #[test]
+    fn a_failure_names_its_server_once_and_before_its_cause() {
+        let place = HostPort::new("db", 7_000);
+        let failure = Failure::from(FailureCause::Silent).at(&place);
+        assert_eq!(failure.to_string(), "db:7000: no answer in time");
     }
 
     fn kind(code: &str, text: &str) -> ErrorKind {

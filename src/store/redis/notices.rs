@@ -180,7 +180,8 @@ impl Listener {
         let connector = self.fleet.listening(budget).await?;
         let address = connector.address.clone();
         let open = self.within_limit(address.open::<PubSub>());
-        let (mut sink, stream) = connector.make_in_turn(open).await?.split();
+        let opened = connector.make_in_turn(open).await;
+        let (mut sink, stream) = opened.map_err(|failure| connector.named(failure))?.split();
         let channel = self.keys.probe_channel();
         self.within_limit(sink.subscribe(channel)).await?;
         Ok(ListeningConnection {

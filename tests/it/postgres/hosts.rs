@@ -7,10 +7,10 @@ use leasehold::store::{Purpose, Store};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::{database, open, set_up};
-use crate::harness::asking::{claim, granted, next_token};
+use crate::harness::asking::{asked, claim, granted, next_token};
 use crate::harness::postgres_server::Database;
 use crate::harness::relay::{Passing, Relay};
-use crate::harness::times::LONG;
+use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::now;
 
 /// Well below the limit of one handshake, which is 2 s.
@@ -105,4 +105,16 @@ async fn the_host_that_last_worked_is_tried_first() {
     let begun = now();
     granted(&*store, &claim).await;
     assert!(now().since(begun) < Duration::from_millis(250));
+}
+
+#[tokio::test]
+async fn an_error_of_a_connection_names_the_host_that_refused() {
+    let url = "postgres://postgres@127.0.0.1:1,127.0.0.2:1/none";
+    let store = open(url);
+    let error = asked(&*store, &claim("a", LONG), LIMIT).await;
+    let error = format!("{:#}", error.expect_err("no server"));
+    let is_named = ["127.0.0.1:1: ", "127.0.0.2:1: "]
+        .iter()
+        .any(|host| error.contains(&format!(": {host}")));
+    assert!(is_named, "{error}");
 }

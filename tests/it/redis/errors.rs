@@ -13,6 +13,8 @@ use super::wire::lease;
 use crate::harness::asking::{
     Asking, asked, chain, claim, granted, held, released, renewal, renewed,
 };
+use crate::harness::fake_sentinel::FakeSentinel;
+use crate::harness::fake_server::FakeServer;
 use crate::harness::leases::client_at;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, UNANSWERED};
@@ -458,4 +460,51 @@ async fn a_name_that_is_to_stay_taken_for_the_longest_time_is_released() {
         Ok(Attempt::Held(_))
     ));
     server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
+async fn an_error_of_a_connection_names_the_master_that_refused() {
+    let sentinel = FakeSentinel::naming(1, 7).await;
+    let url = format!("redis+sentinel://{}/main", sentinel.host());
+    let store = Redis::builder(&url).build().expect("settings in order");
+    let error = asked(&store, &claim("a", LONG), LIMIT).await;
+    let error = format!("{:#}", error.expect_err("no master"));
+    assert!(error.contains(": 127.0.0.1:1: "), "{error}");
+}
+
+#[tokio::test]
+async fn an_error_of_a_connection_names_the_node_that_refused() {
+    let node = FakeServer::answering(|words| {
+        let reply = match &*words[0].to_uppercase() {
+            "CLUSTER" => "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n",
+            _ => "+OK\r\n",
+        };
+        (0, reply.into())
+    });
+    let node = node.await;
+    let url = format!("redis+cluster://{}", node.host());
+    let store = Redis::builder(&url).build().expect("settings in order");
+    let error = asked(&store, &claim("a", LONG), LIMIT).await;
+    let error = format!("{:#}", error.expect_err("no such node"));
+    assert!(error.contains(": 127.0.0.1:1: "), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_ends_the_connection_without_an_answer_is_called_no_redis_perhaps() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0))
+        .await
+        .unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let ending = tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            // It reads, as a server of another kind does, and closes.
+            let _ = tokio::io::AsyncReadExt::read(&mut client, &mut [0; 64]).await;
+        }
+    });
+    let store = Redis::builder(&url).build().expect("settings in order");
+    let error = asked(&store, &claim("a", LONG), LIMIT).await;
+    let error = error.expect_err("no answer");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    assert!(error.to_string().contains("is no Redis"), "{error:#}");
+    ending.abort();
 }

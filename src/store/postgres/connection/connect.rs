@@ -161,6 +161,14 @@ pub(crate) async fn open(
 
 impl Walk<'_> {
     async fn host(&self, host: usize) -> Result<Opened, Failure> {
+        let opened = self.first_address(host).await;
+        match &*self.address.hosts {
+            [_] => opened,
+            hosts => opened.map_err(|why| Failure::At(hosts[host].to_string(), Box::new(why))),
+        }
+    }
+
+    async fn first_address(&self, host: usize) -> Result<Opened, Failure> {
         let mut addresses = self.addresses(host).await?;
         addresses.sort_by_key(|address| {
             let server = Endpoint {

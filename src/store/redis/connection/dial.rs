@@ -86,7 +86,9 @@ impl Address {
         encryption: Option<Arc<ClientConfig>>,
     ) -> Result<T, Failure> {
         let stream = self.stream(host, at, encryption).await?;
-        T::over(stream, &self.login).await
+        T::over(stream, &self.login)
+            .await
+            .map_err(Failure::without_answer)
     }
 
     async fn stream(

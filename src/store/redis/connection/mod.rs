@@ -52,6 +52,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) address: Address,
+    /// Whether the store has several servers: failures name theirs.
+    pub(super) is_of_several: bool,
     /// Connections are taken from this pool of the caller's, counted by it, and never returned: a connection that is
     /// given up is broken or used by others. When the pool has none to spare, they are made outside it.
     pub(super) pool: Option<Pool>,
@@ -181,6 +183,14 @@ impl Connector {
         }
     }
 
+    /// Names the server that a failure is of, where the store has several.
+    pub(super) fn named(&self, failure: Failure) -> Failure {
+        match self.is_of_several {
+            true => failure.at(&self.address.place),
+            false => failure,
+        }
+    }
+
     /// Returns whether a lease may be held whose renewals need this connection.
     fn is_urgent(&self) -> bool {
         self.is_of_watchdog && self.need.is_there()
@@ -226,6 +236,7 @@ impl Connector {
         let open = OpenConnection {
             connection,
             silent_since: Mutex::default(),
+            has_answered: AtomicBool::new(false),
             acks: Acks::default(),
             loads: AtomicU64::default(),
             loading: sync::Mutex::default(),
@@ -272,6 +283,8 @@ pub(super) struct OpenConnection {
     connection: MultiplexedConnection,
     /// When the first request was sent that is still unanswered, if none was answered since.
     silent_since: Mutex<Option<Instant>>,
+    /// It has answered a request.
+    has_answered: AtomicBool,
     acks: Acks,
     /// The number of times that the scripts were loaded.
     loads: AtomicU64,
@@ -312,13 +325,25 @@ impl OpenConnection {
         let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
         let answer = match at_once {
             Poll::Ready(Err(error)) if error.is_connection_dropped() => {
-                return Err(FailureCause::FoundClosed(error).into());
+                return Err(self.unanswered(FailureCause::FoundClosed(error)));
             }
             Poll::Ready(answer) => answer,
             Poll::Pending => answer.await,
         };
         *self.silent_since.lock() = None;
-        Ok(answer?.into_iter().map(reply::no_error).collect())
+        let answers = answer.map_err(|error| self.unanswered(error))?;
+        // Loaded first, like the note of a write.
+        if !self.has_answered.load(Ordering::Relaxed) {
+            self.has_answered.store(true, Ordering::Relaxed);
+        }
+        Ok(answers.into_iter().map(reply::no_error).collect())
+    }
+
+    fn unanswered(&self, why: impl Into<Failure>) -> Failure {
+        match self.has_answered.load(Ordering::Relaxed) {
+            true => why.into(),
+            false => why.into().without_answer(),
+        }
     }
 
     /// Loads the scripts, unless that was done after they had been loaded `seen` times.

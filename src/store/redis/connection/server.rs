@@ -32,6 +32,14 @@ impl Server {
         Self::new(connector, HomeRuntime::Caller, gauge)
     }
 
+    /// Makes the connection of the calling runtime.
+    pub(in super::super) async fn connect(&self, budget: Budget) -> Result<(), Failure> {
+        match self.open(budget).await {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(self.connector().named(failure)),
+        }
+    }
+
     /// Sends a command and awaits its answer. If it `is_written` by its answer, that counts only once replicas have it.
     /// Scripts that the server does not have are loaded.
     ///
@@ -58,6 +66,7 @@ impl Server {
     ) -> Result<Answers, Failure> {
         let request = Request(commands, is_written);
         let outcome = self.request(request, budget).await;
+        let outcome = outcome.map_err(|failure| self.connector().named(failure));
         match self.connector().has_written.load(Ordering::Relaxed) {
             true => outcome.map_err(Failure::after_a_write),
             false => outcome,

@@ -120,7 +120,7 @@ impl Fleet {
     pub(super) async fn connect(self: &Arc<Self>) -> Result<(), Failure> {
         let budget = Budget::new(self.settings.connect_timeout);
         let servers = self.servers(budget).await?;
-        let made = servers.iter().map(|server| server.open(budget).boxed());
+        let made = servers.iter().map(|server| server.connect(budget).boxed());
         match servers.is_empty() {
             // The claims say which slots nobody serves.
             true => Ok(()),

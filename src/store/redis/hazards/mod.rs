@@ -78,7 +78,12 @@ async fn look_at_replicas(redis: &Redis, masters: &[ServerFacts], budget: Budget
 const UNSEEN: Check<Failure> = Check::new(
     Severity::Unknown,
     "redis-replica-unseen",
-    |failure| found(true, format!("a replica cannot be asked: {failure}")),
+    |failure| {
+        found(
+            true,
+            format!("a replica cannot be asked: {}", failure.cause),
+        )
+    },
     "its clock and its settings cannot be checked, and tokens follow them once it takes over",
     "Start it, and let this user in",
 );

@@ -77,7 +77,12 @@ async fn look_at(
 const SILENT: Check<Failure> = Check::new(
     Warning,
     "redis-sentinel-down",
-    |failure| found(true, format!("a Sentinel does not answer: {failure}")),
+    |failure| {
+        found(
+            true,
+            format!("a Sentinel does not answer: {}", failure.cause),
+        )
+    },
     "without most of the Sentinels no server takes over when the master fails",
     "Start it, or take it out of the URL",
 );
