@@ -104,6 +104,8 @@ fn a_query_keeps_to_the_choices_and_to_the_rate_interval() {
             assert_eq!(expression.matches(filter).count(), selectors, "{place}");
             for range in expression.split('[').skip(1) {
                 let range = range.split(']').next().unwrap();
+                // Of a sum there is no range, but a subquery, whose steps are a part of every interval of scrapes.
+                let range = range.strip_suffix(":5s").unwrap_or(range);
                 let is_known = ["$__rate_interval", "$__range"].contains(&range);
                 assert!(is_known, "{place}");
             }
@@ -258,6 +260,29 @@ fn a_word_with_a_meaning_has_its_colour_in_every_panel() {
         }
     }
     assert!(checked > 30, "{checked}");
+}
+
+/// What never happens to a healthy fleet, where no label has a word for it.
+const EVENTS: [&str; 2] = ["token fell", "two holders seen"];
+
+/// A series that is always there, such as a count that is 0, is not drawn in red: what is red says so by its word, or by
+/// its value.
+#[test]
+fn no_panel_draws_a_healthy_fleet_in_red() {
+    for panel in Panel::all() {
+        let place = panel.place();
+        let config = &panel.json["fieldConfig"];
+        assert_ne!(config["defaults"]["color"]["fixedColor"], RED, "{place}");
+        let overrides = config["overrides"].as_array().unwrap().iter();
+        for one in overrides.filter(|one| one.to_string().contains(r#""fixedColor":"red""#)) {
+            let names = one["matcher"]["options"].as_str().unwrap();
+            let names = names.rsplit('(').next().unwrap().split(')').next().unwrap();
+            for name in names.split('|') {
+                let is_bad = colour_of(name) == Some(RED) || EVENTS.contains(&name);
+                assert!(is_bad, "{place}: {name}");
+            }
+        }
+    }
 }
 
 #[test]

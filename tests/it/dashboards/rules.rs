@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use super::{path, read};
+use super::{Panel, filled_in, path, read};
 use crate::harness::prometheus_server::PrometheusServer;
 
 /// A rule.
@@ -103,6 +103,39 @@ fn each_alert_is_tested_firing_quiet_and_with_its_target_absent() {
             let name = format!("- name: \"{} {case}: ", alert.name);
             assert!(tests.contains(&name), "no test is called {name}");
         }
+    }
+}
+
+/// The panel next to the alert asks what the alert asks: a hand-over, which one scrape shows as two holders, is none.
+#[test]
+fn a_hand_over_is_not_drawn_as_two_holders_and_two_holders_are() {
+    let panels = Panel::all().into_iter();
+    let panel = panels.filter(|panel| panel.text("title") == "Holders of each name");
+    let panel: Vec<_> = panel.collect();
+    let expression = panel[0].expressions()[0].replace("$__rate_interval", "1m");
+    let expression = filled_in(&expression);
+    let series = |instance: &str, values: &str| {
+        let labels = format!("job=\"j\", instance=\"{instance}\", group=\"g\", name=\"ledger\"");
+        format!("{{series: 'leasehold_lease_held{{{labels}}}', values: {values}}}")
+    };
+    // A holder whose process is new, one that has held it before, and one that never lets go.
+    let cases = [
+        ("_x8 1x20", "1x10 0x20", 1),
+        ("0x8 1x20", "1x10 0x20", 1),
+        ("0x8 1x20", "1x30", 2),
+    ];
+    for (new, old, most) in cases {
+        let asked = format!("max_over_time(({expression})[5m:5s])");
+        let test = format!(
+            "rule_files: []\nevaluation_interval: 15s\ntests:\n- interval: 15s\n  input_series:\n  - {}\n  - {}\n  \
+             promql_expr_test:\n  - expr: '{asked}'\n    eval_time: 5m\n    exp_samples:\n    - {{labels: '{{name=\"ledger\"}}', \
+             value: {most}}}\n",
+            series("new", new),
+            series("old", old),
+        );
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, test).unwrap();
+        assert_passes(&["test", "rules", file.path().to_str().unwrap()]);
     }
 }
 
