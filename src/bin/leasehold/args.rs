@@ -93,7 +93,7 @@ pub struct RunOptions {
 
     /// What a waiting run does while the store cannot be reached: wait, or fail with exit 69
     ///
-    /// A run that waits says so after 5 s, and once a minute from then on.
+    /// A run that waits says so 5 s after the first request that failed, and once a minute from then on.
     #[arg(long, value_name = "wait|fail", default_value = "wait", value_parser = outage_policy())]
     #[arg(env = "LEASEHOLD_ON_OUTAGE", hide_possible_values = true)]
     pub on_outage: OutagePolicy,
@@ -181,7 +181,8 @@ pub struct RunOptions {
 
     /// Print only errors and why the job was ended
     ///
-    /// If another holder has the name, only the exit code says so.
+    /// If another holder has the name, only the exit code says so. Where no store is named and there is no terminal, as
+    /// in a crontab, it is still said that the run excludes this user's runs on this machine only.
     #[arg(short, long)]
     pub quiet: bool,
 }

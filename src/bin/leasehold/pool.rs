@@ -38,6 +38,8 @@ pub struct PoolOptions {
     pub permits: Option<u16>,
 
     /// A share of the name: up to 64 hold one at once, and none together with --exclusive
+    ///
+    /// Every run on the name has one of the two: a run with neither takes the name while others share it.
     #[arg(long, hide_short_help = true)]
     pub shared: bool,
 

@@ -86,17 +86,23 @@ pub fn find(seen: &[Seen], name: &Name) -> Option<usize> {
     seen.binary_search_by(|seen| seen.held.name.cmp(name)).ok()
 }
 
-/// Says how many leases a list has, how many rows show those that pass the filter if that is another number, how many
-/// clients wait, and the age of the list.
+/// Returns whether the name has a holder: what is kept, offered or kept out is a taken name, and no lease.
+pub const fn is_lease(held: &Held) -> bool {
+    matches!(held.state, HeldState::Leased | HeldState::Evicted)
+}
+
+/// Says how many leases a list has, how many rows show what passes the filter if not each name has one, how many
+/// clients wait in turn, and the age of the list.
 pub fn summary(leases: &[Seen], shown: usize, listed_at: Option<Instant>, now: Instant) -> String {
     let Some(listed_at) = listed_at else {
         return "listing ...".into();
     };
     let waiting: usize = leases.iter().filter_map(|seen| seen.held.waiting).sum();
     let (all, age) = (leases.len(), span(now.since(listed_at)));
+    let held = leases.iter().filter(|seen| is_lease(&seen.held)).count();
     let shown = (shown != all).then(|| format!(", {shown} shown"));
     let shown = shown.unwrap_or_default();
-    format!("{all} leases{shown}, {waiting} waiting; listed {age} ago")
+    format!("{held} leases{shown}, {waiting} waiting; listed {age} ago")
 }
 
 /// Which rows a table has, and in which order.

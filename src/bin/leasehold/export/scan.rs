@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
 use leasehold::clock::{Clock, Instant, Monotonic, Timing};
-use leasehold::store::{Hazard, Held, HeldState, Member, MemberState, Store};
+use leasehold::store::{Hazard, Held, Member, MemberState, Store};
 use leasehold::{Client, Error};
 use metrics::gauge;
 use serde_json::json;
@@ -109,10 +109,8 @@ fn content(
 }
 
 impl Scan {
-    /// The leases that have holders.
     fn held(&self) -> impl Iterator<Item = &Held> {
-        let is_held = |held: &&Held| matches!(held.state, HeldState::Leased | HeldState::Evicted);
-        self.leases.iter().filter(is_held)
+        self.leases.iter().filter(|held| seen::is_lease(held))
     }
 
     fn waiters(&self) -> usize {
@@ -168,6 +166,7 @@ fn set_gauges(kind: &'static str, scan: Option<&Scan>, members: Option<&[Member]
 #[cfg(test)]
 mod tests {
     use leasehold::Name;
+    use leasehold::store::HeldState;
 
     use super::*;
 
@@ -196,6 +195,10 @@ mod tests {
         ]);
         assert_eq!((scan.held().count(), scan.waiters()), (2, 6));
         assert_eq!(scan.oldest(), Some(100.0));
+        let now = Instant::from_nanos(1);
+        let seen = seen::listed(scan.leases, &[], now);
+        let said = seen::summary(&seen, 3, Some(now), now);
+        assert!(said.starts_with("2 leases, 6 waiting"), "{said}");
     }
 
     #[test]
