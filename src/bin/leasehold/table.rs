@@ -1,7 +1,7 @@
 //! The one table of leases: which columns fit, how wide they are, and what stands in them.
 //!
 //! A width comes from the content. Where there is too little room, first names, holders and labels are cut in the
-//! middle, and then whole columns are left out, in a fixed order.
+//! middle, the widest of them first, and then whole columns are left out, in a fixed order.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -93,10 +93,14 @@ impl Table {
         }
         let all: usize = wanted.iter().map(|(_, natural)| natural + GAP).sum();
         let mut excess = all.saturating_sub(width + GAP);
-        for (column, natural) in wanted.iter_mut().rev() {
-            let cut = natural.saturating_sub(column.least()).min(excess);
-            *natural -= cut;
-            excess -= cut;
+        while excess > 0
+            && let Some((_, widest)) = wanted
+                .iter_mut()
+                .filter(|(column, width)| *width > column.least())
+                .max_by_key(|(_, width)| *width)
+        {
+            *widest -= 1;
+            excess -= 1;
         }
         if let Some((_, name)) = wanted.first_mut() {
             *name = name.saturating_sub(excess).max(1);
@@ -225,6 +229,19 @@ mod tests {
         assert_eq!(cut("short", 5), "short");
         assert_eq!(cut("日本語の名前", 7), "日…名前".replace("名前", "前"));
         assert_eq!(cut_end("waiting 12s", 8), "waiting…");
+    }
+
+    #[test]
+    fn one_long_name_does_not_take_the_room_of_the_labels() {
+        let rows = [
+            row(
+                &"team-a/nightly-report-".repeat(4),
+                "the monthly report of all shops",
+            ),
+            row("short", "the daily report of all"),
+        ];
+        let line = Table::fit(&Column::ALL, &rows, 140).row(&rows[1]);
+        assert!(line.contains("the daily report of all"), "{line}");
     }
 
     #[test]

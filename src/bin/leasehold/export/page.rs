@@ -108,6 +108,12 @@ fn table(rows: &[Row], order: &Order) -> String {
                 let filter = encoded(row.cell(column));
                 cell = format!("<a href=\"?filter={filter}\">{cell}</a>");
             }
+            if column == Column::Holder
+                && let Some((host, pid)) = cell.rsplit_once(':')
+            {
+                // Half a number would read as another process.
+                cell = format!("{host}<span class=pid>:{pid}</span>");
+            }
             let is_name = column == Column::Name;
             let sign = if is_name { row.tone.sign() } else { "" };
             text.push_str(&format!("<td class={}>{sign} {cell}", column.key()));
@@ -164,7 +170,7 @@ h1{font-size:1.2rem;margin:0}p{margin:.3rem 0;overflow-wrap:anywhere}form{margin
 input,button{font:inherit;padding:.2rem .5rem}.table{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.25rem .8rem .25rem 0;border-bottom:1px solid var(--line);white-space:nowrap}
-td.name,td.label{white-space:normal;overflow-wrap:anywhere}a{color:inherit}
+td.name,td.label{white-space:normal;overflow-wrap:anywhere}.pid{white-space:nowrap}a{color:inherit}
 .late{color:var(--late)}.bad{color:var(--bad)}.calm{color:var(--calm)}.away{color:var(--away)}.faint{color:var(--faint)}
 th.name,th.label,th.state{color:inherit}@media(max-width:40rem){th,td{padding-right:.5rem}input{width:11rem}td.holder{white-space:normal;overflow-wrap:anywhere}}
 @media(max-width:60rem){.token,.progress{display:none}}@media(max-width:40rem){.label,.held,.waiting{display:none}}
