@@ -1,9 +1,11 @@
 //! Judges an open store by its own words, and by a scratch name that is tried on it.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use leasehold::clock::Timing;
 use leasehold::store::{Hazard, Member, MemberState, Store};
+use leasehold::{Error, Name};
 
 use super::clock;
 use super::finding::{Finding, Verdict};
@@ -15,6 +17,9 @@ use crate::timeline::Distances;
 
 /// Hazards that the servers themselves tell, by their state.
 const KEEP_OUT_HAZARDS: [&str; 2] = ["redis-keep-out", "postgres-keep-out"];
+
+/// The hazard of servers that are down. The finding about the servers says the same, with their places.
+const DOWN_HAZARD: &str = "quorum-members-down";
 
 /// Explains a store that grants nothing for a while, and says what to do.
 const KEPT_OUT: (&str, &str) = (
@@ -38,8 +43,10 @@ pub async fn examine(
     let most = store.facts().max_ttl;
     let mut findings = Vec::from_iter(most.map(|most| max_ttl(most, timing.ttl())));
     let tried = tried(&trial, timing, &mut findings).await;
+    let is_down = |one: &Member| one.state == MemberState::Down;
+    let are_down = servers.iter().flatten().any(is_down);
     let seen = match servers {
-        Ok(servers) => members(servers, tried.is_ok()),
+        Ok(servers) => members(servers, tried.is_ok(), is_spread(store)?),
         Err(failure) => judge(failure, "store"),
     };
     findings.insert(0, seen);
@@ -54,7 +61,9 @@ pub async fn examine(
         Err(failure) => findings.push(judge(failure, "trial")),
     }
     let hazards = hazards.into_iter().flatten();
-    let told = hazards.filter(|one| !(keeps_out && KEEP_OUT_HAZARDS.contains(&one.id)));
+    let told = hazards.filter(|one| {
+        !(keeps_out && KEEP_OUT_HAZARDS.contains(&one.id) || are_down && one.id == DOWN_HAZARD)
+    });
     findings.extend(told.map(|hazard| of_hazard(hazard, timing.ttl())));
     Ok(findings)
 }
@@ -124,8 +133,15 @@ const fn is_away(member: &Member) -> bool {
     matches!(member.state, MemberState::Away { .. })
 }
 
-/// Judges the servers by their state, and by whether a name could be acquired.
-fn members(members: Vec<Member>, is_granting: bool) -> Finding {
+/// Returns whether each server has names of its own, which no other one grants.
+fn is_spread(store: &dyn Store) -> Result<bool, Error> {
+    let shard = |number| Ok(store.shard(&Name::new(format!("leasehold-doctor/{number}"))?));
+    let shards: HashSet<_> = (0..64).map(shard).collect::<Result<_, Error>>()?;
+    Ok(shards.len() > 1)
+}
+
+/// Judges the servers by their state, by whether a name could be acquired, and by whether names are spread over them.
+fn members(members: Vec<Member>, is_granting: bool, is_spread: bool) -> Finding {
     let of = |wanted: fn(&Member) -> bool| {
         let found = members.iter().filter(|member| wanted(member));
         found.map(facts).collect::<Vec<_>>().join(", ")
@@ -134,7 +150,11 @@ fn members(members: Vec<Member>, is_granting: bool) -> Finding {
     let away = of(is_away);
     let standbys = of(|one| one.state == MemberState::Standby);
     let (nothing, start) = consequence(Exit::Unreachable);
-    let left = if is_granting { ONE_MORE } else { nothing };
+    let left = match (is_granting, is_spread) {
+        (true, false) => ONE_MORE,
+        (true, true) => "its names cannot be acquired until another server takes over",
+        (false, _) => nothing,
+    };
     let takes_writes = members.iter().any(|one| one.state == MemberState::Up);
     let finding = |verdict, what: String| Finding::new("store", verdict, what);
     if !down.is_empty() {
@@ -142,7 +162,11 @@ fn members(members: Vec<Member>, is_granting: bool) -> Finding {
             true => format!("no answer from {down}"),
             false => format!("no answer from {down}, and {away} keeps out"),
         };
-        finding(Verdict::Failure, what).endangers(left).fix(start)
+        let verdict = match left {
+            ONE_MORE => Verdict::Warning,
+            _ => Verdict::Failure,
+        };
+        finding(verdict, what).endangers(left).fix(start)
     } else if !standbys.is_empty() && !takes_writes {
         let what = format!("no server takes writes: {standbys}");
         finding(Verdict::Failure, what)
@@ -254,16 +278,17 @@ mod tests {
         let found = members(
             vec![Member::new("a", MemberState::Up), standby.clone()],
             true,
+            false,
         );
         assert_eq!(found.verdict, Verdict::Ok);
         assert_eq!(found.what, "answers: a, b, a standby that grants nothing");
-        let found = members(vec![standby], false);
+        let found = members(vec![standby], false, false);
         assert_eq!(found.verdict, Verdict::Failure);
         assert!(found.what.contains("no server takes writes: b"), "{found}");
     }
 
     #[test]
-    fn one_server_of_three_that_is_down_is_named() {
+    fn one_server_that_is_down_is_a_warning_while_others_grant_its_names() {
         let all = ["a", "b", "c"].map(|place| {
             let is_down = place == "b";
             let state = if is_down {
@@ -273,8 +298,13 @@ mod tests {
             };
             Member::new(place, state)
         });
-        let found = members(all.to_vec(), true);
-        assert_eq!(found.verdict, Verdict::Failure);
-        assert_eq!(found.what, "no answer from b");
+        for (is_granting, is_spread, verdict) in [
+            (true, false, Verdict::Warning),
+            (true, true, Verdict::Failure),
+            (false, false, Verdict::Failure),
+        ] {
+            let found = members(all.to_vec(), is_granting, is_spread);
+            assert_eq!((found.verdict, &*found.what), (verdict, "no answer from b"));
+        }
     }
 }
