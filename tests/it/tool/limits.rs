@@ -119,3 +119,19 @@ fn the_token_is_lifted_over_what_storage_has_seen() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(place.numbers("token")[0] > seen);
 }
+
+/// A write beyond `ulimit -f` ends a process by default: the name would stay taken for its ttl.
+#[test]
+fn a_limit_on_the_size_of_files_fails_the_run_and_does_not_kill_it() {
+    let place = Place::new();
+    assert_eq!(place.run(&[], "true").end().code, Some(0));
+    let script = "ulimit -f 0; exec $TOOL run --connect-timeout 1s -n x true";
+    let ended = place.start(place.program("bash", &["-c", script])).end();
+    assert_eq!(ended.signal, None, "{ended:?}");
+    let next = place.run(&["-n"], "true").end();
+    assert_eq!(next.code, Some(0), "{next:?}");
+    // The job has the signal as it was: it is ended by its own write.
+    let script = "$TOOL run x -- bash -c 'ulimit -f 0; echo long > file'";
+    let ended = place.start(place.program("bash", &["-c", script])).end();
+    assert_eq!(ended.code, Some(153), "{ended:?}");
+}

@@ -47,6 +47,11 @@ impl Signals {
             Ok((signal, stream))
         });
         let streams: io::Result<Vec<_>> = streams.collect();
+        // A file that may not grow (`ulimit -f`) fails its write then, and does not end the tool with the name taken.
+        // The job has the signal as it was.
+        if ignored >> (Signal::XFSZ.as_raw() - 1) & 1 == 0 {
+            let _ = unix::signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
+        }
         let streams =
             streams.map_err(|error| Failure::internal("cannot listen for signals", &error))?;
         Ok(Self {
