@@ -325,14 +325,26 @@ async fn asked<T>(
 
 /// A store that was silent cannot be reached, whatever the request was for.
 fn refused(error: Error) -> Failure {
-    match error.kind() {
-        ErrorKind::TimedOut => Failure::new(Exit::Unreachable, format!("{error:#}")),
+    let message = in_words(&error);
+    let failure = match error.kind() {
+        ErrorKind::TimedOut => Failure::new(Exit::Unreachable, ""),
         _ => Failure::from(error),
+    };
+    Failure { message, ..failure }
+}
+
+/// Returns an error as the user reads it, who did not ask for the look with which a command begins.
+fn in_words(error: &Error) -> String {
+    let words = format!("{error:#}");
+    let mut looks = ["inspect failed: ", "inspect the store failed: "].iter();
+    match looks.find_map(|look| words.strip_prefix(look)) {
+        Some(why) => format!("cannot use the store: {why}"),
+        None => words,
     }
 }
 
 fn silent(limit: Duration, doubt: Option<&Error>) -> Failure {
-    let why = doubt.map(|error| format!(": {error:#}"));
+    let why = doubt.map(|error| format!(": {}", in_words(error)));
     let message = format!(
         "no answer from the store within {limit:?}{}",
         why.unwrap_or_default()

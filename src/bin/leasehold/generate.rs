@@ -28,7 +28,18 @@ pub fn man() -> Result<Exit, Failure> {
 fn page(text: &mut Vec<u8>) -> io::Result<()> {
     let mut command = Arguments::definition();
     command.build();
-    clap_mangen::Man::new(command.clone()).render(text)?;
+    let mut first = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut first)?;
+    let mut first = String::from_utf8_lossy(&first).into_owned();
+    // The commands are sections of this page, and no pages of their own.
+    for subcommand in command.get_subcommands() {
+        let name = subcommand.get_name();
+        first = first.replace(
+            &format!("leasehold\\-{name}(1)"),
+            &format!("leasehold {name}"),
+        );
+    }
+    text.write_all(first.as_bytes())?;
     for subcommand in command.get_subcommands() {
         let page = clap_mangen::Man::new(subcommand.clone());
         writeln!(text, ".SH \"{}\"", subcommand.get_name().to_uppercase())?;

@@ -1,8 +1,9 @@
-//! The entry point of an image.
+//! The entry point of an image, and the script that builds the packages.
 
 use std::fs;
 
 use super::{Machine, path, said};
+use crate::harness::tree::root;
 
 const FILE: &str = "container/entrypoint.sh";
 
@@ -36,4 +37,29 @@ fn the_entry_point_says_what_is_missing_and_starts_nothing() {
     let jobless = jobless.env("SERVICE_NAME", "billing").output().unwrap();
     assert_eq!(jobless.status.code(), Some(64), "{jobless:?}");
     assert!(said(&jobless).contains("usage"), "{jobless:?}");
+}
+
+/// A build of a quarter of an hour would end with it otherwise.
+#[test]
+fn what_the_packages_need_is_named_before_anything_is_built() {
+    let bin = tempfile::tempdir().unwrap();
+    for program in ["bash", "dirname", "cargo"] {
+        let found = ["/usr/bin", "/bin"].map(|folder| format!("{folder}/{program}"));
+        let found = found.into_iter().find(|path| fs::exists(path).unwrap());
+        let found = found.unwrap_or_else(|| "/bin/true".into());
+        std::os::unix::fs::symlink(found, bin.path().join(program)).unwrap();
+    }
+    let mut script = std::process::Command::new(root().join(".github/packages"));
+    let ended = script.env("PATH", bin.path()).output().unwrap();
+    let (said, page) = (
+        said(&ended),
+        include_str!("../../../src/bin/leasehold/README.md"),
+    );
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    for need in ["rustup", "musl-gcc", "cargo-deb"] {
+        assert!(
+            said.contains(need) && page.contains(&format!("`{need}`")),
+            "{need}: {said}"
+        );
+    }
 }

@@ -59,6 +59,13 @@ fn the_man_page_has_every_command_and_option() {
 }
 
 #[test]
+fn the_man_page_names_no_page_that_does_not_exist() {
+    let page = output(&["man"]);
+    assert!(page.contains("\nleasehold run\n"), "{page}");
+    assert!(!page.contains("(1)"), "{page}");
+}
+
+#[test]
 fn the_short_help_fits_a_screen_and_the_stores_are_in_one_place() {
     for command in ["run", "status", "wait", "evict", "doctor", "top", "export"] {
         let short = output(&[command, "-h"]);

@@ -114,7 +114,7 @@ const COMMANDS: [&str; 7] = [
     "status",
     "status x",
     "wait x",
-    "evict x",
+    "evict w",
 ];
 
 /// Starts these commands on this store.
