@@ -125,7 +125,8 @@ impl Lease {
 
     /// Returns the number of the permit, from 1 on, if this is one of a [pool](crate::Client::permits) or a
     /// [share](crate::Client::shared). No two holders have the same number of one pool at once: a device, a port or a
-    /// folder of each can be numbered by it. Returns `None` for a lease of the name itself.
+    /// folder of each can be numbered by it. Any of the free numbers may come first. Returns `None` for a lease of the
+    /// name itself.
     pub const fn permit(&self) -> Option<u16> {
         self.permit
     }
