@@ -306,7 +306,7 @@ impl Failing for Failure {
     }
 }
 
-/// Returns the command that the server says it does not know: `ERR unknown command 'evalsha', with args beginning with:`.
+/// Returns the command that the server says it does not know: "unknown command 'evalsha', with args beginning with:".
 fn unknown_command(text: &str) -> Option<&str> {
     let quoted = text.strip_prefix("unknown command ")?;
     quoted.split(['\'', '`', '"']).nth(1)
