@@ -31,6 +31,8 @@ mod evict;
 mod exit;
 #[cfg(feature = "export")]
 mod export;
+#[cfg(all(test, feature = "export"))]
+mod fields;
 mod file;
 mod generate;
 mod guardian;

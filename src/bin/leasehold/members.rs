@@ -1,33 +1,69 @@
 //! The servers of a store, as every command shows them.
 
+use std::fmt;
+
 use leasehold::Error;
 use leasehold::store::{Member, MemberState};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::span::milliseconds;
 
-/// Returns a server as it is printed in JSON. Fields are added, never renamed.
-pub fn json(member: &Member) -> Value {
-    let remaining_ms = match member.state {
-        MemberState::Away { remaining } => Some(milliseconds(remaining)),
-        _ => None,
-    };
-    json!({
-        "address": member.address,
-        "state": word(member.state),
-        // For how long it grants nothing, because it came back without its data or was promoted.
-        "remaining_ms": remaining_ms,
-        "version": member.version,
-    })
+/// A server as programs read it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Server {
+    /// The address of the server, or the path of a file, without secrets.
+    address: String,
+    state: Standing,
+    /// How long it still grants nothing; `null` unless it is `away`.
+    remaining_ms: Option<u64>,
+    /// The name and version of its program; `null` if it does not show it.
+    version: Option<String>,
 }
 
-/// Returns `up`, `away`, `standby` or `down`.
-pub const fn word(state: MemberState) -> &'static str {
-    match state {
-        MemberState::Away { .. } => "away",
-        MemberState::Standby => "standby",
-        MemberState::Down => "down",
-        _ => "up",
+/// Whether a server takes part, in one word.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// it takes part
+    Up,
+    /// it grants nothing for a while, because it came back without its data or was promoted
+    Away,
+    /// it would grant only after a failover
+    Standby,
+    /// it cannot be reached
+    Down,
+}
+
+impl Server {
+    pub fn of(member: &Member) -> Self {
+        Self {
+            address: member.address.clone(),
+            state: member.state.into(),
+            remaining_ms: match member.state {
+                MemberState::Away { remaining } => Some(milliseconds(remaining)),
+                _ => None,
+            },
+            version: member.version.clone(),
+        }
+    }
+}
+
+impl From<MemberState> for Standing {
+    fn from(state: MemberState) -> Self {
+        match state {
+            MemberState::Away { .. } => Self::Away,
+            MemberState::Standby => Self::Standby,
+            MemberState::Down => Self::Down,
+            _ => Self::Up,
+        }
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -59,7 +95,13 @@ pub fn notable(members: &Result<Vec<Member>, Error>) -> Result<String, String> {
 
 /// Returns a line for each server.
 pub fn lines(members: &[Member]) -> String {
-    let line = |member: &Member| format!("server: {} {}\n", word(member.state), facts(member));
+    let line = |member: &Member| {
+        format!(
+            "server: {} {}\n",
+            Standing::from(member.state),
+            facts(member)
+        )
+    };
     members.iter().map(line).collect()
 }
 
@@ -92,6 +134,9 @@ mod tests {
         let expected = serde_json::json!({
             "address": "b", "state": "away", "remaining_ms": 41_200, "version": null,
         });
-        assert_eq!(json(&away()), expected);
+        assert_eq!(
+            serde_json::to_value(Server::of(&away())).expect("JSON"),
+            expected
+        );
     }
 }

@@ -68,7 +68,9 @@ pub fn numbers(pids: &[Pid]) -> Vec<i32> {
 
 /// A process that this one may not signal.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Denied {
+    /// The process.
     pub pid: i32,
     /// The name of its user, or the number of one without a name.
     pub user: String,

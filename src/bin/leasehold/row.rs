@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::clock::wall_clock;
 use leasehold::store::{Held, HeldState};
+use serde::Serialize;
 
 use crate::table::Column;
 
@@ -88,14 +89,45 @@ impl Tone {
     }
 }
 
-/// Returns how a name is taken: in one word for programs, in words for people, and the tone of it.
-pub const fn state(state: HeldState) -> (&'static str, &'static str, Tone) {
-    match state {
-        HeldState::Evicted => ("evicted", "evicted", Tone::Bad),
-        HeldState::Kept => ("kept", "done, kept", Tone::Calm),
-        HeldState::Offered => ("offered", "offered", Tone::Calm),
-        HeldState::KeepOut => ("keep-out", "keeps out", Tone::Away),
-        _ => ("held", "held", Tone::Plain),
+/// How a name is taken, in one word for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Taken {
+    /// a holder has it
+    Held,
+    /// an operator evicted its holder, and the name stays taken for the rest of the ttl
+    Evicted,
+    /// its job is done, and `--hold-at-least` or `once` keeps the name taken
+    Kept,
+    /// it is offered to the next client of its queue
+    Offered,
+    /// the store grants nothing for a while, because it is new, lost its data or was promoted
+    KeepOut,
+}
+
+impl From<HeldState> for Taken {
+    fn from(state: HeldState) -> Self {
+        match state {
+            HeldState::Evicted => Self::Evicted,
+            HeldState::Kept => Self::Kept,
+            HeldState::Offered => Self::Offered,
+            HeldState::KeepOut => Self::KeepOut,
+            _ => Self::Held,
+        }
+    }
+}
+
+impl Taken {
+    /// Returns it in words for people, and the tone of it.
+    pub const fn shown(self) -> (&'static str, Tone) {
+        match self {
+            Self::Held => ("held", Tone::Plain),
+            Self::Evicted => ("evicted", Tone::Bad),
+            Self::Kept => ("done, kept", Tone::Calm),
+            Self::Offered => ("offered", Tone::Calm),
+            Self::KeepOut => ("keeps out", Tone::Away),
+        }
     }
 }
 

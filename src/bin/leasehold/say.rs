@@ -29,6 +29,21 @@ static LOUDNESS: AtomicU8 = AtomicU8::new(Loudness::Normal as u8);
 /// The name that the JSON objects are about, if messages are printed as JSON.
 static JSON_NAME: OnceLock<String> = OnceLock::new();
 
+/// A message of `run --json`, one object a line on standard error. Lines of the library's log
+/// (`LEASEHOLD_LOG`) may stand between them.
+#[derive(Debug, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Event<'a> {
+    /// Version of this format.
+    version: u32,
+    /// What happened, as in the table below.
+    event: &'a str,
+    /// The name that the run was asked for.
+    name: &'a str,
+    /// The message as people read it. Its text may change.
+    message: String,
+}
+
 /// Amount of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loudness {
@@ -146,14 +161,16 @@ pub fn line(loudness: Loudness, event: &'static str, message: impl Display) {
         return;
     }
     match json {
-        Some(name) => raw(serde_json::json!({
-            "version": 1,
-            "event": event,
-            "name": name,
-            "message": message.to_string(),
-        })
-        .to_string()
-            + "\n"),
+        Some(name) => {
+            let event = Event {
+                version: 1,
+                event,
+                name,
+                message: message.to_string(),
+            };
+            // A struct of texts and numbers is always JSON.
+            raw(serde_json::to_string(&event).unwrap_or_default() + "\n");
+        }
         None => raw(format!("leasehold: {message}\n")),
     }
 }

@@ -9,7 +9,7 @@ use leasehold::clock::{Instant, Timing};
 use leasehold::store::{Held, HeldState};
 
 use crate::progress;
-use crate::row::{self, Row, Tone, held_for, holder, permit, pool_of, printable, schedule, span};
+use crate::row::{Row, Taken, Tone, held_for, holder, permit, pool_of, printable, schedule, span};
 use crate::table::Column;
 
 /// The longest pause between two lists of a store, however long one takes.
@@ -64,10 +64,10 @@ impl Seen {
 
     /// The state in words, and its tone.
     fn state(&self, now: Instant) -> (&'static str, Tone) {
-        match row::state(self.held.state) {
+        match Taken::from(self.held.state).shown() {
             _ if self.is_free => ("free", Tone::Faint),
-            (_, _, Tone::Plain) if self.is_late(now) => ("late", Tone::Late),
-            (_, words, tone) => (words, tone),
+            (_, Tone::Plain) if self.is_late(now) => ("late", Tone::Late),
+            shown => shown,
         }
     }
 }

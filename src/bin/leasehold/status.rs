@@ -5,15 +5,16 @@ use std::time::Duration;
 use leasehold::Name;
 use leasehold::clock::{Clock, Monotonic, Timing, wall_clock};
 use leasehold::store::{Hazard, Held, HeldState, Store};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::args;
 use crate::choice::Contact;
 use crate::exit::{Exit, Failure};
-use crate::members;
+use crate::members::{self, Server};
 use crate::pool::permits_of;
 use crate::progress;
-use crate::row::{NEW_STORE, permit, pool_of, printable, rfc3339, state};
+use crate::row::{NEW_STORE, Taken, permit, pool_of, printable, rfc3339};
 use crate::say;
 use crate::seen::{Order, described, listed};
 use crate::span::milliseconds;
@@ -21,6 +22,61 @@ use crate::table::{Column, Table};
 
 /// Limit for the store's answer after the first contact.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// The leases of a store, in the order of their names, or the lease of one name and its permits.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Leases {
+    /// Version of this format.
+    version: u32,
+    /// The URL of the store, or the path of its file, without secrets.
+    store: String,
+    /// The leases, and names that are taken without one.
+    leases: Vec<Lease>,
+}
+
+/// A lease as programs read it, in JSON and in lines of key=value.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Lease {
+    /// The name, which is that of the permit for one of a pool.
+    name: String,
+    state: Taken,
+    /// The host of the holder; empty if it is not known, as where no holder has the name.
+    host: String,
+    /// The process of the holder on its host, which for a run is that of the tool; 0 if it is not known.
+    pid: u32,
+    /// The label that the holder gave itself; `null` without one.
+    label: Option<String>,
+    /// The identity of the holder's claim; `null` if it is not known.
+    holder: Option<String>,
+    /// The fencing token; `null` if it is not known.
+    token: Option<u64>,
+    /// When the lease was granted by the store's wall clock, in UTC, as `2026-11-28T15:30:00.123Z`; `null` if it is not
+    /// known.
+    since: Option<String>,
+    /// Time until the name is free unless the lease is renewed; `null` if the store knows no end.
+    remaining_ms: Option<u64>,
+    /// Number of clients that wait in turn, as with `--fair`; `null` if the store has no queue or cannot read it. A
+    /// store does not know of other clients that wait.
+    waiting: Option<usize>,
+    /// The number of a permit, whose pool is the name before the `#`; `null` for a lease that is no permit.
+    permit: Option<u16>,
+    /// Time since the job last reported progress; `null` unless it is a job of this user on this machine that did.
+    progress_ms: Option<u64>,
+}
+
+/// The servers of a store.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Servers {
+    /// Version of this format.
+    version: u32,
+    /// The URL of the store, or the path of its file, without secrets.
+    store: String,
+    /// The servers that the store is made of.
+    members: Vec<Server>,
+}
 
 /// Prints the leases.
 pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
@@ -44,9 +100,11 @@ pub fn main(arguments: args::StatusOptions) -> Result<Exit, Failure> {
             });
         }
         say::output(if arguments.json {
-            let leases: Vec<_> = leases.iter().map(object).collect();
-            let store = contact.client.store().location();
-            say::json(&json!({"version": 1, "store": store, "leases": leases}))?
+            say::json(&Leases {
+                version: 1,
+                store: contact.client.store().location(),
+                leases: leases.iter().map(Lease::of).collect(),
+            })?
         } else {
             let hazards = hazards(&contact, leases.is_empty()).await?;
             let is_folded = name.is_none() && !arguments.verbose;
@@ -84,10 +142,12 @@ async fn show_members(contact: &Contact, is_json: bool) -> Result<Exit, Failure>
     let members = contact
         .answer(async |left| store.members(left).await)
         .await?;
-    let rows = members.iter().map(members::json);
-    let rows: Vec<_> = rows.collect();
     say::output(match is_json {
-        true => say::json(&json!({"version": 1, "store": store.location(), "members": rows}))?,
+        true => say::json(&Servers {
+            version: 1,
+            store: store.location(),
+            members: members.iter().map(Server::of).collect(),
+        })?,
         false => members::lines(&members),
     })?;
     Ok(Exit::Success)
@@ -173,55 +233,79 @@ fn table(leases: &[Held], width: usize, has_tokens: bool, is_folded: bool) -> St
     text
 }
 
-/// Returns a lease as programs read it, in JSON and in lines of key=value. Facts are added, never renamed.
-fn facts(held: &Held) -> [(&'static str, Value); 11] {
-    let number = permit(held).map(|(_, number)| number);
-    let (word, ..) = state(held.state);
-    [
-        // `held`, `evicted`, `kept`, `offered` or `keep-out`.
-        ("state", json!(word)),
-        ("host", json!(held.info.host)),
-        ("pid", json!(held.info.pid)),
-        ("label", json!(held.info.label)),
-        ("holder", json!(held.by.map(|holder| holder.to_string()))),
-        ("token", json!(held.token.map(|token| token.get()))),
-        ("since", json!(held.since.and_then(rfc3339))),
-        ("remaining_ms", json!(held.remaining.map(milliseconds))),
-        ("waiting", json!(held.waiting)),
-        // The number of a permit, whose pool is the name before it.
-        ("permit", json!(number)),
-        // Time since its job reported progress, if it is a job of this user on this machine that did.
-        ("progress_ms", json!(progress::of(held).map(milliseconds))),
-    ]
+impl Lease {
+    fn of(held: &Held) -> Self {
+        Self {
+            name: held.name.to_string(),
+            state: held.state.into(),
+            host: held.info.host.clone(),
+            pid: held.info.pid,
+            label: held.info.label.clone(),
+            holder: held.by.map(|holder| holder.to_string()),
+            token: held.token.map(|token| token.get()),
+            since: held.since.and_then(rfc3339),
+            remaining_ms: held.remaining.map(milliseconds),
+            waiting: held.waiting,
+            permit: permit(held).map(|(_, number)| number),
+            progress_ms: progress::of(held).map(milliseconds),
+        }
+    }
 }
 
-fn object(held: &Held) -> Value {
-    let facts = facts(held)
-        .into_iter()
-        .chain([("name", json!(held.name.as_str()))]);
-    facts.map(|(key, value)| (key.to_owned(), value)).collect()
-}
+/// The fields of a line, in their order: all but the name, which is first, the holder and the permit.
+const OF_LINE: [&str; 9] = [
+    "state",
+    "host",
+    "pid",
+    "label",
+    "token",
+    "since",
+    "remaining_ms",
+    "waiting",
+    "progress_ms",
+];
 
 /// Returns a line of what is known and not the usual.
 fn line(held: &Held) -> String {
-    let has_holder = !held.info.host.is_empty();
-    let is_told = |(key, value): &(&str, Value)| match *key {
-        "state" => held.state != HeldState::Leased,
-        "host" | "pid" => has_holder,
-        "holder" | "permit" => false,
-        "waiting" => held.waiting > Some(0),
+    let lease = Lease::of(held);
+    let is_told = |key: &str, value: &Value| match key {
+        "state" => lease.state != Taken::Held,
+        "host" | "pid" => !lease.host.is_empty(),
+        "waiting" => lease.waiting > Some(0),
         _ => !value.is_null(),
     };
     let bare = |text: &str| !text.is_empty() && !text.contains([' ', '"', '=']);
-    let facts = facts(held).into_iter().filter(is_told);
+    let object = serde_json::to_value(&lease).unwrap_or_default();
+    let facts = OF_LINE.iter().map(|key| (*key, &object[*key]));
+    let facts = facts.filter(|(key, value)| is_told(key, value));
     let facts = facts.map(|(key, value)| match (key.strip_suffix("_ms"), value) {
         (Some(key), time) => {
             let time = Duration::from_millis(time.as_u64().unwrap_or_default());
             format!(" {key}={time:.1?}")
         }
-        (_, Value::String(text)) if bare(&text) => format!(" {key}={text}"),
+        (_, Value::String(text)) if bare(text) => format!(" {key}={text}"),
         (_, value) => format!(" {key}={value}"),
     });
     // Another client wrote some of it: no escape sequence may reach the terminal.
-    printable(&format!("{}{}", held.name, facts.collect::<String>())) + "\n"
+    printable(&format!("{}{}", lease.name, facts.collect::<String>())) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_each_field_of_the_object_but_what_it_leaves_out_on_purpose() {
+        let lease = Lease::of(&Held::new(Name::new("a").expect("valid")));
+        let object = serde_json::to_value(&lease).expect("JSON");
+        let object = object.as_object().expect("an object");
+        let left_out = ["name", "holder", "permit"];
+        assert!(
+            OF_LINE
+                .iter()
+                .chain(&left_out)
+                .all(|key| object.contains_key(*key))
+        );
+        assert_eq!(OF_LINE.len() + left_out.len(), object.len(), "{object:?}");
+    }
 }

@@ -38,48 +38,53 @@ const FOLDER_MODE: u32 = 0o711;
 /// The longest time that the first write and the removal may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The content of the file.
+/// The state of the lease of a job. The file is replaced as a whole at each change, and removed when the job has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Status {
-    /// The version of this format. A later version may add fields.
+    /// Version of this format.
     pub version: u32,
+    /// The name of the lease, which is that of its permit with `--permits` and `--shared`.
     pub name: String,
     /// Not in the file, as is the holder: together with the name they are the pass.
     #[serde(skip)]
     pub token: u64,
     #[serde(skip)]
     pub holder: String,
+    /// The ttl of the lease.
     pub ttl_ms: u64,
     pub state: State,
-    /// The last moment of the lease, as far as it is confirmed, on `clock`.
+    /// The last moment of the lease, as far as it is confirmed, as a reading of `clock`.
     pub deadline_ms: u64,
+    /// The clock of the lease: `CLOCK_BOOTTIME`, or `CLOCK_MONOTONIC` with SQLite.
     pub clock: String,
-    /// The clock starts again with each boot.
+    /// The boot in which `clock` is read, as in `/proc/sys/kernel/random/boot_id`: it starts again with each.
     pub boot_id: String,
     /// The process of the tool.
     pub pid: u32,
-    /// The number of its permit, if it has one of a pool or a share of a name.
+    /// The number of its permit, with `--permits` and `--shared`; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permit: Option<u16>,
-    /// When the job last reported progress, on `clock`.
+    /// When the job last reported progress, as a reading of `clock`; absent if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_ms: Option<u64>,
-    /// Processes of the job that the tool may not signal, and so cannot end.
+    /// Processes of the job that the tool may not signal, and so cannot end; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denied: Vec<Denied>,
-    /// The runs in whose jobs this run is, the innermost first.
+    /// The runs in whose jobs this run is, the innermost first; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outer: Vec<Outer>,
 }
 
 /// A run in whose job another one is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Outer {
     /// The name that it has, or that of its permit.
     pub name: String,
     /// The process of the tool.
     pub pid: u32,
-    /// The number of the permit, if it is one.
+    /// The number of the permit; absent if it is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permit: Option<u16>,
 }
@@ -104,11 +109,14 @@ impl Outer {
 
 /// The state of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// it is renewed in time, unless its deadline has passed
     Held,
-    /// Renewals are missing, but the lease is still held.
+    /// renewals are missing, but the lease is still held
     AtRisk,
+    /// it was lost, and the job is being ended
     Lost,
 }
 

@@ -14,6 +14,7 @@ mod doctor;
 mod exclusion;
 mod export;
 pub(crate) mod fenced_jobs;
+mod fields;
 mod given_files;
 mod guarding;
 mod job;

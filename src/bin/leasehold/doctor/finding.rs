@@ -11,28 +11,30 @@ use crate::row::printable;
 
 /// The verdict about one thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It is as it should be.
+    /// it is as it should be
     Ok,
-    /// A fault, a restart or load can break a promise, or it could not be checked.
+    /// a fault, a restart or load can break a promise, or it could not be checked
     Warning,
-    /// A promise can break, or something does not work, without any fault.
+    /// a promise can break, or something does not work, without any fault
     Failure,
 }
 
 /// One thing that was checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
-    /// The name of this finding: it stays the same from version to version, so that programs can select it.
+    /// The identifier of this finding, by which programs select it: it stays the same from version to version.
     pub id: &'static str,
     pub verdict: Verdict,
-    /// The finding, with the facts.
+    /// The finding, with the facts. Its text may change.
     pub what: String,
-    /// The promise that it endangers, and when.
+    /// The promise that it endangers, and when; absent if it is as it should be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endangers: Option<String>,
-    /// The remedy, as a sentence without its full stop.
+    /// The remedy, as a sentence without its full stop; absent if there is none to give.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -126,12 +128,17 @@ impl fmt::Display for Finding {
 
 /// All findings about one store.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Diagnosis {
+    /// Version of this format.
     version: u32,
-    /// The store, without secrets.
+    /// The URL of the store, or the path of its file, without secrets.
     store: String,
+    /// Number of the findings that are failures.
     failures: usize,
+    /// Number of the findings that are warnings.
     warnings: usize,
+    /// One finding for each check, the worst last.
     findings: Vec<Finding>,
 }
 

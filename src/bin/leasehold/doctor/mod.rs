@@ -22,7 +22,7 @@ use crate::exit::{Exit, Failure};
 use crate::say;
 use crate::span::as_typed;
 
-use finding::Diagnosis;
+pub use finding::Diagnosis;
 
 /// Prints the findings.
 pub fn main(arguments: args::DoctorOptions) -> Result<Exit, Failure> {

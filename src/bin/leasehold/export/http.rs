@@ -7,15 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic, wall_clock};
-use serde_json::Value;
+use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use super::job::JobStatus;
 use super::page::{self, Snapshot};
 use super::recorder::Recorder;
+use super::store::Scanned;
 use crate::exit::Failure;
 
 /// The longest head of a request; a scraper's has some hundred bytes.
@@ -51,21 +53,36 @@ pub struct Pages {
 }
 
 /// The content of the pages besides the metrics.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Content {
     pub is_ready: bool,
-    pub status: Value,
+    pub status: Status,
     /// The contents of the page for people. A job has none.
     pub snapshot: Option<Snapshot>,
+}
+
+/// What `/status` says.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Status {
+    Store(Scanned),
+    Job(JobStatus),
+}
+
+impl Status {
+    pub fn json(&self) -> String {
+        // Structs of texts and numbers are always JSON.
+        serde_json::to_string(self).unwrap_or_default()
+    }
 }
 
 /// An answer before it is written: its status, the kind of its body, and the body.
 type Answer = (&'static str, &'static str, String);
 
 impl Pages {
-    /// Pages that are not ready yet, with the metrics of this recorder.
-    pub fn new(recorder: Recorder) -> Self {
-        let content = watch::Sender::default();
+    /// Pages with the metrics of this recorder, and with this content until it is replaced.
+    pub fn new(recorder: Recorder, first: Content) -> Self {
+        let content = watch::Sender::new(first);
         Self { recorder, content }
     }
 }
@@ -188,7 +205,7 @@ fn respond(line: &str, pages: &Pages) -> Answer {
         "/healthz" => plain(OK, "ok\n"),
         "/readyz" if content().is_ready => plain(OK, "ready\n"),
         "/readyz" => plain("503 Service Unavailable", "not ready\n"),
-        "/status" => (OK, JSON, format!("{}\n", content().status)),
+        "/status" => (OK, JSON, format!("{}\n", content().status.json())),
         "/" => match &content().snapshot {
             Some(snapshot) => (
                 OK,
@@ -229,6 +246,7 @@ fn written((status, kind, body): Answer, has_body: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::job::{self, State};
 
     #[test]
     fn only_an_address_that_is_written_out_leads_outside() {
@@ -247,8 +265,14 @@ mod tests {
         }
     }
 
+    /// The pages of a job that waits.
+    fn pages() -> Pages {
+        let labels = ["group", "name"].map(|label| metrics::Label::new(label, "x"));
+        Pages::new(Recorder::of_test(), job::content(&labels, State::Waiting))
+    }
+
     fn status(line: &str) -> &'static str {
-        let pages = Pages::new(Recorder::of_test());
+        let pages = pages();
         let (status, _, _) = respond(line, &pages);
         status.split_once(' ').expect("a code").0
     }
@@ -276,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_page_for_people_is_made_for_no_other_path() {
-        let pages = Arc::new(Pages::new(Recorder::of_test()));
+        let pages = Arc::new(pages());
         let (answered, answer) = std::sync::mpsc::sync_channel(1);
         let asked = pages.clone();
         pages.content.send_modify(|_| {
@@ -291,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_method_that_is_not_allowed_is_told_which_is() {
-        let pages = Pages::new(Recorder::of_test());
+        let pages = pages();
         let text = written(respond("POST / HTTP/1.1", &pages), true);
         assert!(text.contains("\r\nAllow: GET, HEAD\r\n"), "{text}");
         let text = written(respond("GET /metrics HTTP/1.1", &pages), true);
@@ -301,7 +325,7 @@ mod tests {
 
     #[test]
     fn head_gets_the_length_of_the_page_without_the_page() {
-        let pages = Pages::new(Recorder::of_test());
+        let pages = pages();
         let text = written(respond("HEAD /healthz HTTP/1.1", &pages), false);
         assert!(text.contains("Content-Length: 3\r\n"), "{text}");
         assert!(text.ends_with("\r\n\r\n"), "{text}");

@@ -10,9 +10,9 @@ use leasehold::clock::wall_clock;
 use leasehold::metrics::table;
 use metrics::{Label, counter, gauge, histogram};
 use metrics_exporter_prometheus::formatting::sanitize_label_value;
-use serde_json::json;
+use serde::Serialize;
 
-use super::http::{self, Content, Pages};
+use super::http::{self, Content, Pages, Status};
 use super::recorder::Recorder;
 use super::textfile::{self, TextFile};
 use crate::args::RunOptions;
@@ -22,6 +22,36 @@ use crate::say;
 /// The series of the ends of jobs, and of the last success, which an earlier run may have left in the file.
 const EXITS: &str = "leasehold_run_exits_total";
 const LAST_SUCCESS: &str = "leasehold_run_last_success_timestamp_seconds";
+
+/// A run, as it stands.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct JobStatus {
+    /// Version of this format.
+    version: u32,
+    /// The name that the run was asked for.
+    name: String,
+    /// The group of its metrics: `default` without `--group`.
+    group: String,
+    state: State,
+    /// The process of the tool.
+    pid: u32,
+}
+
+/// What a run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// it waits for its name
+    Waiting,
+    /// it waits for its name, and has not reached its store for 5 s
+    Outage,
+    /// its job runs
+    Held,
+    /// its job has ended, or the run has
+    Ended,
+}
 
 /// The metrics of a job that runs.
 pub struct JobMetrics {
@@ -41,10 +71,12 @@ impl JobMetrics {
         let recorder = Recorder::install()?;
         let group = options.group.as_deref().unwrap_or("default").to_owned();
         let name = options.name.clone();
+        let labels = [Label::new("group", group), Label::new("name", name)];
+        let first = content(&labels, State::Waiting);
         let mut metrics = Self {
-            labels: [Label::new("group", group), Label::new("name", name)],
+            labels,
             file: None,
-            pages: Arc::new(Pages::new(recorder.clone())),
+            pages: Arc::new(Pages::new(recorder.clone(), first)),
         };
         let earlier = match file {
             Some(path) => textfile::read(path.clone()).await,
@@ -101,7 +133,11 @@ impl JobMetrics {
     /// The run waits for its name, and its store can be reached or cannot.
     pub fn waits(&self, is_outage: bool) {
         self.set("leasehold_run_outage", is_outage);
-        self.show(if is_outage { "outage" } else { "waiting" });
+        self.show(if is_outage {
+            State::Outage
+        } else {
+            State::Waiting
+        });
     }
 
     fn set(&self, name: &'static str, value: impl Into<f64>) {
@@ -114,34 +150,23 @@ impl JobMetrics {
         counter!(EXITS, labels).increment(more);
     }
 
-    fn show(&self, state: &'static str) {
-        let [group, name] = &self.labels;
-        let status = json!({
-            "version": 1,
-            "name": name.value(),
-            "group": group.value(),
-            "state": state,
-            "pid": std::process::id(),
-        });
-        self.pages.content.send_replace(Content {
-            is_ready: state == "held",
-            status,
-            snapshot: None,
-        });
+    fn show(&self, state: State) {
+        let content = content(&self.labels, state);
+        self.pages.content.send_replace(content);
     }
 
     /// The lease was granted, and the job begins.
     pub fn acquired(&self) {
         self.waits(false);
         self.set("leasehold_run_in_progress", true);
-        self.show("held");
+        self.show(State::Held);
     }
 
     /// The job has ended, under a lease that was held for this long.
     pub fn ended(&self, held_for: Duration) {
         self.set("leasehold_run_in_progress", false);
         histogram!("leasehold_run_duration_seconds", self.labels.to_vec()).record(held_for);
-        self.show("ended");
+        self.show(State::Ended);
     }
 
     /// The run has ended.
@@ -153,10 +178,25 @@ impl JobMetrics {
             let now = now.unwrap_or(Duration::ZERO).as_secs_f64();
             self.set(LAST_SUCCESS, now);
         }
-        self.show("ended");
+        self.show(State::Ended);
         if let Some(file) = self.file {
             file.finish().await;
         }
+    }
+}
+
+/// Returns what the pages of a run show in this state.
+pub fn content([group, name]: &[Label; 2], state: State) -> Content {
+    Content {
+        is_ready: state == State::Held,
+        status: Status::Job(JobStatus {
+            version: 1,
+            name: name.value().into(),
+            group: group.value().into(),
+            state,
+            pid: std::process::id(),
+        }),
+        snapshot: None,
     }
 }
 

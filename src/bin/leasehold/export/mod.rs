@@ -16,24 +16,21 @@ use crate::exit::{Exit, Failure};
 use crate::say;
 
 use http::Pages;
-use page::Snapshot;
+#[cfg(test)]
+pub use job::JobStatus;
 use recorder::Recorder;
+#[cfg(test)]
+pub use store::Scanned;
 
 /// Serves the metrics of a store until a signal ends it.
 pub fn main(arguments: args::ExportOptions) -> Result<Exit, Failure> {
     let address = http::address(&arguments.listen)?;
     let recorder = Recorder::install()?;
-    let pages = Arc::new(Pages::new(recorder));
     crate::block_on(async {
         let limit = arguments.store.connect_timeout.time;
         let client = arguments.store.connect(None, None).await?.client;
-        let first = Snapshot {
-            store: client.store().location(),
-            ..Snapshot::default()
-        };
-        pages
-            .content
-            .send_modify(|content| content.snapshot = Some(first));
+        let first = store::unscanned(client.store().location());
+        let pages = Arc::new(Pages::new(recorder, first));
         let listener = http::bind(address).map_err(|error| http::refused(address, &error))?;
         let address = http::serve(listener, pages.clone())?;
         say::note(

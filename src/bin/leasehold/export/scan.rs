@@ -7,13 +7,13 @@ use leasehold::clock::{Clock, Instant, Monotonic, Timing};
 use leasehold::store::{Hazard, Held, Member, MemberState, Store};
 use leasehold::{Client, Error};
 use metrics::gauge;
-use serde_json::json;
+use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 
-use super::http::{Content, Pages};
+use super::http::{Content, Pages, Status};
 use super::page::Snapshot;
 use crate::exit::{Exit, Failure};
-use crate::members;
+use crate::members::{self, Server};
 use crate::process;
 use crate::say;
 use crate::seen::{self, Pauses, Seen};
@@ -27,6 +27,26 @@ const SHARE: u32 = 50;
 
 /// Limit for the list of a scan.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
+
+/// A store as its last scan found it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Scanned {
+    /// Version of this format.
+    version: u32,
+    /// The URL of the store, or the path of its file, without secrets.
+    store: String,
+    /// Number of leases that have a holder; `null` before the first scan and after one that failed.
+    leases: Option<usize>,
+    /// Number of clients that wait in turn; `null` as `leases` is.
+    waiters: Option<usize>,
+    /// Number of hazards: what in the set-up of the store weakens the promises; `null` as `leases` is.
+    hazards: Option<usize>,
+    /// The servers of the store; `null` before the first scan, and if they could not be looked at.
+    members: Option<Vec<Server>>,
+    /// Why the last scan failed; `null` if it did not.
+    error: Option<String>,
+}
 
 /// Answers of the store to one scan.
 struct Scan {
@@ -66,6 +86,26 @@ async fn scan_again_and_again(store: &dyn Store, pages: &Pages, limit: Duration)
     }
 }
 
+/// Returns what the pages show before the first scan.
+pub fn unscanned(store: String) -> Content {
+    Content {
+        is_ready: false,
+        status: Status::Store(Scanned {
+            version: 1,
+            store: store.clone(),
+            leases: None,
+            waiters: None,
+            hazards: None,
+            members: None,
+            error: None,
+        }),
+        snapshot: Some(Snapshot {
+            store,
+            ..Snapshot::default()
+        }),
+    }
+}
+
 /// Returns what the pages show after a scan of this store that ended now, with what earlier scans have seen.
 fn content(
     store: String,
@@ -75,16 +115,16 @@ fn content(
     seen: &mut Vec<Seen>,
 ) -> Content {
     let of = |count: fn(&Scan) -> usize| scan.as_ref().ok().map(count);
-    let rows = |members: &Vec<Member>| members.iter().map(members::json).collect::<Vec<_>>();
+    let rows = |members: &Vec<Member>| members.iter().map(Server::of).collect();
     let error = scan.as_ref().err().map(|error| format!("{error:#}"));
-    let status = json!({
-        "version": 1,
-        "store": store,
-        "leases": of(|scan| scan.held().count()),
-        "waiters": of(Scan::waiters),
-        "hazards": of(|scan| scan.hazards.len()),
-        "members": members.as_ref().ok().map(rows),
-        "error": error,
+    let status = Status::Store(Scanned {
+        version: 1,
+        store: store.clone(),
+        leases: of(|scan| scan.held().count()),
+        waiters: of(Scan::waiters),
+        hazards: of(|scan| scan.hazards.len()),
+        members: members.as_ref().ok().map(rows),
+        error: error.clone(),
     });
     let servers = members::notable(members).unwrap_or_else(|why| why);
     let mut snapshot = Snapshot {
@@ -226,6 +266,6 @@ mod tests {
             leasehold::ErrorKind::Unavailable,
             "no answer",
         )));
-        assert!(!failed.is_ready && failed.status.to_string().contains("no answer"));
+        assert!(!failed.is_ready && failed.status.json().contains("no answer"));
     }
 }

@@ -35,7 +35,7 @@ use announcer::{Announcer, first_status};
 use job::Standby;
 use outcome::Outcome;
 use plan::Plan;
-use report::Report;
+pub use report::Report;
 use service::Service;
 use signals::Signals;
 use supervise::Supervisor;

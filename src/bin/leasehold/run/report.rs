@@ -15,35 +15,79 @@ use crate::file::Output;
 use crate::span::milliseconds;
 use crate::timeline::Cause;
 
-/// The report. Fields are added, never renamed.
+/// The outcome of a run. The file is written when the run begins, and again at its end; a pipe or a device gets only
+/// the latter.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
     #[serde(skip)]
     output: Option<Output>,
     #[serde(skip)]
     began: Option<Instant>,
+    /// Version of this format.
     version: u32,
+    /// The name that the run was asked for.
     name: String,
+    /// The group of its metrics; `null` without `--group`.
     group: Option<String>,
-    outcome: &'static str,
-    /// `command`, or `leasehold` if the tool ended the run.
-    decided_by: Option<&'static str>,
-    /// The reason in words, if the tool ended the run.
+    outcome: RunState,
+    /// Who ended the run; `null` until then.
+    decided_by: Option<Decider>,
+    /// The reason in words, if the tool ended the run or failed; otherwise `null`.
     why: Option<String>,
+    /// The exit code of the run; `null` until its end.
     exit_code: Option<u8>,
+    /// The exit code of the command; `null` if it was not started, or a signal ended it.
     command_code: Option<u8>,
+    /// The number of the signal that ended the command; `null` if none did.
     command_signal: Option<i32>,
+    /// The fencing token; `null` if the lease was not acquired.
     pub token: Option<u64>,
+    /// The identity of the claim; `null` if the lease was not acquired.
     pub holder: Option<String>,
-    /// The number of the permit, with `--permits` or `--shared`.
+    /// The number of the permit; `null` without `--permits` and `--shared`.
     permit: Option<u16>,
+    /// Time from the start of the run to the grant of the lease; `null` if it was not acquired.
     waited_ms: Option<u64>,
-    /// For how long the lease was held until its job had ended.
+    /// Time that the lease was held until its job had ended; `null` until then, and if it was not acquired.
     pub held_ms: Option<u64>,
     /// Processes that left the job's session and are still running.
     left_pids: Vec<i32>,
     /// Processes of the job that could not be ended.
     unended_pids: Vec<i32>,
+}
+
+/// How a run stands.
+#[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+enum RunState {
+    /// it has not ended, or was killed
+    #[default]
+    Running,
+    /// the command ended by itself
+    Ended,
+    /// the lease was lost, and the job was ended
+    Lost,
+    /// `--max-runtime` was over, and the job was ended
+    MaxRuntime,
+    /// another holder has the name
+    NotAcquired,
+    /// a signal ended the run while it waited
+    Interrupted,
+    /// the store or the tool failed, and no command was started
+    Failed,
+}
+
+/// Who ended a run.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+enum Decider {
+    /// the command, by its own end
+    Command,
+    /// the tool
+    Leasehold,
 }
 
 impl Report {
@@ -64,7 +108,6 @@ impl Report {
             version: 1,
             name: plan.name.to_string(),
             group: plan.options.group.clone(),
-            outcome: "running",
             ..Self::default()
         };
         if let Some(Output::File(_)) = &report.output {
@@ -104,17 +147,19 @@ impl Report {
             }
         };
         let was_started = self.command_code.is_some() || self.command_signal.is_some();
-        (self.outcome, self.decided_by) = match (result, exit) {
+        let (outcome, decided_by) = match (result, exit) {
             (Ok(Exit::Command(_) | Exit::Signal(_) | Exit::Told(_)), _) => {
-                ("ended", Some("command"))
+                (RunState::Ended, Decider::Command)
             }
-            (_, Exit::Lost) => ("lost", Some("leasehold")),
-            (_, Exit::MaxRuntime) => ("max_runtime", Some("leasehold")),
-            (Err(failure), _) if failure.is_conflict => ("not_acquired", Some("leasehold")),
-            (_, Exit::Told(_)) => ("interrupted", Some("leasehold")),
-            _ if was_started => ("ended", Some("command")),
-            _ => ("failed", Some("leasehold")),
+            (_, Exit::Lost) => (RunState::Lost, Decider::Leasehold),
+            (_, Exit::MaxRuntime) => (RunState::MaxRuntime, Decider::Leasehold),
+            (Err(failure), _) if failure.is_conflict => (RunState::NotAcquired, Decider::Leasehold),
+            (_, Exit::Told(_)) => (RunState::Interrupted, Decider::Leasehold),
+            _ if was_started => (RunState::Ended, Decider::Command),
+            _ => (RunState::Failed, Decider::Leasehold),
         };
+        self.outcome = outcome;
+        self.decided_by = Some(decided_by);
         self.exit_code = Some(exit.code());
         self.write()
     }

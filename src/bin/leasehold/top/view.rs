@@ -93,7 +93,10 @@ fn missing<'a>(model: &Model, context: &Context) -> Option<Line<'a>> {
     let missing: Vec<_> = members.iter().filter(|member| !is_well(member)).collect();
     let is_down = missing.iter().any(|one| one.state == MemberState::Down);
     let shown = missing.iter().map(|member| {
-        let (word, facts) = (members::word(member.state), members::facts(member));
+        let (word, facts) = (
+            members::Standing::from(member.state),
+            members::facts(member),
+        );
         format!("{word} {}", printable(&facts))
     });
     let text = format!(" ! {}", shown.collect::<Vec<_>>().join("; "));
