@@ -49,7 +49,7 @@ pub enum Command {
 pub struct RunOptions {
     /// The name of the lease
     ///
-    /// 1 to 512 bytes without control characters, '{' or '}'.
+    /// 1 to 512 bytes of UTF-8 without control characters, white space at an end, '{' or '}'.
     pub name: String,
 
     /// The command to run and its arguments
@@ -99,33 +99,47 @@ pub struct RunOptions {
     pub on_outage: OutagePolicy,
 
     /// How long it lasts unrenewed
+    ///
+    /// 1s to 24h, from 100ms with --margin.
     #[arg(long, default_value = "30s", env = "LEASEHOLD_TTL", hide_env = true)]
     pub ttl: Span,
 
     /// Treat the lease as over this much earlier than the store does [default: ttl/50 + 20ms]
+    ///
+    /// More than 0, and less than a third of the ttl.
     #[arg(long, env = "LEASEHOLD_MARGIN")]
     pub margin: Option<Span>,
 
     /// Send KILL this long after TERM when the job is ended [default: a third of the ttl, at most 10s]
+    ///
+    /// At most ttl/2 - margin - min(250ms, ttl/20), so that the job is not ended before half of the ttl has passed
+    /// without a renewal.
     #[arg(long, env = "LEASEHOLD_KILL_AFTER")]
     pub kill_after: Option<Span>,
 
     /// End the job after this long, and exit 124
+    ///
+    /// More than 0.
     #[arg(long, env = "LEASEHOLD_MAX_RUNTIME", hide_env = true)]
     pub max_runtime: Option<Span>,
 
     /// Hold the lease for at most this long, then end the job and exit 79
+    ///
+    /// More than 0.
     #[arg(long, env = "LEASEHOLD_MAX_HOLD")]
     pub max_hold: Option<Span>,
 
     /// End the job and exit 79 if it has not called `leasehold progress` for this long
+    ///
+    /// More than 0.
     #[arg(long, env = "LEASEHOLD_PROGRESS_WITHIN")]
     pub progress_within: Option<Span>,
 
     /// Keep the name taken for at least this long
     ///
-    /// However the job ends. Not if the lease was lost, by an eviction or an outage, or the tool was killed: then the
-    /// name is free after its ttl. If the store is away at the end, the tool waits for it for the rest of the ttl.
+    /// However the job ends, and at most 366 days. Not if the lease was lost, by an eviction or an outage, or the tool
+    /// was killed: then the name is free after its ttl. If the store is away at the end, the tool waits for it for the
+    /// rest of the ttl.
     #[arg(long, env = "LEASEHOLD_HOLD_AT_LEAST", hide_env = true)]
     pub hold_at_least: Option<Span>,
 
@@ -134,10 +148,14 @@ pub struct RunOptions {
     pub min_token: Option<Token>,
 
     /// Set a text that others see about this holder
+    ///
+    /// At most 200 bytes without control characters.
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_LABEL")]
     pub label: Option<String>,
 
     /// Set the `group` label of this lease in metrics and logs
+    ///
+    /// 1 to 64 bytes without control characters.
     #[arg(long, value_name = "WORD", env = "LEASEHOLD_GROUP")]
     pub group: Option<String>,
 
@@ -305,6 +323,8 @@ pub struct DoctorOptions {
     pub strict: bool,
 
     /// The ttl with which latency, clocks and the time of a failover are judged
+    ///
+    /// 1s to 24h.
     #[arg(long, default_value = "30s", env = "LEASEHOLD_TTL", hide_env = true)]
     pub ttl: Span,
 

@@ -53,6 +53,12 @@ pub enum Choice {
 impl Choice {
     /// Returns the store that the options name, or else the embedded file.
     pub fn of(arguments: &StoreOptions) -> Result<Self, Failure> {
+        if arguments.connect_timeout.time.is_zero() {
+            let typed = &arguments.connect_timeout.typed;
+            return Err(Failure::usage(format!(
+                "connect-timeout {typed} refused: expected more than 0s"
+            )));
+        }
         match (&arguments.url, &arguments.file) {
             (Some(url), _) => Self::shared(url, None),
             (None, Some(path)) => read(path),
@@ -171,6 +177,8 @@ pub struct StoreOptions {
     pub file: Option<PathBuf>,
 
     /// Exit 69 if the store gives no first answer within this time
+    ///
+    /// More than 0.
     #[arg(long, default_value = "5s", env = "LEASEHOLD_CONNECT_TIMEOUT")]
     pub connect_timeout: Span,
 

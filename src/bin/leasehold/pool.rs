@@ -32,8 +32,8 @@ pub async fn permits_of(store: &dyn Store, name: &Name) -> Vec<Held> {
 pub struct PoolOptions {
     /// One of N permits of the name, not all of it
     ///
-    /// At most N hold one at once. The job finds the number of its permit in LEASEHOLD_PERMIT. Ask for the same N
-    /// everywhere.
+    /// N is 1 to 256, and at most N hold one at once. The job finds the number of its permit in LEASEHOLD_PERMIT. Ask
+    /// for the same N everywhere.
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=256))]
     pub permits: Option<u16>,
 

@@ -34,6 +34,7 @@ pub(crate) mod schedules;
 mod secrets;
 mod service;
 mod signals;
+mod stated_limits;
 
 mod terminal;
 pub(crate) mod times;
