@@ -20,6 +20,7 @@ mod guarding;
 mod job;
 mod limits;
 mod loss;
+mod needs;
 mod on_postgres;
 mod on_quorum;
 mod on_redis;
