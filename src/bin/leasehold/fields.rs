@@ -94,44 +94,38 @@ fn section<T: JsonSchema>(title: &str) -> String {
     let settings = settings.with(|settings| settings.inline_subschemas = true);
     let schema: Schema = settings.into_generator().into_root_schema_for::<T>();
     let schema = schema.as_value();
-    let mut page = format!("## {title}\n\n{}\n\n", described(schema));
-    page.push_str("| field | type | may be | what it is |\n|---|---|---|---|\n");
-    rows(&mut page, "", schema);
-    page + "\n"
+    format!("## {title}\n\n{}\n\n{}", described(schema), tables(schema))
 }
 
-/// Writes a row for each field of an object, in the order of the type; those that may be absent come last.
-fn rows(page: &mut String, above: &str, object: &Value) {
+/// Returns the table of an object's fields, and those of the objects in its lists.
+fn tables(object: &Value) -> String {
     let none = Map::new();
     let fields = object["properties"].as_object().unwrap_or(&none);
     let required = object["required"].as_array().into_iter().flatten();
     let required: Vec<_> = required.filter_map(Value::as_str).collect();
     let absent = fields.keys().map(String::as_str);
     let absent = absent.filter(|name| !required.contains(name));
+    let mut table = "| field | type | what it is |\n|---|---|---|\n".to_owned();
+    let mut below = String::new();
+    // In the order of the type; those that may be absent come last.
     for name in required.iter().copied().chain(absent) {
         let field = &fields[name];
         let (inner, is_nullable) = without_null(field);
         // What is left out is left out in place of a null.
         let may_be = match (is_nullable, required.contains(&name)) {
-            (_, false) => "absent",
-            (true, true) => "null",
+            (_, false) => " or absent",
+            (true, true) => " or null",
             (false, true) => "",
         };
         let kind = kind(name, inner);
-        let what = [described(field), words(inner)];
-        let what: Vec<_> = what.into_iter().filter(|text| !text.is_empty()).collect();
-        let path = format!("{above}{name}");
-        let cells = [
-            format!("`{path}`"),
-            kind.into(),
-            may_be.into(),
-            what.join(" "),
-        ];
-        writeln!(page, "| {} |", cells.join(" | ").replace("|  |", "| |")).expect("text");
-        if let Some(items) = inner.get("items") {
-            rows(page, &format!("{path}[]."), items);
+        let what = [described(field), words(inner)].join(" ");
+        let what = what.trim();
+        writeln!(table, "| `{name}` | {kind}{may_be} | {what} |").expect("text");
+        if let Some(items) = inner.get("items").filter(|items| items["type"] == "object") {
+            below += &format!("Each of `{name}`:\n\n{}", tables(items));
         }
     }
+    table + "\n" + &below
 }
 
 /// Returns the schema of a value that is there, and whether it may be null instead.
@@ -155,8 +149,8 @@ fn kind(name: &str, schema: &Value) -> &'static str {
         one => one,
     };
     match one.as_str() {
-        Some("integer") if name.ends_with("_ms") => "milliseconds",
-        Some("integer") => "whole number",
+        Some("integer") if name.ends_with("_ms") => "ms",
+        Some("integer") => "number",
         Some("array") => "list",
         _ if schema.get("oneOf").is_some() => "word",
         Some("string") => "text",
@@ -264,11 +258,13 @@ fn every_field_is_described_and_says_when_it_is_null_or_absent() {
     let page = made();
     let rows = page.lines().filter(|line| line.starts_with("| `"));
     let silent = rows.filter(|row| {
-        let cells: Vec<_> = row.split(" | ").collect();
-        let [_, _, may_be, what] = cells[..] else {
-            return false;
+        let cells: Vec<_> = row.trim_end_matches(" |").split(" | ").collect();
+        let [_, kind, what] = cells[..] else {
+            // A row of the table of events.
+            return cells.len() != 2;
         };
-        what == "|" || !what.contains(may_be)
+        let may_be = kind.split_once(" or ").map_or("", |(_, may_be)| may_be);
+        what.is_empty() || !what.contains(may_be)
     });
     let silent: Vec<_> = silent.collect();
     assert!(silent.is_empty(), "{silent:#?}");

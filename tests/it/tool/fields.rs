@@ -31,16 +31,24 @@ impl Section {
             fields: BTreeMap::new(),
             words: BTreeMap::new(),
         };
-        for row in section.lines().filter(|line| line.starts_with("| `")) {
-            let cells: Vec<_> = row.split('|').map(str::trim).collect();
-            let ["", field, kind, may_be, what, ""] = cells[..] else {
+        let mut above = String::new();
+        for line in section.lines() {
+            if let Some(list) = line.strip_prefix("Each of `") {
+                above = format!("{}[].", list.trim_end_matches("`:"));
+            }
+            let cells: Vec<_> = line.split('|').map(str::trim).collect();
+            let ["", field, kind, what, ""] = cells[..] else {
                 continue;
             };
-            let field = field.trim_matches('`').to_owned();
+            let Some(field) = field.strip_prefix('`').and_then(|it| it.strip_suffix('`')) else {
+                continue;
+            };
+            let field = format!("{above}{field}");
             // `word`: its meaning
             let words = what.split("`: ").filter_map(|part| part.rsplit('`').next());
             all.words
                 .insert(field.clone(), words.map(Into::into).collect());
+            let (kind, may_be) = kind.split_once(" or ").unwrap_or((kind, ""));
             all.fields.insert(field, (kind.into(), may_be.into()));
         }
         assert!(all.fields.contains_key("version"), "{title}");
@@ -82,7 +90,7 @@ impl Section {
             (_, Value::Null) => assert_eq!(may_be, "null", "{what}"),
             ("text", Value::String(_)) => {}
             ("word", Value::String(word)) => assert!(self.words[field].contains(word), "{what}"),
-            ("whole number" | "milliseconds", Value::Number(number)) => {
+            ("number" | "ms", Value::Number(number)) => {
                 assert!(number.is_u64(), "{what}");
             }
             ("list", Value::Array(items)) => {
