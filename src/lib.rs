@@ -4,31 +4,33 @@
 //! ```
 //! # #[cfg(not(feature = "rusqlite"))] fn main() {}
 //! # #[cfg(feature = "rusqlite")]
-//! # #[tokio::main]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use leasehold::{Client, fence::rusqlite::Fence, store::memory::Memory};
-//! # let add_up = async || 42;
-//! # let mut database = rusqlite::Connection::open_in_memory()?;
-//! # database.execute_batch("CREATE TABLE report (total INTEGER)")?;
-//! # let fence = Fence::new("report")?;
-//! # fence.create_table(&database)?;
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     use leasehold::fence::rusqlite::{Fence, rusqlite::Connection};
+//!     use leasehold::{Client, store::memory::Memory};
 //!
-//! // For processes of one machine: Client::open("sqlite:leases"). For many machines: Client::open("redis://host").
-//! let client = Client::builder().store(Memory::new()).build().await?;
+//!     // For processes of one machine: Client::open("sqlite:leases").
+//!     // For many machines: Client::open("redis://host").
+//!     let client = Client::builder().store(Memory::new()).build().await?;
+//!     let mut database = Connection::open_in_memory()?; // what is written under the lease
+//!     database.execute_batch("CREATE TABLE report (total INTEGER)")?;
+//!     let fence = Fence::new("report")?;
+//!     fence.create_table(&database)?; // once
 //!
-//! let lease = client.acquire("nightly-report").await?; // waits while another holder has the name
-//! let total = tokio::select! {
-//!     total = add_up() => total,
-//!     reason = lease.lost() => return Err(format!("stopped: {reason}").into()),
-//! };
-//! let transaction = fence.begin(&mut database, &lease)?; // fails if a later holder has raised the fence
-//! transaction.execute("INSERT INTO report VALUES (?1)", [total])?;
-//! transaction.commit()?;
-//!
-//! lease.release().await;
-//! # Ok(())
-//! # }
+//!     let lease = client.acquire("nightly-report").await?; // waits while another has it
+//!     let total = tokio::select! {
+//!         total = async { 42 } => total, // the work
+//!         reason = lease.lost() => return Err(format!("stopped: {reason}").into()),
+//!     };
+//!     let transaction = fence.begin(&mut database, &lease)?; // fails after a later raise
+//!     transaction.execute("INSERT INTO report VALUES (?1)", [total])?;
+//!     transaction.commit()?;
+//!     lease.release().await;
+//!     Ok(())
+//! }
 //! ```
+//!
+//! It needs the feature `rusqlite`, and `tokio` with its feature `full`.
 //!
 //! # What it does not guarantee
 //! **A lease alone is not mutual exclusion.** A process can be paused between its last check and its write, for longer
@@ -86,7 +88,8 @@
 //!
 //! The command-line tool is a package of its own, `leasehold-cli`.
 //!
-//! The crate runs on Linux and macOS, in a tokio runtime with its I/O and time drivers enabled.
+//! The crate runs on Linux, in a tokio runtime with its I/O and time drivers enabled. It is also compiled for
+//! macOS, and has not been run there.
 //!
 #![doc = include_str!("coming_from.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]

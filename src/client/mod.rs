@@ -2,13 +2,15 @@
 
 mod acquire;
 mod builder;
-mod leader;
-mod once;
 mod owner;
 mod permits;
 mod pools;
 mod request;
 pub mod taking;
+
+// After the request: the reference has the methods of a type in the order of the modules.
+mod leader;
+mod once;
 
 use std::fmt;
 use std::sync::Arc;

@@ -65,6 +65,69 @@ impl LeaseRequest {
         }
     }
 
+    /// Acquires the lease if the name is free, in one round trip. It does not wait.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad value of the request; `Unavailable`, `TimedOut`, `Denied` and `Misconfigured` from the
+    /// store; `Closed` after a shutdown. That another holder has the name is not an error, but the value
+    /// [`Attempt::Held`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a lease that the store may have granted is released in the background.
+    pub async fn try_acquire(self) -> Result<Attempt, Error> {
+        self.send(None).await
+    }
+
+    /// Acquires the lease. Waits for as long as another holder has the name.
+    ///
+    /// The waiting callers of one name in one client are served in the order in which they came, and only the first of
+    /// them asks the store. So keep polling this future: while it is held and not polled, as in a branch of a
+    /// `select!` that awaits something else, the callers behind it in this client wait too. Drop it to give the place
+    /// up.
+    ///
+    /// # Errors
+    /// The errors of [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    /// The same as for [`try_acquire`](Self::try_acquire).
+    pub async fn acquire(self) -> Result<Lease, Error> {
+        // The latest moment of all is no limit.
+        self.acquire_within(Duration::MAX).await
+    }
+
+    /// Acquires the lease. Waits for at most `limit` while another holder has the name.
+    ///
+    /// # Errors
+    /// The errors of [`try_acquire`](Self::try_acquire); and `TimedOut` when the limit runs out while another holder
+    /// has the name, with the [`Held`] that was last seen as its source.
+    ///
+    /// # Cancel safety
+    /// The same as for [`try_acquire`](Self::try_acquire).
+    pub async fn acquire_within(self, limit: Duration) -> Result<Lease, Error> {
+        match self.send(Some(limit)).await? {
+            Attempt::Acquired(lease) => Ok(lease),
+            Attempt::Held(_) => unreachable!("a caller that waits is not refused"),
+        }
+    }
+
+    /// Runs `work` while the lease is held: waits for the lease, runs the work, and releases the lease. A panic of the
+    /// work is passed on after the release. What the work returns, an error of its own included, is passed through.
+    ///
+    /// When the lease is lost, the work is dropped at its next await. Work that blocks its thread cannot be dropped:
+    /// if it ends before the loss is seen, its value is returned although the lease was lost meanwhile, because its
+    /// effects remain. Work to which that matters calls [`Lease::check`] as its last step, or writes through a fence.
+    ///
+    /// # Errors
+    /// The errors of [`acquire`](Self::acquire); and `Lost` when the work was dropped because the lease was lost.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the work is dropped and the lease is released in the background.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Lease) -> T) -> Result<T, Error> {
+        let lease = self.acquire().await?;
+        let done = under(lease, work, std::future::pending()).await?;
+        Ok(done.expect("it is never stopped"))
+    }
+
     /// Sets the time for which the store keeps the lease without a renewal (default: the client's; 1 s to 24 h, and
     /// from 100 ms with a [`margin`](Self::margin) of your own).
     pub fn ttl(mut self, ttl: Duration) -> Self {
@@ -171,69 +234,6 @@ impl LeaseRequest {
     pub fn report_to(mut self, looks: watch::Sender<Option<Result<Held, Error>>>) -> Self {
         self.options.looks = Some(looks);
         self
-    }
-
-    /// Acquires the lease if the name is free, in one round trip. It does not wait.
-    ///
-    /// # Errors
-    /// `Invalid` for a bad value of the request; `Unavailable`, `TimedOut`, `Denied` and `Misconfigured` from the
-    /// store; `Closed` after a shutdown. That another holder has the name is not an error, but the value
-    /// [`Attempt::Held`].
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, a lease that the store may have granted is released in the background.
-    pub async fn try_acquire(self) -> Result<Attempt, Error> {
-        self.send(None).await
-    }
-
-    /// Acquires the lease. Waits for as long as another holder has the name.
-    ///
-    /// The waiting callers of one name in one client are served in the order in which they came, and only the first of
-    /// them asks the store. So keep polling this future: while it is held and not polled, as in a branch of a
-    /// `select!` that awaits something else, the callers behind it in this client wait too. Drop it to give the place
-    /// up.
-    ///
-    /// # Errors
-    /// The errors of [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    /// The same as for [`try_acquire`](Self::try_acquire).
-    pub async fn acquire(self) -> Result<Lease, Error> {
-        // The latest moment of all is no limit.
-        self.acquire_within(Duration::MAX).await
-    }
-
-    /// Acquires the lease. Waits for at most `limit` while another holder has the name.
-    ///
-    /// # Errors
-    /// The errors of [`try_acquire`](Self::try_acquire); and `TimedOut` when the limit runs out while another holder
-    /// has the name, with the [`Held`] that was last seen as its source.
-    ///
-    /// # Cancel safety
-    /// The same as for [`try_acquire`](Self::try_acquire).
-    pub async fn acquire_within(self, limit: Duration) -> Result<Lease, Error> {
-        match self.send(Some(limit)).await? {
-            Attempt::Acquired(lease) => Ok(lease),
-            Attempt::Held(_) => unreachable!("a caller that waits is not refused"),
-        }
-    }
-
-    /// Runs `work` while the lease is held: waits for the lease, runs the work, and releases the lease. A panic of the
-    /// work is passed on after the release. What the work returns, an error of its own included, is passed through.
-    ///
-    /// When the lease is lost, the work is dropped at its next await. Work that blocks its thread cannot be dropped:
-    /// if it ends before the loss is seen, its value is returned although the lease was lost meanwhile, because its
-    /// effects remain. Work to which that matters calls [`Lease::check`] as its last step, or writes through a fence.
-    ///
-    /// # Errors
-    /// The errors of [`acquire`](Self::acquire); and `Lost` when the work was dropped because the lease was lost.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the work is dropped and the lease is released in the background.
-    pub async fn run<T>(self, work: impl AsyncFnOnce(&Lease) -> T) -> Result<T, Error> {
-        let lease = self.acquire().await?;
-        let done = under(lease, work, std::future::pending()).await?;
-        Ok(done.expect("it is never stopped"))
     }
 
     /// Checks all values of the request.

@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! 1. Each lease is in the queues of its shard that its phase asks for, and in no other: the queues' module says in
-//!    which. Only [`Schedule::transition`] changes a phase.
+//!    which. Only `Schedule::transition` changes a phase.
 //! 2. An answer counts only for the attempt that it belongs to, and from the moment at which that was sent: also after
 //!    its limit, until a later attempt was confirmed. A lease that has left has no attempt, so a late answer finds
 //!    nothing to change.

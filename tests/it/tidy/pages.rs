@@ -118,6 +118,19 @@ fn each_link_leads_to_a_page_and_a_heading_that_are_there() {
     assert_none(links.iter().filter_map(Link::fault));
 }
 
+/// Hidden are attributes alone: what the reader does not see is missing where it is pasted.
+#[test]
+fn the_example_of_the_landing_page_can_be_pasted() {
+    let source = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let example = source.split("//! ```").nth(1).expect("an example");
+    let hidden = example.lines().filter(|line| line.starts_with("//! # "));
+    let hidden: Vec<_> = hidden
+        .filter(|line| !line.starts_with("//! # #["))
+        .collect();
+    assert!(hidden.is_empty(), "{hidden:#?}");
+    assert!(example.contains("async fn main()"), "{example}");
+}
+
 #[test]
 fn each_page_is_linked_from_another_or_is_part_of_the_reference() {
     let pages = pages();
