@@ -136,10 +136,20 @@ fn shared<S: Store>(opened: Result<S, Error>) -> Result<Arc<dyn Store>, Error> {
     Ok(Arc::new(opened?))
 }
 
-/// Opens the store at this URL: `redis://`, `rediss://`, `redis+unix:`, `redis+sentinel://`, `redis+cluster://`,
-/// `redis+quorum://`, `postgres://`, `zookeeper://`, `sqlite:PATH` or `memory:`. White space around it is dropped. The
-/// pages of the stores have the parameters; in the path and the parameters of a store on servers all but ASCII letters,
-/// digits and `-._~/:` is written as `%XX`.
+/// Opens the store at this URL. The page of each store lists the parameters of its URLs.
+///
+/// | URL | store |
+/// |---|---|
+/// | `sqlite:PATH` | [`sqlite`](sqlite/index.html), without parameters |
+/// | `redis://`, `rediss://`, `redis+unix:` | [`redis`](redis/index.html#urls) |
+/// | `redis+sentinel://`, `redis+cluster://` | [`redis`](redis/index.html#sentinel-and-cluster) |
+/// | `redis+quorum://` | [`quorum`](quorum/index.html#urls) |
+/// | `postgres://` | [`postgres`](postgres/index.html#urls) |
+/// | `zookeeper://` | [`zookeeper`](zookeeper/index.html#urls) |
+/// | `memory:` | [`memory`](memory/index.html), without parameters |
+///
+/// White space around it is dropped. In the path and the parameters of a store on servers all but ASCII letters, digits
+/// and `-._~/:` is written as `%XX`.
 ///
 /// # Errors
 /// `Invalid` for a URL of another scheme, or of a store that was not compiled in; otherwise the errors of opening the

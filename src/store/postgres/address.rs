@@ -465,4 +465,19 @@ mod tests {
             assert_eq!(address(url).hosts, [HostPort::new(host, port)]);
         }
     }
+
+    #[test]
+    fn the_page_of_the_store_lists_each_parameter() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/postgres/mod.rs");
+        let page = std::fs::read_to_string(page).expect("the page");
+        let rows = page.lines().filter(|line| line.starts_with("//! - `"));
+        let rows: Vec<_> = rows.filter_map(|row| row.split_once(": ")).collect();
+        for name in PARAMETERS {
+            let name = format!("`{name}`");
+            assert!(
+                rows.iter().any(|(names, _)| names.contains(&name)),
+                "{name}"
+            );
+        }
+    }
 }

@@ -17,10 +17,22 @@
 //! ```
 //!
 //! # URLs
-//! `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `rediss://` for TLS, and
-//! `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]` for a socket. Special characters are written as `%XX`.
-//! Parameters: `prefix`, `max_ttl`, `acknowledged_by` and `alone` are settings of the [`Builder`], as is `reach`
-//! ([`address_map`](Builder::address_map)) where servers name others.
+//! `redis://[USER:PASSWORD@]HOST[:PORT][/DB][?PARAMETERS]`, `rediss://` for TLS, and `redis+unix:///PATH[?PARAMETERS]`
+//! for a socket; [below](#sentinel-and-cluster) are those of Sentinels and clusters. Special characters are written as
+//! `%XX`. The parameters:
+//!
+//! - `max_ttl`: the longest ttl that is accepted, such as `60s`; a server that lost its data, or was promoted, grants
+//!   nothing for this long (default: off; not for a cluster). [`Builder::max_ttl`] has what it costs.
+//! - `alone`: `yes`, with `max_ttl`, if the server never has a replica and no other one takes its address; see
+//!   [`Builder::alone`].
+//! - `acknowledged_by`: how many replicas must have a grant or a renewal before it counts (default: 0, at most 8); see
+//!   [`Builder::acknowledged_by`].
+//! - `prefix`: what all keys begin with (default: `leasehold`); leases under different prefixes are unrelated.
+//! - `reach`: `HOST:PORT=HOST:PORT`, or a list of these with commas: where a server is reached that Sentinels or the
+//!   nodes of a cluster name, as behind NAT; see [`Builder::address_map`].
+//! - `sentinel_username`, `sentinel_password`: the credentials of the Sentinels.
+//! - `ca`, `cert`, `key`, `server_name`: with TLS, as in the next section.
+//! - `db`, `user`, `pass`: the database and the credentials, for a socket.
 //!
 //! # TLS
 //! `?ca=FILE` (or `ca=system`), `?cert=FILE&key=FILE` and `?server_name=NAME` say what is trusted, which certificate is

@@ -19,6 +19,8 @@ const STORE_PARAMETERS: [&str; 4] = ["prefix", "max_ttl", "acknowledged_by", "al
 const REACH: &str = "reach";
 /// The parameters with the credentials of the Sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_username", "sentinel_password"];
+/// The parameters that take the place of the parts of a URL that a socket has no room for.
+const SOCKET_PARAMETERS: [&str; 3] = ["db", "user", "pass"];
 
 /// The servers of a store, and the settings that its URL has.
 #[derive(Debug)]
@@ -211,7 +213,7 @@ fn checked(url: ServerUrl) -> Result<ServerUrl, Reason> {
     let known: &[&'static str] = match scheme {
         "redis" | "valkey" => &[],
         "rediss" | "valkeys" => &Tls::PARAMETERS,
-        "redis+unix" | "valkey+unix" => &["db", "user", "pass"],
+        "redis+unix" | "valkey+unix" => &SOCKET_PARAMETERS,
         _ => return Err("its scheme is unknown".into()),
     };
     let of_several: &[&'static str] = match kind {
@@ -454,6 +456,29 @@ mod tests {
                 let error = parse(&format!("rediss://db?{query}")).expect_err("refused");
                 assert!(error.to_string().contains(path), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn the_page_of_the_store_lists_each_parameter() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/redis/mod.rs");
+        let page = std::fs::read_to_string(page).expect("the page");
+        let rows = page.lines().filter(|line| line.starts_with("//! - `"));
+        let rows: Vec<_> = rows.filter_map(|row| row.split_once(": ")).collect();
+        for name in [
+            &STORE_PARAMETERS[..],
+            &SENTINEL_PARAMETERS,
+            &Tls::PARAMETERS,
+            &[REACH],
+            &SOCKET_PARAMETERS,
+        ]
+        .concat()
+        {
+            let name = format!("`{name}`");
+            assert!(
+                rows.iter().any(|(names, _)| names.contains(&name)),
+                "{name}"
+            );
         }
     }
 }

@@ -19,6 +19,9 @@ const SESSION: Duration = Duration::from_secs(40);
 /// that was swept looks as if it was never granted; the servers leave one out that lags for ten seconds.
 const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
 
+/// The parameters that a URL can have.
+const PARAMETERS: &[&str] = &["prefix", "session"];
+
 /// The servers' addresses, the login, and the settings that a URL can have.
 pub(crate) struct Address {
     /// Each `host:port`.
@@ -50,7 +53,7 @@ impl Address {
         if read.scheme != "zookeeper" {
             return Err("it is not a URL of ZooKeeper".into());
         }
-        read.expect_only(&["prefix", "session"])?;
+        read.expect_only(PARAMETERS)?;
         if read.hosts.iter().any(|(host, _)| host.is_empty()) {
             return Err("it names no host".into());
         }
@@ -174,6 +177,21 @@ mod tests {
         ] {
             let error = Address::parse(url).expect_err(url).to_string();
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_the_store_lists_each_parameter() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/zookeeper/mod.rs");
+        let page = std::fs::read_to_string(page).expect("the page");
+        let rows = page.lines().filter(|line| line.starts_with("//! - `"));
+        let rows: Vec<_> = rows.filter_map(|row| row.split_once(": ")).collect();
+        for name in PARAMETERS {
+            let name = format!("`{name}`");
+            assert!(
+                rows.iter().any(|(names, _)| names.contains(&name)),
+                "{name}"
+            );
         }
     }
 }
