@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::job::JobStatus;
 use super::page::{self, Snapshot};
 use super::recorder::Recorder;
-use super::store::Scanned;
+use super::scan::Scanned;
 use crate::exit::Failure;
 
 /// The longest head of a request; a scraper's has some hundred bytes.

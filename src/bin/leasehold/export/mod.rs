@@ -20,7 +20,7 @@ use http::Pages;
 pub use job::JobStatus;
 use recorder::Recorder;
 #[cfg(test)]
-pub use store::Scanned;
+pub use scan::Scanned;
 
 /// Serves the metrics of a store until a signal ends it.
 pub fn main(arguments: args::ExportOptions) -> Result<Exit, Failure> {
@@ -29,7 +29,7 @@ pub fn main(arguments: args::ExportOptions) -> Result<Exit, Failure> {
     crate::block_on(async {
         let limit = arguments.store.connect_timeout.time;
         let client = arguments.store.connect(None, None).await?.client;
-        let first = store::unscanned(client.store().location());
+        let first = scan::unscanned(client.store().location());
         let pages = Arc::new(Pages::new(recorder, first));
         let listener = http::bind(address).map_err(|error| http::refused(address, &error))?;
         let address = http::serve(listener, pages.clone())?;
