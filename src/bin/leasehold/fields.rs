@@ -85,7 +85,7 @@ const OF_OTHER_COMMANDS: [&str; 5] = [
     "evict.rs",
     "init.rs",
     "export/mod.rs",
-    "export/store.rs",
+    "export/scan.rs",
 ];
 
 /// Returns the section of one output.

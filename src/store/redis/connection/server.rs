@@ -33,7 +33,7 @@ impl Server {
     }
 
     /// Makes the connection of the calling runtime.
-    pub(in super::super) async fn connect(&self, budget: Budget) -> Result<(), Failure> {
+    pub(crate) async fn connect(&self, budget: Budget) -> Result<(), Failure> {
         match self.open(budget).await {
             Ok(_) => Ok(()),
             Err(failure) => Err(self.connector().named(failure)),
