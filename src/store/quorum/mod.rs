@@ -7,7 +7,7 @@
 //! has lost its data. It costs three or more servers that share no disk, no power line and no failover, twice the work
 //! for each request, waiting in no order ([`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`), and a keep-out:
 //! each member that was restarted takes no part for the longest ttl. If your servers run under Sentinel or as a
-//! cluster, use [`redis`](super::redis) with `acknowledged_by` instead.
+//! cluster, use [`redis`] with `acknowledged_by` instead.
 //!
 //! # How to use it
 //! ```console
