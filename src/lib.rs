@@ -93,6 +93,7 @@
 //!
 #![doc = include_str!("coming_from.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "_tls"))))]
 // With the feature, which CI's clippy has, the lint is as strict as everywhere.
 #![cfg_attr(
     not(feature = "internals"),
