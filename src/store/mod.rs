@@ -51,11 +51,19 @@
 
 mod contract;
 mod kinds;
-#[expect(
-    clippy::allow_attributes,
-    reason = "what is unused depends on the stores that are compiled in"
+#[cfg_attr(
+    not(all(
+        feature = "postgres",
+        feature = "quorum",
+        feature = "sqlite",
+        feature = "zookeeper"
+    )),
+    expect(
+        clippy::allow_attributes,
+        reason = "what is unused depends on the stores"
+    ),
+    allow(dead_code, unused_imports, reason = "each store uses a part of it")
 )]
-#[allow(dead_code, unused_imports, reason = "each store uses a part of it")]
 mod kit;
 pub mod memory;
 #[cfg(feature = "postgres")]
