@@ -74,7 +74,6 @@ pub mod quorum;
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
