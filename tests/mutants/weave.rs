@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::table::{Mutant, Table};
@@ -33,9 +33,20 @@ pub mod mutants {
     }
 "#;
 
-/// Makes the copy. What did not change since the last time is left as it is, so that cargo compiles little.
+/// Makes the copy. What did not change since the last time is left as it is, so that cargo compiles little; what has
+/// left the tree leaves the copy.
 pub(crate) fn weave(tree: &Path, table: &Table, copy: &Path) {
-    for (file, source) in woven(tree, table, copy) {
+    let files = woven(tree, table, copy);
+    for file in files_below(copy) {
+        let is_known = file.strip_prefix(copy).is_ok_and(|inside| {
+            let inside = inside.to_str().expect("a path in UTF-8");
+            files.contains_key(inside)
+        });
+        if !is_known {
+            fs::remove_file(file).expect("removed");
+        }
+    }
+    for (file, source) in files {
         let path = copy.join(&file);
         if fs::read_to_string(&path).is_ok_and(|old| old == source) {
             continue;
@@ -45,6 +56,17 @@ pub(crate) fn weave(tree: &Path, table: &Table, copy: &Path) {
         fs::write(&path, source).expect("written");
         fs::set_permissions(&path, mode).expect("set");
     }
+}
+
+/// The files below a folder, which may not be there yet.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let paths = entries.map(|entry| entry.expect("it is read").path());
+    let files = paths.flat_map(|path| match path.is_dir() {
+        true => files_below(&path),
+        false => vec![path],
+    });
+    files.collect()
 }
 
 /// The files of the copy, with every bug in them.
