@@ -9,32 +9,23 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Instant, Monotonic, Sleep};
 use leasehold::store::memory::Memory;
 use leasehold::store::{
-    Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, Member, Notice, Notices,
-    Outcome, Purpose, Release, Renewal, Renewed, Store, Topic,
+    Answer, Ask, Claim, Facts, Failed, Grant, Held, Notice, Notices, Outcome, Renewal, Renewed,
+    Store, Topic,
 };
-use leasehold::{BoxFuture, ClientId, Error, ErrorKind, Holder, Name, Token};
+use leasehold::{BoxFuture, Error, ErrorKind, Name, Token};
+
+pub use crate::wrapped::Call;
+use crate::wrapped::{Hook, Wrapped};
 
 /// The store. Clones share their leases, their faults and their counts.
+pub type FaultyStore = Wrapped<Faulty>;
+
+/// What makes it faulty.
 #[derive(Debug, Clone)]
-pub struct FaultyStore {
-    store: Arc<dyn Store>,
+pub struct Faulty {
     facts: Facts,
     pub faults: Arc<Faults>,
     counts: Arc<Counts>,
-}
-
-/// What a client asks a store for.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Call {
-    Acquire,
-    Renew,
-    Release,
-    Leave,
-    Inspect,
-    Connect,
-    Subscribe,
-    /// The next notice.
-    Notice,
 }
 
 /// What goes wrong with a call.
@@ -250,9 +241,8 @@ impl FaultyStore {
     }
 
     fn with(store: Arc<dyn Store>, clock: Arc<FaultyClock>) -> Self {
-        Self {
+        let hook = Faulty {
             facts: store.facts(),
-            store,
             faults: Arc::new(Faults {
                 planned: Mutex::default(),
                 met: AtomicUsize::new(0),
@@ -262,12 +252,13 @@ impl FaultyStore {
                 clock,
             }),
             counts: Arc::default(),
-        }
+        };
+        Self { store, hook }
     }
 
     /// The same store, with these facts. It does as they say only if the client asks for nothing else.
     pub fn with_facts(mut self, facts: Facts) -> Self {
-        self.facts = facts;
+        self.hook.facts = facts;
         self
     }
 
@@ -327,9 +318,25 @@ impl FaultyStore {
         let held = self.store.inspect(&name, Duration::from_secs(1)).await;
         held.unwrap()
     }
+}
 
-    async fn acquire_badly(
+impl Hook for Faulty {
+    fn facts(&self, _: &dyn Store) -> Facts {
+        self.facts
+    }
+
+    fn clock(&self, _: &dyn Store) -> Arc<dyn Clock> {
+        self.faults.clock.clone()
+    }
+
+    fn is_shared(&self) -> bool {
+        // Its clones are the stores of other clients.
+        true
+    }
+
+    async fn acquire(
         &self,
+        store: &dyn Store,
         claim: &Claim,
         ask: Ask,
         limit: Duration,
@@ -340,7 +347,7 @@ impl FaultyStore {
         faults.asked();
         // Others may run between the question and the answer, as with a server.
         tokio::task::yield_now().await;
-        let answer = self.store.acquire(claim, ask, limit).await;
+        let answer = store.acquire(claim, ask, limit).await;
         self.counts.answers.fetch_add(1, Ordering::SeqCst);
         match (fault, &answer) {
             (Some(Fault::Unanswered), _) => {
@@ -360,11 +367,11 @@ impl FaultyStore {
         }
     }
 
-    async fn renew_badly(&self, batch: &[Renewal], limit: Duration) -> Renewed {
+    async fn renew(&self, store: &dyn Store, batch: &[Renewal], limit: Duration) -> Renewed {
         let faults = &self.faults;
         faults.asked();
         let fault = faults.meet(Call::Renew).await.expect("no test plans this");
-        let mut renewed = self.store.renew(batch, limit).await;
+        let mut renewed = store.renew(batch, limit).await;
         for (renewal, outcome) in batch.iter().zip(&mut renewed.outcomes) {
             if faults.poisoned.lock().unwrap().contains(&renewal.name) {
                 *outcome = Outcome::Unknown(Error::new(ErrorKind::Misconfigured, "wrong type"));
@@ -378,128 +385,33 @@ impl FaultyStore {
         renewed.at(ahead_ms.map(|ahead_ms| now + Duration::from_millis(ahead_ms)))
     }
 
-    async fn subscribe_badly(&self) -> Result<Option<Box<dyn Notices>>, Error> {
+    async fn notices(&self, store: &dyn Store) -> Result<Option<Box<dyn Notices>>, Error> {
         self.counts.subscriptions.fetch_add(1, Ordering::SeqCst);
         if self.faults.meet(Call::Subscribe).await? == Some(Fault::Unanswered) {
             return Ok(None);
         }
-        let notices = self.store.notices().await?.unwrap();
+        let notices = store.notices().await?.unwrap();
         let faults = self.faults.clone();
         let lossy = LossyNotices { notices, faults };
         Ok(Some(Box::new(lossy) as Box<dyn Notices>))
     }
-}
 
-#[deny(clippy::missing_trait_methods)]
-impl Store for FaultyStore {
-    fn facts(&self) -> Facts {
-        self.facts
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.faults.clock.clone()
-    }
-
-    fn location(&self) -> String {
-        "a faulty store".into()
-    }
-
-    fn shard(&self, name: &Name) -> u32 {
-        self.store.shard(name)
-    }
-
-    fn acquire<'a>(
-        &'a self,
-        claim: &'a Claim,
-        ask: Ask,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Failed>> {
-        Box::pin(self.acquire_badly(claim, ask, limit))
-    }
-
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(self.renew_badly(batch, limit))
-    }
-
-    fn release<'a>(
-        &'a self,
-        name: &'a Name,
-        holder: Holder,
-        keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Release, Error>> {
-        Box::pin(async move {
-            self.faults.meet(Call::Release).await?;
-            self.store.release(name, holder, keep_for, limit).await
-        })
-    }
-
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
-        client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            self.counts.leaves_begun.fetch_add(1, Ordering::SeqCst);
-            self.faults.meet(Call::Leave).await?;
-            self.store.leave(name, client, limit).await?;
+    async fn around<T: Send>(
+        &self,
+        call: Call,
+        asked: impl Future<Output = Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
+        match call {
+            Call::Leave => self.counts.leaves_begun.fetch_add(1, Ordering::SeqCst),
+            Call::Connect => self.counts.connections.fetch_add(1, Ordering::SeqCst),
+            _ => 0,
+        };
+        self.faults.meet(call).await?;
+        let answer = asked.await?;
+        if call == Call::Leave {
             self.counts.leaves.fetch_add(1, Ordering::SeqCst);
-            Ok(())
-        })
-    }
-
-    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        Box::pin(self.subscribe_badly())
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        Box::pin(async move {
-            self.faults.meet(Call::Inspect).await?;
-            self.store.inspect(name, limit).await
-        })
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        self.store.list(prefix, limit)
-    }
-
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.store.evict(name, how, limit)
-    }
-
-    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        self.store.hazards(limit)
-    }
-
-    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        self.store.members(limit)
-    }
-
-    fn on_own_connection(&self, _: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        self.counts.connections.fetch_add(1, Ordering::SeqCst);
-        Box::pin(async move {
-            self.faults.meet(Call::Connect).await?;
-            Ok(Arc::new(self.clone()) as Arc<dyn Store>)
-        })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        // Its clones, which are the stores of other clients, go on.
-        Box::pin(async {})
+        }
+        Ok(answer)
     }
 }
 

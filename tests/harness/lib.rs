@@ -38,4 +38,5 @@ pub mod times;
 pub mod tls;
 pub mod tree;
 pub mod wait;
+pub mod wrapped;
 pub mod zookeeper_server;
