@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold::clock::Clock;
 use leasehold::store::{
-    Answer, Ask, Claim, Eviction, Facts as StoreFacts, Failed, Grant, Hazard, Held, Member,
-    Notices, Outcome, Purpose, Release, Renewal, Renewed, Sent, Store,
+    Answer, Ask, Claim, Failed, Grant, Held, Outcome, Renewal, Renewed, Sent, Store,
 };
-use leasehold::{BoxFuture, ClientId, Error, Holder, Name, Token};
+use leasehold::{Name, Token};
+use leasehold_harness::wrapped::{Hook, Wrapped};
 use serde::{Deserialize, Serialize};
 
 use crate::history::{Facts, Operation, Phase, Scribe, micros};
@@ -32,95 +31,22 @@ pub(crate) enum Bug {
     BlindLooks,
 }
 
-/// The store, its scribe, and the bug.
-#[derive(Debug)]
+/// The scribe, and the bug.
+#[derive(Debug, Clone)]
 pub(crate) struct Witness {
-    store: Arc<dyn Store>,
     scribe: Scribe,
     bug: Option<Bug>,
     first_token: Arc<AtomicU64>,
 }
 
 impl Witness {
-    pub(crate) fn new(store: Arc<dyn Store>, scribe: Scribe, bug: Option<Bug>) -> Self {
-        Self {
-            store,
+    pub(crate) fn new(store: Arc<dyn Store>, scribe: Scribe, bug: Option<Bug>) -> Wrapped<Self> {
+        let hook = Self {
             scribe,
             bug,
             first_token: Arc::default(),
-        }
-    }
-
-    async fn acquire_seen(
-        &self,
-        claim: &Claim,
-        ask: Ask,
-        limit: Duration,
-    ) -> Result<Answer, Failed> {
-        let mut claim = claim.clone();
-        claim.ttl = self.ttl(claim.ttl);
-        let mut facts = Facts::named(claim.name.as_str());
-        facts.holder = Some(claim.holder.to_string());
-        facts.ttl_us = Some(micros(claim.ttl));
-        let call = self.scribe.invoke(Operation::Claim, facts.clone());
-        let answer = self.store.acquire(&claim, ask, limit).await;
-        let answer = answer.map(|answer| self.with_reused_token(answer));
-        let phase = match &answer {
-            Ok(Answer::Granted(grant)) => {
-                facts.token = Some(grant.token.get());
-                Phase::Answer
-            }
-            Ok(Answer::Held(_)) => Phase::Refused,
-            Err(failed) if failed.sent == Sent::Perhaps => {
-                facts.detail = failed.error.to_string();
-                Phase::Unknown
-            }
-            Err(failed) => {
-                facts.detail = failed.error.to_string();
-                Phase::Refused
-            }
         };
-        self.scribe.end(Operation::Claim, phase, call, facts);
-        answer
-    }
-
-    async fn renew_seen(&self, batch: &[Renewal], limit: Duration) -> Renewed {
-        let batch: Vec<Renewal> = batch
-            .iter()
-            .map(|one| Renewal::new(one.name.clone(), one.holder, one.token, self.ttl(one.ttl)))
-            .collect();
-        let calls = batch.iter().map(|one| {
-            let mut facts = Facts::held(one.name.as_str(), one.holder, one.token.get());
-            facts.ttl_us = Some(micros(one.ttl));
-            self.scribe.invoke(Operation::Renew, facts)
-        });
-        let calls: Vec<u64> = calls.collect();
-        // The watchdog awaits an answer up to the deadline: by then nothing is gained by a bug that believes in it.
-        let soon = batch.iter().map(|one| one.ttl / 6).min();
-        let soon = soon.filter(|_| self.bug == Some(Bug::OptimisticRenewal));
-        let limit = soon.map_or(limit, |soon| limit.min(soon));
-        let mut renewed = self.store.renew(&batch, limit).await;
-        for ((one, call), outcome) in batch.iter().zip(calls).zip(&mut renewed.outcomes) {
-            let mut facts = Facts::held(one.name.as_str(), one.holder, one.token.get());
-            let phase = match outcome {
-                Outcome::Renewed => Phase::Answer,
-                Outcome::Unknown(error) => {
-                    facts.detail = error.to_string();
-                    Phase::Unknown
-                }
-                _ => Phase::Refused,
-            };
-            self.scribe.end(Operation::Renew, phase, call, facts);
-            let is_believed = match self.bug {
-                Some(Bug::OptimisticRenewal) => phase == Phase::Unknown,
-                Some(Bug::IgnoredRefusal) => phase == Phase::Refused,
-                _ => false,
-            };
-            if is_believed {
-                *outcome = Outcome::Renewed;
-            }
-        }
-        renewed
+        Wrapped { store, hook }
     }
 
     fn ttl(&self, ttl: Duration) -> Duration {
@@ -145,112 +71,83 @@ impl Witness {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Store for Witness {
-    fn facts(&self) -> StoreFacts {
-        self.store.facts()
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.store.clock()
-    }
-
-    fn location(&self) -> String {
-        self.store.location()
-    }
-
-    fn shard(&self, name: &Name) -> u32 {
-        self.store.shard(name)
-    }
-
-    fn acquire<'a>(
-        &'a self,
-        claim: &'a Claim,
+impl Hook for Witness {
+    async fn acquire(
+        &self,
+        store: &dyn Store,
+        claim: &Claim,
         ask: Ask,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Failed>> {
-        Box::pin(self.acquire_seen(claim, ask, limit))
+    ) -> Result<Answer, Failed> {
+        let mut claim = claim.clone();
+        claim.ttl = self.ttl(claim.ttl);
+        let mut facts = Facts::named(claim.name.as_str());
+        facts.holder = Some(claim.holder.to_string());
+        facts.ttl_us = Some(micros(claim.ttl));
+        let call = self.scribe.invoke(Operation::Claim, facts.clone());
+        let answer = store.acquire(&claim, ask, limit).await;
+        let answer = answer.map(|answer| self.with_reused_token(answer));
+        let phase = match &answer {
+            Ok(Answer::Granted(grant)) => {
+                facts.token = Some(grant.token.get());
+                Phase::Answer
+            }
+            Ok(Answer::Held(_)) => Phase::Refused,
+            Err(failed) if failed.sent == Sent::Perhaps => {
+                facts.detail = failed.error.to_string();
+                Phase::Unknown
+            }
+            Err(failed) => {
+                facts.detail = failed.error.to_string();
+                Phase::Refused
+            }
+        };
+        self.scribe.end(Operation::Claim, phase, call, facts);
+        answer
     }
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(self.renew_seen(batch, limit))
-    }
-
-    fn release<'a>(
-        &'a self,
-        name: &'a Name,
-        holder: Holder,
-        keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Release, Error>> {
-        self.store.release(name, holder, keep_for, limit)
-    }
-
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
-        client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        self.store.leave(name, client, limit)
-    }
-
-    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        self.store.notices()
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        Box::pin(async move {
-            let held = self.store.inspect(name, limit).await?;
-            // Not at the door: a writer that sees its own door free gives up.
-            let is_blind = self.bug == Some(Bug::BlindLooks) && name.as_str().contains('#');
-            Ok(held.filter(|_| !is_blind))
-        })
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        self.store.list(prefix, limit)
-    }
-
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.store.evict(name, how, limit)
-    }
-
-    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        self.store.hazards(limit)
-    }
-
-    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        self.store.members(limit)
-    }
-
-    fn on_own_connection(&self, purpose: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(async move {
-            let store = self.store.on_own_connection(purpose).await?;
-            let witness = Self {
-                store,
-                scribe: self.scribe.clone(),
-                bug: self.bug,
-                first_token: self.first_token.clone(),
+    async fn renew(&self, store: &dyn Store, batch: &[Renewal], limit: Duration) -> Renewed {
+        let batch: Vec<Renewal> = batch
+            .iter()
+            .map(|one| Renewal::new(one.name.clone(), one.holder, one.token, self.ttl(one.ttl)))
+            .collect();
+        let calls = batch.iter().map(|one| {
+            let mut facts = Facts::held(one.name.as_str(), one.holder, one.token.get());
+            facts.ttl_us = Some(micros(one.ttl));
+            self.scribe.invoke(Operation::Renew, facts)
+        });
+        let calls: Vec<u64> = calls.collect();
+        // The watchdog awaits an answer up to the deadline: by then nothing is gained by a bug that believes in it.
+        let soon = batch.iter().map(|one| one.ttl / 6).min();
+        let soon = soon.filter(|_| self.bug == Some(Bug::OptimisticRenewal));
+        let limit = soon.map_or(limit, |soon| limit.min(soon));
+        let mut renewed = store.renew(&batch, limit).await;
+        for ((one, call), outcome) in batch.iter().zip(calls).zip(&mut renewed.outcomes) {
+            let mut facts = Facts::held(one.name.as_str(), one.holder, one.token.get());
+            let phase = match outcome {
+                Outcome::Renewed => Phase::Answer,
+                Outcome::Unknown(error) => {
+                    facts.detail = error.to_string();
+                    Phase::Unknown
+                }
+                _ => Phase::Refused,
             };
-            Ok(Arc::new(witness) as Arc<dyn Store>)
-        })
+            self.scribe.end(Operation::Renew, phase, call, facts);
+            let is_believed = match self.bug {
+                Some(Bug::OptimisticRenewal) => phase == Phase::Unknown,
+                Some(Bug::IgnoredRefusal) => phase == Phase::Refused,
+                _ => false,
+            };
+            if is_believed {
+                *outcome = Outcome::Renewed;
+            }
+        }
+        renewed
     }
 
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.store.close()
+    fn inspected(&self, name: &Name, held: Option<Held>) -> Option<Held> {
+        // Not at the door: a writer that sees its own door free gives up.
+        let is_blind = self.bug == Some(Bug::BlindLooks) && name.as_str().contains('#');
+        held.filter(|_| !is_blind)
     }
 }
