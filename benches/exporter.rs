@@ -92,7 +92,7 @@ async fn held(client: &Client, name: &str) -> Lease {
 
 async fn check() {
     const CHECKS: u32 = 1_000_000;
-    let builder = Client::builder().store(Yes);
+    let builder = Client::builder().store(Yes::store());
     let client = builder.build().await.expect("valid");
     let lease = held(&client, "a").await;
     let mut runs = Vec::new();

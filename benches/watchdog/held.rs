@@ -32,7 +32,7 @@ pub(crate) async fn measure(times: usize, for_seconds: u64) {
 /// held for each, over a store that keeps nothing. So the overhead of the allocator is included.
 pub(crate) async fn bytes() {
     let client = Client::builder()
-        .store(Yes)
+        .store(Yes::store())
         .ttl(TTL)
         .build()
         .await

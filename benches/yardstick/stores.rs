@@ -5,19 +5,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::clock::{Clock, Monotonic};
+use leasehold::store::memory::Memory;
 use leasehold::store::{
-    Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, Member, Notices, Outcome,
-    Purpose, Release, Renewal, Renewed, Store,
+    Answer, Ask, Claim, Facts, Failed, Grant, Notices, Outcome, Renewal, Renewed, Store,
 };
-
-use leasehold::{BoxFuture, ClientId, Error, Holder, Name, Token};
+use leasehold::{Error, Token};
+use leasehold_harness::wrapped::{Hook, Wrapped};
 use tokio::sync::watch;
 
 /// Another store whose renewals wait while the gate is closed. It notes the batches that pass.
 #[derive(Debug, Clone)]
 pub struct Gated {
-    inner: Arc<dyn Store>,
     gate: watch::Receiver<bool>,
     pub passed: Arc<Mutex<Vec<Vec<Renewal>>>>,
     renewed: Arc<watch::Sender<usize>>,
@@ -26,16 +24,15 @@ pub struct Gated {
 }
 
 impl Gated {
-    pub fn new(inner: Arc<dyn Store>) -> (Self, watch::Sender<bool>) {
+    pub fn new(store: Arc<dyn Store>) -> (Wrapped<Self>, watch::Sender<bool>) {
         let (open, gate) = watch::channel(true);
-        let store = Self {
-            inner,
+        let hook = Self {
             gate,
             passed: Arc::default(),
             renewed: Arc::new(watch::channel(0).0),
             goal: Arc::default(),
         };
-        (store, open)
+        (Wrapped { store, hook }, open)
     }
 
     /// Closes the gate until each of so many leases is due, opens it, and returns how many a second are renewed.
@@ -59,14 +56,16 @@ impl Gated {
     pub fn pause(ttl: Duration) -> Duration {
         ttl / 3 + Duration::from_millis(200)
     }
+}
 
-    async fn renew_through(&self, batch: &[Renewal], limit: Duration) -> Renewed {
+impl Hook for Gated {
+    async fn renew(&self, store: &dyn Store, batch: &[Renewal], limit: Duration) -> Renewed {
         let mut gate = self.gate.clone();
         if gate.wait_for(|is_open| *is_open).await.is_err() {
             // The bench is over, and the gate stays closed.
             std::future::pending::<()>().await;
         }
-        let renewed = self.inner.renew(batch, limit).await;
+        let renewed = store.renew(batch, limit).await;
         let outcomes = renewed.outcomes.iter();
         let count = outcomes
             .filter(|outcome| matches!(outcome, Outcome::Renewed))
@@ -81,171 +80,39 @@ impl Gated {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Store for Gated {
-    fn facts(&self) -> Facts {
-        self.inner.facts()
-    }
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.inner.clock()
-    }
-    fn location(&self) -> String {
-        self.inner.location()
-    }
-    fn shard(&self, name: &Name) -> u32 {
-        self.inner.shard(name)
-    }
-    fn acquire<'a>(
-        &'a self,
-        claim: &'a Claim,
-        ask: Ask,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Failed>> {
-        self.inner.acquire(claim, ask, limit)
-    }
-    fn release<'a>(
-        &'a self,
-        name: &'a Name,
-        holder: Holder,
-        keep_for: Option<Duration>,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Release, Error>> {
-        self.inner.release(name, holder, keep_for, limit)
-    }
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
-        client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        self.inner.leave(name, client, limit)
-    }
-    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        self.inner.notices()
-    }
-    fn inspect<'a>(
-        &'a self,
-        name: &'a Name,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        self.inner.inspect(name, limit)
-    }
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        self.inner.list(prefix, limit)
-    }
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        how: Eviction,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.inner.evict(name, how, limit)
-    }
-    fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        self.inner.hazards(limit)
-    }
-    fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        self.inner.members(limit)
-    }
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
-    }
+/// Grants and renews everything and keeps nothing, so that the growth of memory is what a client needs. Beneath it is a
+/// store that stays empty.
+#[derive(Debug, Clone)]
+pub struct Yes;
 
-    fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(self.renew_through(batch, limit))
-    }
-    fn on_own_connection(&self, purpose: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(async move {
-            let inner = self.inner.on_own_connection(purpose).await?;
-            Ok(Arc::new(Self {
-                inner,
-                ..self.clone()
-            }) as Arc<dyn Store>)
-        })
+impl Yes {
+    pub fn store() -> Wrapped<Self> {
+        let store = Arc::new(Memory::new());
+        Wrapped { store, hook: Self }
     }
 }
 
-/// Grants and renews everything and keeps nothing, so that the growth of memory is what a client needs.
-#[derive(Debug)]
-pub struct Yes;
-
-impl Store for Yes {
-    fn facts(&self) -> Facts {
+impl Hook for Yes {
+    fn facts(&self, _: &dyn Store) -> Facts {
         Facts::new("nowhere")
     }
-    fn shard(&self, _: &Name) -> u32 {
-        0
-    }
-    fn members(&self, _: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(Monotonic)
-    }
-    fn location(&self) -> String {
-        "nowhere".into()
-    }
-    fn acquire<'a>(
-        &'a self,
-        _: &'a Claim,
+
+    async fn acquire(
+        &self,
+        _: &dyn Store,
+        _: &Claim,
         _: Ask,
         _: Duration,
-    ) -> BoxFuture<'a, Result<Answer, Failed>> {
+    ) -> Result<Answer, Failed> {
         let token = Token::new(1).expect("valid");
-        Box::pin(async move { Ok(Answer::Granted(Grant::new(token))) })
+        Ok(Answer::Granted(Grant::new(token)))
     }
-    fn renew<'a>(&'a self, batch: &'a [Renewal], _: Duration) -> BoxFuture<'a, Renewed> {
-        Box::pin(async move { Renewed::new(batch.iter().map(|_| Outcome::Renewed).collect()) })
+
+    async fn renew(&self, _: &dyn Store, batch: &[Renewal], _: Duration) -> Renewed {
+        Renewed::new(batch.iter().map(|_| Outcome::Renewed).collect())
     }
-    fn release<'a>(
-        &'a self,
-        _: &'a Name,
-        _: Holder,
-        _: Option<Duration>,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<Release, Error>> {
-        Box::pin(async { Ok(Release::Released) })
-    }
-    fn inspect<'a>(
-        &'a self,
-        _: &'a Name,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<Option<Held>, Error>> {
-        Box::pin(async { Ok(None) })
-    }
-    fn list<'a>(&'a self, _: &'a str, _: Duration) -> BoxFuture<'a, Result<Vec<Held>, Error>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-    fn evict<'a>(
-        &'a self,
-        _: &'a Name,
-        _: Eviction,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async { Ok(false) })
-    }
-    fn leave<'a>(
-        &'a self,
-        _: &'a Name,
-        _: ClientId,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async { Ok(()) })
-    }
-    fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {
-        Box::pin(async { Ok(None) })
-    }
-    fn hazards(&self, _: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-    fn on_own_connection(&self, _: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
-        Box::pin(async { Ok(Arc::new(Self) as Arc<dyn Store>) })
-    }
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
+
+    async fn notices(&self, _: &dyn Store) -> Result<Option<Box<dyn Notices>>, Error> {
+        Ok(None)
     }
 }
