@@ -1,7 +1,7 @@
 //! What readers and writers do when they hear an answer, or want something else.
 
 use super::setup::{Fence, GoesOn, Rule, Setup, Within, Wrong};
-use super::world::{Act, Actor, Claim, DOOR, LEFTOVER, Phase, World, holder};
+use super::world::{Act, Actor, Claim, DOOR, LEFTOVER, Phase, World, holder_number};
 
 impl Setup {
     /// Does it, if it is possible.
@@ -289,7 +289,7 @@ fn leave_name(world: &mut World, who: usize, name: u8) {
     *world.claim(who, name) = Claim::None;
     world.leftovers |= 1 << name;
     let by = &mut world.holders[usize::from(name)];
-    if *by == holder(who) {
+    if *by == holder_number(who) {
         *by = LEFTOVER;
     }
 }

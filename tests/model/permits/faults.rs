@@ -1,29 +1,29 @@
 //! The larger bounds, which take up to a minute each.
 
-use super::verdicts::{going_on, holds, joining, knowing, one_session, serves};
+use super::verdicts::{going_on, holds_for, joining, knowing, one_session, serves};
 use super::{Fence, GoesOn, Rule, Setup, Wrong};
 
 /// More states than any of these searches has: some two gigabytes.
 const MOST: usize = 40_000_000;
 
-fn sound(name: &str, what: &str, setup: &Setup) {
-    holds(name, what, MOST, setup);
+fn holds_sound(name: &str, what: &str, setup: &Setup) {
+    holds_for(name, what, MOST, setup);
 }
 
 #[test]
 fn four_actors_keep_apart() {
-    sound("H12", "", &Setup::new(2, 2, 2).by(Rule::Deadline));
-    sound("H13", "", &Setup::new(3, 1, 2).by(Rule::Deadline));
-    sound("L12", "", &Setup::new(2, 2, 2));
-    sound("L13", "", &Setup::new(3, 1, 2));
+    holds_sound("H12", "", &Setup::new(2, 2, 2).by(Rule::Deadline));
+    holds_sound("H13", "", &Setup::new(3, 1, 2).by(Rule::Deadline));
+    holds_sound("L12", "", &Setup::new(2, 2, 2));
+    holds_sound("L13", "", &Setup::new(3, 1, 2));
     let tasks = joining(Setup::new(2, 2, 2));
-    sound("L19", "readers are tasks of one client", &tasks);
+    holds_sound("L19", "readers are tasks of one client", &tasks);
 }
 
 #[test]
 fn the_deadline_alone_keeps_apart_while_clocks_are_right() {
     let sound = |name: &str, what: &str, setup: Setup| {
-        sound(name, what, &setup.by(Rule::Deadline));
+        holds_sound(name, what, &setup.by(Rule::Deadline));
     };
     sound("H5", "takers", Setup::new(3, 0, 2));
     sound("H9", "takers who know 1, 2, 2", knowing([1, 2, 2, 2], 0));
@@ -42,13 +42,13 @@ fn the_deadline_alone_keeps_apart_while_clocks_are_right() {
 
 #[test]
 fn one_of_two_permits_keeps_a_writer_away() {
-    sound("L14", "readers know 1 and 2", &knowing([1, 2, 2, 2], 1));
+    holds_sound("L14", "readers know 1 and 2", &knowing([1, 2, 2, 2], 1));
     let what = "looks of one session";
-    sound("L6", what, &one_session(Setup::new(2, 1, 2)));
+    holds_sound("L6", what, &one_session(Setup::new(2, 1, 2)));
     let by_look = Setup::new(2, 1, 2).by(Rule::FreeOrOwn);
-    sound("H17", what, &one_session(by_look));
+    holds_sound("H17", what, &one_session(by_look));
     let as_reader = going_on(GoesOn::AsReader, Setup::new(1, 2, 2));
-    sound("L15", "writers go on as readers", &as_reader);
+    holds_sound("L15", "writers go on as readers", &as_reader);
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn each_living_actor_can_be_served() {
 
 #[test]
 fn leases_that_end_early_leave_no_writer_with_a_reader_for_good() {
-    sound("E5", "", &Setup::new(2, 1, 2).ending_early());
+    holds_sound("E5", "", &Setup::new(2, 1, 2).ending_early());
     let tasks = joining(Setup::new(2, 1, 2)).ending_early();
-    sound("E6", "readers are tasks of one client", &tasks);
+    holds_sound("E6", "readers are tasks of one client", &tasks);
 }
 
 #[test]
@@ -77,15 +77,15 @@ fn a_late_write_is_refused_while_a_reader_reads_that_came_through_the_door() {
         ("F12", "F11", Rule::Release),
     ] {
         let what = "readers through the door";
-        sound(two_readers, what, &Setup::new(2, 1, 1).by(rule).fenced());
-        sound(two_writers, what, &Setup::new(1, 2, 1).by(rule).fenced());
+        holds_sound(two_readers, what, &Setup::new(2, 1, 1).by(rule).fenced());
+        holds_sound(two_writers, what, &Setup::new(1, 2, 1).by(rule).fenced());
     }
 }
 
 #[test]
 fn a_late_write_is_refused_while_a_writer_goes_on_as_a_fenced_reader() {
     let as_reader = going_on(GoesOn::AsReader, Setup::new(1, 1, 1));
-    sound("F19", "writers go on as readers", &as_reader.fenced());
+    holds_sound("F19", "writers go on as readers", &as_reader.fenced());
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn a_late_write_is_refused_while_a_fenced_reader_reads() {
     let above = |setup: Setup| setup.fencing(Fence::AboveTheLast);
     let what = "fast readers raise above the last token";
     let pair = above(Setup::new(1, 1, 2));
-    sound("F10", what, &pair.clone().by(Rule::Deadline));
-    sound("F14", what, &pair);
+    holds_sound("F10", what, &pair.clone().by(Rule::Deadline));
+    holds_sound("F14", what, &pair);
     let some = Setup::new(2, 1, 1).fencing(Fence::BehindTheDoor);
-    sound("F16", "fast readers do not count on the fence", &some);
+    holds_sound("F16", "fast readers do not count on the fence", &some);
 }

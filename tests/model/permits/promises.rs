@@ -1,7 +1,7 @@
 //! The promises that are looked at in every state.
 
 use super::setup::Setup;
-use super::world::{Claim, DOOR, Phase, Promise, World, holder};
+use super::world::{Claim, DOOR, Phase, Promise, World, holder_number};
 
 impl Setup {
     /// Whether the actor believes to hold.
@@ -54,5 +54,5 @@ fn has_lease(world: &World, who: usize) -> bool {
         Phase::Exclusive => DOOR,
         _ => actor.permit,
     };
-    world.holders[usize::from(name)] == holder(who)
+    world.holders[usize::from(name)] == holder_number(who)
 }

@@ -1,7 +1,7 @@
 //! Which steps are possible, what they lead to, and their names.
 
 use super::setup::Setup;
-use super::world::{Act, Actor, DOOR, Fate, NAMES, Phase, Promise, Step, World, holder};
+use super::world::{Act, Actor, DOOR, Fate, NAMES, Phase, Promise, Step, World, holder_number};
 use crate::search::Space;
 use crate::serving::Serving;
 
@@ -196,7 +196,7 @@ fn onwards(phase: Phase) -> &'static [Act] {
 fn key(world: &World, who: usize) -> (&Actor, [bool; NAMES]) {
     (
         &world.actors[who],
-        world.holders.map(|by| by == holder(who)),
+        world.holders.map(|by| by == holder_number(who)),
     )
 }
 
@@ -205,10 +205,10 @@ fn swap_actors(world: &mut World, one: usize) {
     let other = one + 1;
     world.actors.swap(one, other);
     for by in &mut world.holders {
-        if *by == holder(one) {
-            *by = holder(other);
-        } else if *by == holder(other) {
-            *by = holder(one);
+        if *by == holder_number(one) {
+            *by = holder_number(other);
+        } else if *by == holder_number(other) {
+            *by = holder_number(one);
         }
     }
 }

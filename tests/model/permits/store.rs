@@ -1,7 +1,7 @@
 //! What becomes of claims, leases and looks at the store.
 
 use super::setup::{Fence, Rule, Setup, Wrong};
-use super::world::{Claim, DOOR, FREE, Fate, LEFTOVER, Phase, World, holder};
+use super::world::{Claim, DOOR, FREE, Fate, LEFTOVER, Phase, World, holder_number};
 
 impl Setup {
     /// A claim is executed and takes its free name. An actor that knows an earlier grant of it does not know this
@@ -18,7 +18,7 @@ impl Setup {
             *world.claim(who, name) = Claim::Granted;
         }
         let is_own = is_known || name == DOOR && by_holder && self.is_reader(who);
-        world.holders[usize::from(name)] = if is_own { holder(who) } else { LEFTOVER };
+        world.holders[usize::from(name)] = if is_own { holder_number(who) } else { LEFTOVER };
         if name == DOOR && self.fence.is_some() {
             world.last += 2;
             if is_known {
@@ -82,10 +82,11 @@ impl Setup {
     /// Whether the door is as the actor needs it: own, or for one that did not come through it free.
     fn says_yes(&self, world: &World, who: usize, is_behind: bool) -> bool {
         let by = world.holders[usize::from(DOOR)];
-        let by_client = self.has(Wrong::OwnByClient) && who == 0 && by == holder(self.actors() - 1);
+        let by_client =
+            self.has(Wrong::OwnByClient) && who == 0 && by == holder_number(self.actors() - 1);
         let by_reader = by != FREE && by != LEFTOVER && self.is_reader(usize::from(by) - 1);
         if is_behind {
-            let is_own = by == holder(who) || by_client;
+            let is_own = by == holder_number(who) || by_client;
             return is_own || by == FREE && self.rule == Rule::FreeOrOwn;
         }
         by == FREE || by_client || by_reader && self.has(Wrong::ReadersDoorIsFree)

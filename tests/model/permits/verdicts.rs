@@ -14,7 +14,7 @@ use crate::verdict::judged;
 const MOST: usize = 3_000_000;
 
 /// The actors, the permits and the rule behind the door.
-pub(super) fn row(name: &str, what: &str, setup: &Setup) -> String {
+pub(super) fn title(name: &str, what: &str, setup: &Setup) -> String {
     let (readers, writers) = (setup.readers, setup.writers);
     let permits = setup.permits[..setup.actors()].iter().max();
     let permits = permits.copied().unwrap_or_default();
@@ -23,19 +23,19 @@ pub(super) fn row(name: &str, what: &str, setup: &Setup) -> String {
 }
 
 /// All states are seen, and none breaks a promise.
-pub(super) fn holds(name: &str, what: &str, most: usize, setup: &Setup) {
-    judged(&row(name, what, setup), search(setup, most)).holds();
+pub(super) fn holds_for(name: &str, what: &str, most: usize, setup: &Setup) {
+    judged(&title(name, what, setup), search(setup, most)).holds();
 }
 
 /// The same, and each actor can be served from each of them.
 pub(super) fn serves(name: &str, what: &str, most: usize, setup: Setup) {
     let setup = setup.dying();
-    judged(&row(name, what, &setup), search_serving(&setup, most)).holds();
+    judged(&title(name, what, &setup), search_serving(&setup, most)).holds();
 }
 
 fn refutes(name: &str, what: &str, promise: Promise, steps: usize, setup: &Setup) {
     let found = search(setup, MOST);
-    judged(&row(name, what, setup), found).breaks_in(promise.name(), steps);
+    judged(&title(name, what, setup), found).breaks_in(promise.name(), steps);
 }
 
 /// Two readers who know different numbers of permits, and another actor.
@@ -77,7 +77,7 @@ mod sound {
     use Setup as S;
 
     fn sound(name: &str, what: &str, setup: &Setup) {
-        holds(name, what, MOST, setup);
+        holds_for(name, what, MOST, setup);
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod refuted {
         let stuck = |name: &str, what: &str, steps: usize, setup: Setup| {
             let setup = setup.dying();
             let found = search_serving(&setup, MOST);
-            judged(&row(name, what, &setup), found).breaks_in("X3", steps);
+            judged(&title(name, what, &setup), found).breaks_in("X3", steps);
         };
         let kept = pair().with(Wrong::PermitKeptInQueue);
         stuck("S8", "a reader keeps its permit in the queue", 5, kept);
@@ -317,7 +317,7 @@ mod refuted {
         let queues = within(Within::Queues, Setup::new(2, 1, 2)).dying();
         let what = "a share within a share queues at the door";
         let found = search_serving(&queues, MOST);
-        judged(&row("N6", what, &queues), found).breaks_in("X3", 8);
+        judged(&title("N6", what, &queues), found).breaks_in("X3", 8);
     }
 
     /// As a writer's did whose limit counted while it waited for readers.

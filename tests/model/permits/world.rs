@@ -215,6 +215,6 @@ impl Hash for Actor {
 }
 
 /// How an actor is named as the holder of a name.
-pub(super) fn holder(who: usize) -> u8 {
+pub(super) fn holder_number(who: usize) -> u8 {
     who as u8 + 1
 }

@@ -84,7 +84,7 @@ pub(super) fn until_granted(contenders: usize, seed: u64) -> f64 {
             }
             Event::Arrives { member, token } => {
                 let (node, record) = &mut members[member];
-                let answer = node.claim(record, &asked(member, client, token), &at(now));
+                let answer = node.claim(record, &request_to(member, client, token), &at(now));
                 let back = now + random.one_way();
                 push(
                     &mut events,
@@ -101,7 +101,7 @@ pub(super) fn until_granted(contenders: usize, seed: u64) -> f64 {
                 let (node, record) = &mut members[member];
                 let freeing = MemberRequest {
                     ttl_us: 0,
-                    ..asked(member, client, token)
+                    ..request_to(member, client, token)
                 };
                 node.release(record, &freeing, &at(now));
                 push(
@@ -209,7 +209,7 @@ fn member(index: usize) -> (Node<u8>, NameState) {
     (node, NameState::default())
 }
 
-fn asked(member: usize, client: usize, token: Token) -> MemberRequest {
+fn request_to(member: usize, client: usize, token: Token) -> MemberRequest {
     MemberRequest {
         id: id(member),
         holder: Holder::new(ClientId::from_u128(0), client as u64),

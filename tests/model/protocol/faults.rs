@@ -2,7 +2,7 @@
 
 use super::Promise::{GivenUpStaysGivenUp, OvertakenIsNotRenewed, TokensRise};
 use super::verdicts::{
-    again, again_and_renewed, breaks, coming_back, evicting, finds_nothing, late, lost,
+    again, again_and_renewed, breaks, coming_back, evicting, finds_nothing, late, losing,
     one_of_three, rounds, run_again,
 };
 use super::{Loss, Replacing, Setup, Without};
@@ -80,7 +80,7 @@ fn evictions() {
     finds_nothing(what, MANY, &evicting(setup));
     let setup = Setup {
         others: 1,
-        ..evicting(lost(2))
+        ..evicting(losing(2))
     };
     finds_nothing("2 + 1 rounds, evictions, one loss", MANY, &setup);
 }
@@ -96,7 +96,7 @@ fn one_loss() {
         let setup = Setup {
             others: 1,
             adoptions: 2,
-            ..coming_back(loss, lost(2))
+            ..coming_back(loss, losing(2))
         };
         finds_nothing(
             &format!("2 + 1 rounds, one loss ({loss:?}), a further name"),
@@ -107,7 +107,7 @@ fn one_loss() {
     let setup = Setup {
         names: vec![0, 1],
         rounds: vec![3, 1],
-        ..lost(3)
+        ..losing(3)
     };
     finds_nothing(
         "two names of one slot, 3 + 1 rounds, one loss, vouched",
@@ -120,7 +120,7 @@ fn one_loss() {
         claims: vec![1; 3],
         tokens: vec![vec![2], vec![2, 5], vec![5, 6]],
         others: 1,
-        ..lost(1)
+        ..losing(1)
     };
     finds_nothing("3 claims, one loss, a further name", MANY, &setup);
 }
@@ -133,7 +133,7 @@ fn two_losses() {
         has_a_clock: true,
         tokens: vec![vec![3], vec![3, 6]],
         others: 1,
-        ..lost(1)
+        ..losing(1)
     };
     let what = "1 + 1 rounds, two losses, the clock, a further name";
     finds_nothing(what, MANY, &setup);
@@ -150,7 +150,7 @@ fn five_members() {
     let five = Setup {
         servers: vec![0, 1, 2, 3, 4],
         others: 1,
-        ..lost(1)
+        ..losing(1)
     };
     let what = "5 members, 1 + 1 rounds, one loss, a further name";
     finds_nothing(what, MANY, &five);
@@ -168,7 +168,7 @@ fn five_members() {
 fn a_late_copy() {
     let setup = Setup {
         others: 1,
-        ..coming_back(Loss::LateCopy, lost(3))
+        ..coming_back(Loss::LateCopy, losing(3))
     };
     finds_nothing("3 + 1 rounds, a late copy, a further name", MANY, &setup);
 }

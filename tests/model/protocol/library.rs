@@ -113,7 +113,7 @@ pub(super) fn lease(record: &NameState, rounds: u8) -> Lease {
     }
 }
 
-pub(super) fn asked(by: u64, of: u8) -> MemberRequest {
+pub(super) fn request(by: u64, of: u8) -> MemberRequest {
     MemberRequest {
         id: ID,
         holder: holder(by),

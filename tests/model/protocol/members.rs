@@ -3,7 +3,7 @@
 use leasehold::store::quorum::protocol::MemberAnswer;
 
 use super::clients::is_evicted;
-use super::library::{LATER_US, OTHER, TTL_US, asked, keep, keep_member, record};
+use super::library::{LATER_US, OTHER, TTL_US, keep, keep_member, record, request};
 use super::node::{At, MemberRequest, NameState, Node};
 use super::rules::{Rules, Wrong};
 use super::setup::Setup;
@@ -94,7 +94,7 @@ impl Setup {
         let at = self.at(world, &server);
         let mut node = self.node(&server);
         let mut record = record(&server.data, name);
-        let asked = asked(holder as u64, world.holders[holder].tokens[round]);
+        let asked = request(holder as u64, world.holders[holder].tokens[round]);
         let answer = call(self.rules, &mut node, &mut record, &asked, &at);
         if answer != MemberAnswer::Yes {
             return (answer, server, None);
@@ -158,7 +158,7 @@ impl Setup {
                 true => TTL_US,
                 false => 0,
             },
-            ..asked(holder.into(), token)
+            ..request(holder.into(), token)
         };
         let answer = self.rules.release(&mut node, &mut record, &asked, &at);
         if answer == MemberAnswer::Yes && record.lease.is_some() {
@@ -182,7 +182,7 @@ impl Setup {
         let mut node = self.node(&server);
         let mut record = record(&server.data, name);
         let claimant = &world.holders[of];
-        let asked = asked(holder.into(), claimant.token());
+        let asked = request(holder.into(), claimant.token());
         if self.rules.evict(&mut node, &mut record, &asked, &at) != MemberAnswer::Yes {
             return None;
         }
@@ -209,7 +209,7 @@ impl Setup {
         };
         if self
             .rules
-            .claim(&mut node, &mut record, &asked(OTHER, token), &at)
+            .claim(&mut node, &mut record, &request(OTHER, token), &at)
             != MemberAnswer::Yes
         {
             return false;

@@ -2,7 +2,7 @@
 
 use leasehold::store::quorum::protocol::MemberAnswer;
 
-use super::library::{OTHER, asked, record};
+use super::library::{OTHER, record, request};
 use super::node::NameState;
 use super::setup::Setup;
 use super::world::{Server, World};
@@ -26,7 +26,7 @@ impl Setup {
                 mark: server.data.mark.into(),
                 lease: None,
             };
-            let asked = asked(OTHER, above + 1);
+            let asked = request(OTHER, above + 1);
             self.rules
                 .claim(&mut self.node(server), &mut free, &asked, &at)
                 == MemberAnswer::Yes
@@ -44,7 +44,7 @@ impl Setup {
             }
             let at = self.at(world, server);
             let (mut node, mut record) = (self.node(server), record(&server.data, name));
-            let asked = asked(holder as u64, world.holders[holder].token());
+            let asked = request(holder as u64, world.holders[holder].token());
             match self.rules.renew(&mut node, &mut record, &asked, None, &at) {
                 MemberAnswer::Low(mark) => {
                     self.rules

@@ -52,7 +52,7 @@ pub(super) fn late(first: u8) -> Setup {
 }
 
 /// The same with one loss and one adoption.
-pub(super) fn lost(first: u8) -> Setup {
+pub(super) fn losing(first: u8) -> Setup {
     rounds(first).losing()
 }
 
@@ -63,7 +63,7 @@ pub(super) fn kept() -> Setup {
         releases: true,
         keeps_names: true,
         tokens: vec![vec![1], vec![5]],
-        ..coming_back(Loss::Restarted, lost(1))
+        ..coming_back(Loss::Restarted, losing(1))
     }
 }
 
@@ -237,7 +237,7 @@ mod sound {
         ] {
             let setup = Setup {
                 others: 1,
-                ..coming_back(loss, lost(1))
+                ..coming_back(loss, losing(1))
             };
             let what = format!("1 + 1 rounds, one loss ({loss:?}), a further name");
             holds(&what, &setup);
@@ -246,7 +246,7 @@ mod sound {
 
     #[test]
     fn a_lease_is_put_back_at_a_member_that_was_adopted() {
-        let setup = lost(2).asking(&[ReachesARepair]);
+        let setup = losing(2).asking(&[ReachesARepair]);
         breaks("a lease is put back at a member that was adopted", &setup);
     }
 
@@ -293,26 +293,26 @@ mod refuted {
 
     #[test]
     fn adoption() {
-        is_refuted(Wrong::AdoptionAsksEarly, TokensRise, lost(1));
-        is_refuted(Wrong::AdoptionAsksFewer, TokensRise, lost(1));
-        is_refuted(Wrong::NoFloor, TokensRise, lost(1));
-        is_refuted(Wrong::ClaimBelowFloor, TokensRise, lost(1));
-        is_refuted(Wrong::NoKeepOut, OneHolder, lost(1));
+        is_refuted(Wrong::AdoptionAsksEarly, TokensRise, losing(1));
+        is_refuted(Wrong::AdoptionAsksFewer, TokensRise, losing(1));
+        is_refuted(Wrong::NoFloor, TokensRise, losing(1));
+        is_refuted(Wrong::ClaimBelowFloor, TokensRise, losing(1));
+        is_refuted(Wrong::NoKeepOut, OneHolder, losing(1));
         is_refuted(
             Wrong::NoKeepOut,
             OneHolder,
-            coming_back(Loss::Copy, lost(1)),
+            coming_back(Loss::Copy, losing(1)),
         );
         is_refuted(
             Wrong::LossUnseen,
             OneHolder,
-            coming_back(Loss::Copy, lost(1)),
+            coming_back(Loss::Copy, losing(1)),
         );
         let twice = Setup {
             losses: 2,
             adoptions: 2,
             has_a_clock: true,
-            ..lost(1)
+            ..losing(1)
         };
         is_refuted(Wrong::AdoptionOfAny, OneHolder, twice.clone());
         let tokens = vec![vec![3], vec![3]];
@@ -320,7 +320,7 @@ mod refuted {
         let evicted = Setup {
             evictions_last: true,
             rounds: vec![2, 0],
-            ..evicting(coming_back(Loss::Copy, lost(2)))
+            ..evicting(coming_back(Loss::Copy, losing(2)))
         };
         is_refuted(Wrong::AdoptionKeepsLeases, EvictedIsNotRenewed, evicted);
     }
@@ -335,12 +335,16 @@ mod refuted {
         let servers = vec![0, 0, 1];
         breaks(
             "two names of one server",
-            &Setup { servers, ..lost(1) }.asking(&[TokensRise]),
+            &Setup {
+                servers,
+                ..losing(1)
+            }
+            .asking(&[TokensRise]),
         );
         let broken = Setup {
             keeps_time: false,
             keeps_out: false,
-            ..lost(1)
+            ..losing(1)
         };
         breaks(
             "a keep-out that ends at any moment",
@@ -349,7 +353,7 @@ mod refuted {
         let majority = Setup {
             losses: 2,
             adoptions: 2,
-            ..lost(1)
+            ..losing(1)
         };
         breaks(
             "a majority lost at once, no clock",
@@ -358,7 +362,7 @@ mod refuted {
         let evicted = Setup {
             evictions_last: true,
             rounds: vec![3, 0],
-            ..evicting(lost(3))
+            ..evicting(losing(3))
         };
         breaks(
             "an eviction, and a loss of a member that did it",
@@ -368,7 +372,7 @@ mod refuted {
 
     #[test]
     fn counting() {
-        is_refuted(Wrong::CountedLate, TokensRise, lost(1));
+        is_refuted(Wrong::CountedLate, TokensRise, losing(1));
         is_refuted(Wrong::AnyYesCounts, OneHolder, again());
         is_refuted(Wrong::HalfIsEnough, OneHolder, rounds(1));
         is_refuted(Wrong::BelievesLonger, OneHolder, rounds(1));
@@ -395,7 +399,7 @@ mod refuted {
             OvertakenIsNotRenewed,
             Setup {
                 renews_late: true,
-                ..lost(2)
+                ..losing(2)
             },
         );
         is_refuted(Wrong::VouchAnyMark, OvertakenIsNotRenewed, late(3));
@@ -412,10 +416,10 @@ mod refuted {
         let evicted = Setup {
             evictions_last: true,
             rounds: vec![2, 0],
-            ..evicting(coming_back(Loss::Copy, lost(2)))
+            ..evicting(coming_back(Loss::Copy, losing(2)))
         };
         is_refuted(Wrong::OutCounts, EvictedIsNotRenewed, evicted);
-        let outside = coming_back(Loss::LateCopy, lost(3));
+        let outside = coming_back(Loss::LateCopy, losing(3));
         is_refuted(
             Wrong::OutCounts,
             OneHolder,
