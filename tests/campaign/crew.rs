@@ -79,7 +79,7 @@ impl WorkerProcess {
 
     fn spawn(role: &Role) -> GuardedChild {
         let mut command = this_test("worker::a_worker_takes_names_and_writes", role);
-        preload::load(&mut command, forked::library());
+        preload::load(&mut command, forked::fork_library());
         GuardedChild::spawn(command, "cargo")
     }
 

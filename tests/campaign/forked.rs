@@ -30,7 +30,7 @@ pub(crate) struct Unfinished<'w> {
 }
 
 /// The library, which makes a program fork where it asks for its parent.
-pub(crate) fn library() -> &'static PathBuf {
+pub(crate) fn fork_library() -> &'static PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| preload::compiled("fork", include_bytes!("fork.c")))
 }

@@ -244,7 +244,7 @@ pub(crate) fn parse(text: &str) -> Vec<Event> {
 }
 
 /// Writes a history to one file.
-pub(crate) fn store(events: &[Event], file: &Path) {
+pub(crate) fn write_events(events: &[Event], file: &Path) {
     let lines = events.iter().map(|event| {
         let line = serde_json::to_string(event).expect("plain fields");
         format!("{line}\n")

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ear::Ear;
 use crate::history::{Facts, Operation, Phase, Scribe};
-use crate::worker::{facts_of, release};
+use crate::worker::{facts_of, release_noted};
 
 /// How many leases a worker keeps.
 const COUNT: usize = 4;
@@ -64,7 +64,7 @@ impl IdleLease {
             };
             tokio::select! {
                 _ = lease.lost() => {}
-                () = ends.cancelled() => release(&self.scribe, lease).await,
+                () = ends.cancelled() => release_noted(&self.scribe, lease).await,
             }
         }
     }

@@ -49,11 +49,11 @@ async fn work(role: &Role, pass: &Pass) {
     if std::fs::rename(role.fork_order(), role.fork_note()).is_ok() {
         return leave_a_process_behind(role, previous);
     }
-    write(&scribe, register, fence, facts, previous).await;
+    write_once(&scribe, register, fence, facts, previous).await;
 }
 
 /// Writes over what was read.
-async fn write(
+async fn write_once(
     scribe: &Scribe,
     mut register: Register,
     fence: &dyn Bearer,
@@ -101,7 +101,7 @@ fn a_process_that_a_job_left_behind_writes() {
         // Long enough for others to have had the name.
         at(now().after(2 * role.ttl)).await;
         let register = Register::new(&role.storage, pass.name.as_str());
-        write(&scribe, register, &pass, facts, previous).await;
+        write_once(&scribe, register, &pass, facts, previous).await;
     });
     std::fs::remove_file(role.fork_note()).unwrap();
 }

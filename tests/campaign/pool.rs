@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ear::Ear;
 use crate::history::{Facts, Operation, Phase, Scribe};
-use crate::worker::{STEP, facts_of, is_held, pause, release};
+use crate::worker::{STEP, facts_of, is_held, pause, release_noted};
 
 /// The pool. Fewer permits than workers.
 pub(crate) const POOL: &str = "pool";
@@ -107,7 +107,7 @@ impl Taker {
         }
         for want in Want::ALL {
             if let Some(lease) = self.acquired(want, true).await {
-                release(&self.scribe, lease).await;
+                release_noted(&self.scribe, lease).await;
             }
         }
     }
@@ -145,6 +145,6 @@ impl Taker {
             }
             pause(STEP).await;
         }
-        release(&self.scribe, lease).await;
+        release_noted(&self.scribe, lease).await;
     }
 }

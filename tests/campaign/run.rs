@@ -126,7 +126,7 @@ async fn run(plan: Plan) -> Run {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("the target folder is ours");
     eprintln!("campaign: {plan:?}");
-    let mut scene = set(&plan, &folder).await;
+    let mut scene = set_scene(&plan, &folder).await;
     // The runner is never stopped: when it stands still, the machine does, and no store and no lease is blamed for it.
     let watched = tokio::spawn(note_stalls(scene.scribe.clone()));
     let mut random = Rng::with_seed(plan.seed);
@@ -155,7 +155,7 @@ async fn run(plan: Plan) -> Run {
     conclude(plan, &folder)
 }
 
-async fn set(plan: &Plan, folder: &Path) -> Scene {
+async fn set_scene(plan: &Plan, folder: &Path) -> Scene {
     // A name may be at two sites at a time, and its register is the run's own.
     let names: Vec<String> = (1..=NAMES).map(|number| format!("name-{number}")).collect();
     let names = match plan.kind {
@@ -282,7 +282,7 @@ async fn note_registers(storage: &Storage, names: &[String], scribe: &Scribe) {
 fn conclude(plan: Plan, folder: &Path) -> Run {
     let events = history::gather(folder);
     let file = folder.with_extension("jsonl");
-    history::store(&events, &file);
+    history::write_events(&events, &file);
     let verdict = checker::judge(&events);
     fs::remove_dir_all(folder).expect("the folder is ours");
     let figures = &verdict.figures;

@@ -243,7 +243,7 @@ impl Worker {
         }
         for name in self.role.names.clone() {
             if let Some(lease) = self.acquired(&client, &name, true).await {
-                release(&self.scribe, lease).await;
+                release_noted(&self.scribe, lease).await;
             }
         }
         if let Some(pools) = pools {
@@ -312,7 +312,7 @@ impl Worker {
                 break;
             }
         }
-        release(&self.scribe, lease).await;
+        release_noted(&self.scribe, lease).await;
     }
 
     /// Reads, works, checks and writes. Returns whether there may be a next time.
@@ -446,7 +446,7 @@ impl Worker {
 }
 
 /// Gives a lease back, and notes it.
-pub(crate) async fn release(scribe: &Scribe, lease: Lease) {
+pub(crate) async fn release_noted(scribe: &Scribe, lease: Lease) {
     let facts = facts_of(&lease);
     let call = scribe.invoke(Operation::Release, facts.clone());
     let outcome = lease.release().await;

@@ -41,7 +41,7 @@ impl Draft {
     }
 
     fn grant_of(&mut self, name: &str, (from_us, to_us): (u64, u64), who: &str, token: u64) {
-        let held = Facts::held(name, holder(who, token), token);
+        let held = Facts::held(name, holder_text(who, token), token);
         let claim = Facts {
             ttl_us: Some(TTL_US),
             ..held.clone()
@@ -56,7 +56,7 @@ impl Draft {
             Operation::Release => Phase::Invoke,
             _ => Phase::Answer,
         };
-        let facts = Facts::held("a", holder(who, token), token);
+        let facts = Facts::held("a", holder_text(who, token), token);
         self.at(at_us, who, operation, phase, facts);
     }
 
@@ -64,7 +64,7 @@ impl Draft {
         let facts = Facts {
             value: Some(to.into()),
             previous: from.map(Into::into),
-            ..Facts::held("a", holder(who, token), token)
+            ..Facts::held("a", holder_text(who, token), token)
         };
         self.call(times, who, Operation::Write, facts);
     }
@@ -98,7 +98,7 @@ impl Draft {
     }
 }
 
-fn holder(who: &str, token: u64) -> String {
+fn holder_text(who: &str, token: u64) -> String {
     format!("{who}-{token}")
 }
 
@@ -267,7 +267,7 @@ fn readers_beside_readers_and_a_door_that_is_only_passed_are_admitted() {
     draft.grant_of("shared#5", (10_000, 11_000), "w2", 7);
     let door = Facts {
         ttl_us: Some(TTL_US),
-        ..Facts::held("shared", holder("w3", 8), 8)
+        ..Facts::held("shared", holder_text("w3", 8), 8)
     };
     draft.call((12_000, 13_000), "w3", Operation::Claim, door);
     assert_eq!(draft.broken(), None);
@@ -336,7 +336,7 @@ fn only_a_confirmation_in_time_moves_the_deadline() {
         let mut draft = sound();
         let renewal = Facts {
             ttl_us: Some(TTL_US),
-            ..Facts::held("a", holder("w2", 6), 6)
+            ..Facts::held("a", holder_text("w2", 6), 6)
         };
         draft.call((300_000, confirmed_us), "w2", Operation::Renew, renewal);
         draft.note(1_200_000, "w2", 6, Operation::Check);
@@ -349,7 +349,7 @@ fn a_claim_that_was_answered_too_late_counts_from_when_it_was_asked_again() {
     let mut draft = Draft::default();
     let claim = Facts {
         ttl_us: Some(TTL_US),
-        ..Facts::held("a", holder("w1", 5), 5)
+        ..Facts::held("a", holder_text("w1", 5), 5)
     };
     draft.call((0, 1_200_000), "w1", Operation::Claim, claim);
     draft.grant((1_300_000, 1_310_000), "w1", 5);
@@ -364,7 +364,7 @@ fn a_renewal_without_an_answer_moves_no_deadline() {
     let mut draft = sound();
     let renewal = Facts {
         ttl_us: Some(TTL_US),
-        ..Facts::held("a", holder("w2", 6), 6)
+        ..Facts::held("a", holder_text("w2", 6), 6)
     };
     draft.call((300_000, 400_000), "w2", Operation::Renew, renewal);
     draft.events.last_mut().expect("an event").phase = Phase::Unknown;
@@ -429,7 +429,7 @@ fn a_job_that_works_on_beside_a_rival_is_refused() {
             Operation::Renew,
             Facts {
                 ttl_us: Some(3 * TTL_US),
-                ..Facts::held("a", holder("w3", 8), 8)
+                ..Facts::held("a", holder_text("w3", 8), 8)
             },
         );
         assert_eq!(draft.broken(), broken);

@@ -50,7 +50,7 @@ impl ClusterGround {
                     continue;
                 };
                 let own = nodes.lines().find(|line| line.contains("myself,master"));
-                let Some(own) = own.filter(|own| serves(own, self.slot)) else {
+                let Some(own) = own.filter(|own| has_slot(own, self.slot)) else {
                     continue;
                 };
                 let epoch = own.split(' ').nth(6).and_then(|epoch| epoch.parse().ok());
@@ -161,7 +161,7 @@ impl ClusterGround {
 }
 
 /// Whether this line of `CLUSTER NODES` has the slot.
-fn serves(line: &str, slot: u16) -> bool {
+fn has_slot(line: &str, slot: u16) -> bool {
     line.split(' ').skip(8).any(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse::<u16>(), last.parse::<u16>());
