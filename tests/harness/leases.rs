@@ -30,7 +30,7 @@ pub async fn take(client: &Client, name: &str) -> Lease {
 }
 
 /// Returns once this lease was renewed so many times.
-pub async fn renewed(lease: &Lease, times: u32) {
+pub async fn renewed_times(lease: &Lease, times: u32) {
     let mut term = lease.term().expect("held");
     for _ in 0..times {
         let next = soon(lease.renewed_past(term.deadline())).await;

@@ -51,7 +51,7 @@ impl PrometheusServer {
             if server.asked("/-/ready").is_some() {
                 return Some(server);
             }
-            pause(Duration::from_millis(20));
+            sleep_thread(Duration::from_millis(20));
         }
         eprintln!("{}", server.said());
         None
@@ -135,6 +135,6 @@ fn escaped(text: &str) -> String {
     clippy::disallowed_methods,
     reason = "a server sends no event; polled within a limit"
 )]
-fn pause(length: Duration) {
+fn sleep_thread(length: Duration) {
     std::thread::sleep(length);
 }

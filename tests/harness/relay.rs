@@ -122,18 +122,18 @@ async fn relay(client: TcpStream, server: &Server, passing: watch::Sender<Passin
     match server {
         Server::Socket(path) => {
             if let Ok(server) = UnixStream::connect(path).await {
-                pass(client, server.into_split(), passing).await;
+                copy_both(client, server.into_split(), passing).await;
             }
         }
         Server::Port(port) => {
             if let Ok(server) = TcpStream::connect(("127.0.0.1", *port)).await {
-                pass(client, server.into_split(), passing).await;
+                copy_both(client, server.into_split(), passing).await;
             }
         }
     }
 }
 
-async fn pass(
+async fn copy_both(
     client: TcpStream,
     (from_server, to_server): (impl AsyncReadExt + Unpin, impl AsyncWriteExt + Unpin),
     passing: watch::Sender<Passing>,

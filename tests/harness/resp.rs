@@ -4,12 +4,12 @@
 pub fn whole(bytes: &[u8]) -> Option<usize> {
     let (head, start) = line(bytes)?;
     match head.first()? {
-        b'$' | b'=' | b'!' => text(head).map_or(Some(start), |length| {
+        b'$' | b'=' | b'!' => length_in(head).map_or(Some(start), |length| {
             let end = start + length + 2;
             (bytes.len() >= end).then_some(end)
         }),
-        b'*' | b'~' | b'>' => values(bytes, start, text(head).unwrap_or(0)),
-        b'%' => values(bytes, start, 2 * text(head).unwrap_or(0)),
+        b'*' | b'~' | b'>' => values(bytes, start, length_in(head).unwrap_or(0)),
+        b'%' => values(bytes, start, 2 * length_in(head).unwrap_or(0)),
         _ => Some(start),
     }
 }
@@ -21,7 +21,7 @@ pub fn words(request: &[u8]) -> Vec<String> {
         return words;
     };
     while let Some((head, start)) = line(&request[at..]) {
-        let length = text(head).expect("requests are arrays of strings");
+        let length = length_in(head).expect("requests are arrays of strings");
         let word = &request[at + start..at + start + length];
         words.push(String::from_utf8_lossy(word).into_owned());
         at += start + length + 2;
@@ -51,7 +51,7 @@ fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
 }
 
 /// Parses the number after the type's sign; `None` for the -1 of an absent value.
-fn text(head: &[u8]) -> Option<usize> {
+fn length_in(head: &[u8]) -> Option<usize> {
     std::str::from_utf8(&head[1..]).ok()?.parse().ok()
 }
 

@@ -329,7 +329,7 @@ fn docs_rs_shows_every_feature_but_the_internal_one() {
 }
 
 /// Whether this is a file or a folder of the tests or of the library, or a function in such a file.
-fn is_there(path: &str) -> bool {
+fn is_room(path: &str) -> bool {
     let home = root();
     if path.ends_with(".rs") {
         return home.join(path).is_file();
@@ -362,7 +362,7 @@ fn every_test_that_the_index_names_is_there() {
         .flat_map(|row| row.split('`').skip(1).step_by(2))
         .collect();
     assert!(named.len() > 40, "{named:?}");
-    let gone: Vec<&&str> = named.iter().filter(|path| !is_there(path)).collect();
+    let gone: Vec<&&str> = named.iter().filter(|path| !is_room(path)).collect();
     assert_eq!(gone, Vec::<&&str>::new(), "tests/it/README.md names these");
 }
 

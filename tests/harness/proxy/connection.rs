@@ -52,7 +52,7 @@ async fn read_requests(
     requests: mpsc::Sender<(Request, Option<Fault>)>,
 ) {
     let mut bytes = Vec::new();
-    while let Some(request) = read(&mut client, &mut bytes).await {
+    while let Some(request) = read_message(&mut client, &mut bytes).await {
         if requests.send(road.decide(request)).await.is_err() {
             break;
         }
@@ -108,7 +108,7 @@ async fn pass_replies(
     let (on_the_line, mut arriving) = mpsc::channel(UNDER_WAY);
     let leave = async move {
         let mut bytes = Vec::new();
-        while let Some(reply) = read(&mut server, &mut bytes).await {
+        while let Some(reply) = read_message(&mut server, &mut bytes).await {
             let fate = match resp::is_pushed(&reply) {
                 true => Fate::Pass,
                 false => fates.try_recv().unwrap_or(Fate::Pass),
@@ -142,7 +142,7 @@ async fn pass_replies(
 }
 
 /// Reads the next whole request or reply; `None` at the end of the stream.
-async fn read(from: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
+async fn read_message(from: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
     loop {
         if let Some(length) = resp::whole(bytes) {
             return Some(bytes.drain(..length).collect());

@@ -81,7 +81,7 @@ impl Proxy {
         let listener = listener.expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let road = Arc::new(Road::to(server));
-        let accepting = tokio::spawn(accept(listener, road.clone()));
+        let accepting = tokio::spawn(carry_each(listener, road.clone()));
         Self {
             port,
             road,
@@ -246,7 +246,7 @@ impl Road {
     }
 }
 
-async fn accept(listener: TcpListener, road: Arc<Road>) {
+async fn carry_each(listener: TcpListener, road: Arc<Road>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         let road = road.clone();

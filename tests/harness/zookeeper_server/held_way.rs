@@ -36,7 +36,7 @@ impl HeldWay {
         let listener = listener.expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let next = watch::Sender::new(Next::Passes);
-        let accepting = tokio::spawn(accept(listener, server.port(), next.clone()));
+        let accepting = tokio::spawn(hold_each(listener, server.port(), next.clone()));
         Self {
             port,
             next,
@@ -75,7 +75,7 @@ impl Drop for HeldWay {
     }
 }
 
-async fn accept(listener: TcpListener, port: u16, next: watch::Sender<Next>) {
+async fn hold_each(listener: TcpListener, port: u16, next: watch::Sender<Next>) {
     while let Ok((client, _)) = listener.accept().await {
         let next = next.clone();
         tokio::spawn(async move {

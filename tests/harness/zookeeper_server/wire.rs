@@ -29,25 +29,25 @@ impl Wire {
     }
 
     pub fn create(&mut self, path: &str, data: &[u8]) -> i32 {
-        let mut body = text(path);
+        let mut body = text_bytes(path);
         body.extend(i32::try_from(data.len()).unwrap().to_be_bytes());
         body.extend(data);
         body.extend(1_i32.to_be_bytes());
         body.extend(31_i32.to_be_bytes());
-        body.extend(text("world"));
-        body.extend(text("anyone"));
+        body.extend(text_bytes("world"));
+        body.extend(text_bytes("anyone"));
         body.extend(0_i32.to_be_bytes());
         self.request(1, &body)
     }
 
     pub fn delete(&mut self, path: &str) -> i32 {
-        let mut body = text(path);
+        let mut body = text_bytes(path);
         body.extend((-1_i32).to_be_bytes());
         self.request(2, &body)
     }
 
     pub fn children(&mut self, path: &str) -> Vec<String> {
-        let mut body = text(path);
+        let mut body = text_bytes(path);
         body.push(0);
         let answer = self.answer(8, &body);
         let mut rest = &answer[16..];
@@ -108,7 +108,7 @@ fn receive(stream: &mut TcpStream) -> Vec<u8> {
     frame
 }
 
-fn text(text: &str) -> Vec<u8> {
+fn text_bytes(text: &str) -> Vec<u8> {
     let mut bytes = i32::try_from(text.len()).unwrap().to_be_bytes().to_vec();
     bytes.extend(text.as_bytes());
     bytes

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{Machine, path, said};
+use super::{Machine, example_path, stderr_of};
 use crate::harness::tree::root;
 
 const FILE: &str = "container/entrypoint.sh";
@@ -10,16 +10,20 @@ const FILE: &str = "container/entrypoint.sh";
 #[test]
 fn the_entry_point_holds_the_name_around_its_command() {
     let machine = Machine::new();
-    let parsed = machine.program("sh").arg("-n").arg(path(FILE)).output();
+    let parsed = machine
+        .program("sh")
+        .arg("-n")
+        .arg(example_path(FILE))
+        .output();
     assert!(parsed.unwrap().status.success());
 
     let script = "echo $LEASEHOLD_NAME $LEASEHOLD_TTL_MS > told; exit 7";
-    let mut entry = machine.program(path(FILE));
+    let mut entry = machine.program(example_path(FILE));
     entry
         .env("SERVICE_NAME", "billing")
         .args(["sh", "-c", script]);
     let ended = entry.output().unwrap();
-    assert_eq!(ended.status.code(), Some(7), "{}", said(&ended));
+    assert_eq!(ended.status.code(), Some(7), "{}", stderr_of(&ended));
     let told = fs::read_to_string(machine.0.path().join("told")).unwrap();
     assert_eq!(told, "billing 15000\n");
 }
@@ -27,16 +31,22 @@ fn the_entry_point_holds_the_name_around_its_command() {
 #[test]
 fn the_entry_point_says_what_is_missing_and_starts_nothing() {
     let machine = Machine::new();
-    let nameless = machine.program(path(FILE)).args(["touch", "ran"]).output();
+    let nameless = machine
+        .program(example_path(FILE))
+        .args(["touch", "ran"])
+        .output();
     let nameless = nameless.unwrap();
     assert!(!nameless.status.success());
-    assert!(said(&nameless).contains("SERVICE_NAME"), "{nameless:?}");
+    assert!(
+        stderr_of(&nameless).contains("SERVICE_NAME"),
+        "{nameless:?}"
+    );
     assert!(!machine.0.path().join("ran").exists());
 
-    let mut jobless = machine.program(path(FILE));
+    let mut jobless = machine.program(example_path(FILE));
     let jobless = jobless.env("SERVICE_NAME", "billing").output().unwrap();
     assert_eq!(jobless.status.code(), Some(64), "{jobless:?}");
-    assert!(said(&jobless).contains("usage"), "{jobless:?}");
+    assert!(stderr_of(&jobless).contains("usage"), "{jobless:?}");
 }
 
 /// A build of a quarter of an hour would end with it otherwise.
@@ -52,7 +62,7 @@ fn what_the_packages_need_is_named_before_anything_is_built() {
     let mut script = std::process::Command::new(root().join(".github/packages"));
     let ended = script.env("PATH", bin.path()).output().unwrap();
     let (said, page) = (
-        said(&ended),
+        stderr_of(&ended),
         include_str!("../../../src/bin/leasehold/README.md"),
     );
     assert_eq!(ended.status.code(), Some(1), "{said}");

@@ -6,23 +6,23 @@ use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
 use super::programs::built;
-use super::{Machine, read, said};
+use super::{Machine, example_text, stderr_of};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::server_clock::ServerClock;
 use crate::harness::times::LIMIT;
 use crate::harness::wait::{at, now, until_so};
 
 /// The command of a line, after minute, hour, day of the month, month and day of the week.
-fn command(line: &str) -> String {
+fn scheduled_command(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().skip(5).collect();
     words.join(" ")
 }
 
 /// The commands of a crontab.
 fn commands(file: &str) -> Vec<String> {
-    let table = read(file);
+    let table = example_text(file);
     let lines = table.lines().filter(|line| line.contains(" -- "));
-    lines.map(command).collect()
+    lines.map(scheduled_command).collect()
 }
 
 #[test]
@@ -37,8 +37,13 @@ fn each_line_of_a_crontab_runs_its_job_and_skips_a_held_name() {
         let nested = format!("{tool} -- sh -c 'touch outer; {inner}'");
         let ended = machine.program("/bin/sh").args(["-c", &nested]).output();
         let ended = ended.unwrap();
-        assert_eq!(ended.status.code(), Some(0), "{line}: {}", said(&ended));
-        assert_eq!(said(&ended), "", "{line}: cron would mail it");
+        assert_eq!(
+            ended.status.code(),
+            Some(0),
+            "{line}: {}",
+            stderr_of(&ended)
+        );
+        assert_eq!(stderr_of(&ended), "", "{line}: cron would mail it");
         assert!(machine.0.path().join("outer").exists(), "{line}");
         assert!(!machine.0.path().join("ran").exists(), "{line}");
     }

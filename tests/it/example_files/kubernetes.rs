@@ -1,11 +1,11 @@
 //! The CronJob.
 
-use super::{Machine, option, read, said, seconds, setting, with_job};
+use super::{Machine, example_text, option, seconds, setting, stderr_of, with_job};
 
 const FILE: &str = "kubernetes/cronjob.yaml";
 
 /// The container's command and arguments.
-fn words(file: &str) -> Vec<String> {
+fn command_words(file: &str) -> Vec<String> {
     let command = setting(file, "command: ");
     let mut words: Vec<String> = serde_json::from_str(command).expect("a list in one line");
     let (_, args) = file.split_once("args:\n").expect("arguments");
@@ -18,12 +18,12 @@ fn words(file: &str) -> Vec<String> {
 
 #[test]
 fn the_cron_jobs_command_runs_and_a_held_name_is_no_failure() {
-    let file = read(FILE);
-    let words = words(&file);
+    let file = example_text(FILE);
+    let words = command_words(&file);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let machine = Machine::new();
     let ended = machine.run(&words, &["sh", "-c", "exit 3"]);
-    assert_eq!(ended.status.code(), Some(3), "{}", said(&ended));
+    assert_eq!(ended.status.code(), Some(3), "{}", stderr_of(&ended));
 
     // Held by the job itself; a wait of minutes is cut short, the rest stays as it is.
     let short = words.iter().map(|word| match word.starts_with("--wait=") {
@@ -33,15 +33,19 @@ fn the_cron_jobs_command_runs_and_a_held_name_is_no_failure() {
     let inner = with_job(&short.collect::<Vec<_>>(), &["touch", "ran"]);
     let job = [&["leasehold"], &inner[1..]].concat();
     let ended = machine.run(&words, &job);
-    assert_eq!(ended.status.code(), Some(0), "{}", said(&ended));
-    assert!(said(&ended).contains("not acquired"), "{}", said(&ended));
+    assert_eq!(ended.status.code(), Some(0), "{}", stderr_of(&ended));
+    assert!(
+        stderr_of(&ended).contains("not acquired"),
+        "{}",
+        stderr_of(&ended)
+    );
     assert!(!machine.0.path().join("ran").exists());
 }
 
 #[test]
 fn the_pod_gives_the_job_its_time_to_end() {
-    let file = read(FILE);
-    let words = words(&file);
+    let file = example_text(FILE);
+    let words = command_words(&file);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let stop = seconds(setting(&file, "terminationGracePeriodSeconds: "));
     assert!(stop > seconds(option(&words, "--kill-after").expect("said")));
@@ -49,5 +53,8 @@ fn the_pod_gives_the_job_its_time_to_end() {
 
 #[test]
 fn the_pod_takes_no_variables_from_services_of_the_name_leasehold() {
-    assert_eq!(setting(&read(FILE), "enableServiceLinks: "), "false");
+    assert_eq!(
+        setting(&example_text(FILE), "enableServiceLinks: "),
+        "false"
+    );
 }

@@ -87,14 +87,14 @@ fn seconds(text: &str) -> Duration {
     Duration::from_secs(number.parse().unwrap())
 }
 
-fn path(file: &str) -> PathBuf {
+fn example_path(file: &str) -> PathBuf {
     root().join("examples").join(file)
 }
 
-fn read(file: &str) -> String {
-    fs::read_to_string(path(file)).unwrap()
+fn example_text(file: &str) -> String {
+    fs::read_to_string(example_path(file)).unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::{Machine, said};
+use super::{Machine, stderr_of};
 
 use crate::harness::tree::root;
 
 const TOOL: &str = "src/bin/leasehold/README.md";
 
-fn page(file: &str) -> String {
+fn page_text(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap()
 }
 
@@ -24,7 +24,7 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 }
 
 /// Runs a block as the script it is, where `./backup.sh` is to be found.
-fn run(block: &str) {
+fn run_block(block: &str) {
     let machine = Machine::new();
     let file = |name: &str, text: &str| {
         let path = machine.0.path().join(name);
@@ -45,7 +45,7 @@ fn run(block: &str) {
     file("script", &format!("{head}{script}\n"));
     let ended = machine.program(machine.0.path().join("script")).output();
     let ended = ended.unwrap();
-    assert!(ended.status.success(), "{block}\n{}", said(&ended));
+    assert!(ended.status.success(), "{block}\n{}", stderr_of(&ended));
 
     let ran = fs::read_to_string(machine.0.path().join("ran")).unwrap_or_default();
     assert_eq!(
@@ -61,11 +61,11 @@ fn run(block: &str) {
 
 #[test]
 fn every_command_on_the_page_of_the_tool_works() {
-    let page = page(TOOL);
+    let page = page_text(TOOL);
     let blocks = blocks(&page, "sh");
     assert!(blocks.len() > 8);
     for block in blocks {
-        run(block);
+        run_block(block);
     }
 }
 
@@ -75,9 +75,9 @@ fn the_page_names_no_option_that_the_tool_does_not_have() {
     let options_of = |command: &str| {
         let mut tool = machine.program(env!("CARGO_BIN_EXE_leasehold"));
         let help = tool.args([command, "--help"]).output().unwrap().stdout;
-        options(&String::from_utf8(help).unwrap())
+        options_named(&String::from_utf8(help).unwrap())
     };
-    for line in page(TOOL).lines() {
+    for line in page_text(TOOL).lines() {
         let Some((_, call)) = line.split_once("leasehold ") else {
             continue;
         };
@@ -85,7 +85,7 @@ fn the_page_names_no_option_that_the_tool_does_not_have() {
         let own = call.split('`').next().unwrap();
         let own = own.split(" -- ").next().unwrap();
         let own = own.split(" sh -c ").next().unwrap();
-        let named = options(own);
+        let named = options_named(own);
         if named.is_empty() {
             continue;
         }
@@ -99,7 +99,7 @@ fn the_page_names_no_option_that_the_tool_does_not_have() {
     }
 }
 
-fn options(text: &str) -> BTreeSet<String> {
+fn options_named(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     let long = words.filter(|word| word.starts_with("--") && word.len() > 2);
     long.map(Into::into).collect()

@@ -12,7 +12,7 @@ pub(super) fn built(example: &str) -> PathBuf {
 }
 
 /// Runs an example in a folder of its own, to its end. Returns what it printed.
-fn run(example: &str, folder: &Path) -> String {
+fn run_example(example: &str, folder: &Path) -> String {
     let program = built(example);
     let ended = Command::new(&program).env("TMPDIR", folder).output();
     let ended = ended.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
@@ -31,7 +31,7 @@ fn each_program_that_needs_no_server_runs_to_its_end() {
         ("blocking_rusqlite", "wrote 210 under token"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let said = run(example, folder.path());
+        let said = run_example(example, folder.path());
         assert!(said.contains(expected), "{example}: {said}");
     }
 }
@@ -39,7 +39,7 @@ fn each_program_that_needs_no_server_runs_to_its_end() {
 #[test]
 fn the_leader_that_drains_leaves_no_order_that_it_accepted() {
     let folder = tempfile::tempdir().unwrap();
-    let said = run("draining_leader", folder.path());
+    let said = run_example("draining_leader", folder.path());
     let last = said
         .lines()
         .last()
@@ -52,7 +52,9 @@ fn the_leader_that_drains_leaves_no_order_that_it_accepted() {
 #[test]
 fn the_hourly_program_runs_once_though_it_is_started_thrice() {
     let folder = tempfile::tempdir().unwrap();
-    let said: Vec<_> = (0..3).map(|_| run("once_an_hour", folder.path())).collect();
+    let said: Vec<_> = (0..3)
+        .map(|_| run_example("once_an_hour", folder.path()))
+        .collect();
     assert!(said[0].starts_with("running"), "{said:?}");
     assert!(
         said[1..].iter().all(|said| said.starts_with("not now")),

@@ -7,10 +7,10 @@ fn nothing_of_the_job_lives_when_the_next_holder_begins_however_its_lease_ended(
     if !crate::sqlite::places::are_allowed() {
         return;
     }
-    boundary::table(&boundary::ALL);
+    boundary::end_each_way(&boundary::ALL);
 }
 
 #[test]
 fn in_a_thousand_schedules_no_rival_finds_a_process_of_the_job() {
-    schedules::random(1_000);
+    schedules::play_at_random(1_000);
 }

@@ -32,13 +32,13 @@ pub(super) struct Told {
 impl Contender {
     /// Starts one with leases of this ttl.
     pub(super) fn start(url: &str, ttl: Duration) -> Self {
-        Self(Subprocess::start(TEST, &task("orders", 0, ttl, url)))
+        Self(Subprocess::start(TEST, &task_for("orders", 0, ttl, url)))
     }
 
     /// The same on this host.
     pub(super) fn start_on(host: &Host, url: &str, ttl: Duration) -> Self {
         let command = host.program(subprocess::own());
-        let task = task("orders", 0, ttl, url);
+        let task = task_for("orders", 0, ttl, url);
         Self(Subprocess::start_by(command, TEST, &task))
     }
 
@@ -103,16 +103,16 @@ impl Contender {
 
 /// Starts one that takes [turns](take_turn) at this store.
 pub(super) fn take_turns(url: &str, ttl: Duration, seed: u64) -> Subprocess {
-    Subprocess::start(TEST, &task("turns", seed, ttl, url))
+    Subprocess::start(TEST, &task_for("turns", seed, ttl, url))
 }
 
 /// The same, also in the fair order, at the Postgres server behind this socket and a network that breaks.
 pub(super) fn take_turns_behind(socket: &Path, ttl: Duration, seed: u64) -> Subprocess {
     let socket = socket.display().to_string();
-    Subprocess::start(TEST, &task("storm", seed, ttl, &socket))
+    Subprocess::start(TEST, &task_for("storm", seed, ttl, &socket))
 }
 
-fn task(kind: &str, seed: u64, ttl: Duration, place: &str) -> String {
+fn task_for(kind: &str, seed: u64, ttl: Duration, place: &str) -> String {
     format!("{kind} {seed} {} {place}", ttl.as_millis())
 }
 
@@ -188,18 +188,18 @@ async fn obey(client: &Client, mut orders: Receiver<String>) {
                     let request = client.request("a").order(WaitOrder::Fair);
                     let request = request.on_outage(OutagePolicy::WaitOut);
                     let lease = request.acquire().await.expect("granted at last");
-                    say("granted", lease.token());
+                    say_now("granted", lease.token());
                     held = Some(lease);
                 }
                 Some(_) => {
                     let lease = held.take().expect("it is held");
-                    say("released", format!("{:?}", lease.release().await));
+                    say_now("released", format!("{:?}", lease.release().await));
                 }
                 None => return,
             },
             reason = loss(held.as_ref()) => {
                 held = None;
-                say("lost", format!("{reason:?}"));
+                say_now("lost", format!("{reason:?}"));
             }
         }
     }
@@ -212,6 +212,6 @@ async fn loss(held: Option<&Lease>) -> leasehold::LossReason {
     }
 }
 
-fn say(kind: &str, what: impl std::fmt::Display) {
+fn say_now(kind: &str, what: impl std::fmt::Display) {
     subprocess::say(format_args!("{kind} {what} {}", now().as_nanos()));
 }

@@ -53,7 +53,7 @@ impl Stand {
     }
 }
 
-fn start(kind: &str, place: &str, more: &str) -> Subprocess {
+fn start_process(kind: &str, place: &str, more: &str) -> Subprocess {
     Subprocess::start(TEST, &format!("{kind} {place} {more}"))
 }
 
@@ -61,7 +61,7 @@ fn start(kind: &str, place: &str, more: &str) -> Subprocess {
 fn a_process_does_what_it_is_told() {
     let Some(task) = subprocess::task() else {
         // In the suite itself there is no server, and a process can be started.
-        drop(start("Look", "memory:", "-"));
+        drop(start_process("Look", "memory:", "-"));
         return;
     };
     let words: Vec<_> = task.split(' ').collect();
@@ -75,7 +75,7 @@ fn a_process_does_what_it_is_told() {
     }
 }
 
-fn runtime() -> Runtime {
+fn new_runtime() -> Runtime {
     Runtime::new().expect("a runtime")
 }
 
@@ -87,7 +87,7 @@ fn ordered() {
 /// Takes a share, and stands still on the way until it is told to go on.
 #[expect(clippy::disallowed_methods, reason = "its runtime may be held back")]
 fn take_haltingly(stand: Stand, url: &str) {
-    let runtime = runtime();
+    let runtime = new_runtime();
     let (store, client) = runtime.block_on(async {
         let store = FaultyStore::over(store::open(url).await.expect("a URL in order"));
         let client = Client::builder().store(store.clone()).ttl(STORED_TTL);
@@ -102,7 +102,7 @@ fn take_haltingly(stand: Stand, url: &str) {
         if let Some(before) = held_back.replace(*call) {
             faults.heal(before);
         }
-        taking.get_or_insert_with(|| runtime.spawn(patient(stand.request(&client)).acquire()));
+        taking.get_or_insert_with(|| runtime.spawn(patiently(stand.request(&client)).acquire()));
         while faults.met() == met {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -117,7 +117,7 @@ fn take_haltingly(stand: Stand, url: &str) {
 }
 
 /// A process that was stopped finds its requests overdue when it wakes.
-fn patient(request: LeaseRequest) -> LeaseRequest {
+fn patiently(request: LeaseRequest) -> LeaseRequest {
     request.on_outage(OutagePolicy::WaitOut)
 }
 
@@ -125,10 +125,10 @@ fn patient(request: LeaseRequest) -> LeaseRequest {
 async fn a_writer_is_alone_beside_a_paused_taker(stand: Stand, is_past_ttl: bool) {
     let server = RedisServer::start().await;
     let client = client_at(&server.url(), STORED_TTL).await;
-    let mut taker = start(&format!("{stand:?}"), &server.url(), "-");
+    let mut taker = start_process(&format!("{stand:?}"), &server.url(), "-");
     assert_eq!(taker.answer(), "stands");
     taker.pause();
-    let mut writing = tokio::spawn(patient(client.exclusive(POOL)).acquire());
+    let mut writing = tokio::spawn(patiently(client.exclusive(POOL)).acquire());
     let mut writer = None;
     if is_past_ttl {
         writer = Some(soon(&mut writing).await);
@@ -164,12 +164,12 @@ async fn a_writer_is_alone_beside_a_paused_taker(stand: Stand, is_past_ttl: bool
     writer.check().unwrap();
     let released_at = now();
     writer.release().await;
-    let granted_at = granted_at(&taker);
+    let granted_at = answered_at(&taker);
     assert!(granted_at > released_at, "{stand:?}");
     taker.finish();
 }
 
-fn granted_at(taker: &Subprocess) -> Instant {
+fn answered_at(taker: &Subprocess) -> Instant {
     let answer = taker.answer();
     let (said, at) = answer.split_once(' ').expect("two words");
     assert_eq!(said, "granted");
@@ -188,21 +188,21 @@ async fn a_doors_holder_that_was_paused_past_its_ttl_gives_way_to_a_writer() {
     a_writer_is_alone_beside_a_paused_taker(Stand::Release, true).await;
 }
 
-fn name(number: usize) -> String {
+fn register_name(number: usize) -> String {
     format!("register-{number}")
 }
 
 fn fence(number: usize) -> Fence {
-    Fence::new(name(number)).expect("a valid name")
+    Fence::new(register_name(number)).expect("a valid name")
 }
 
 /// Takes each name alone, draws its pass, and writes once it is told to.
 fn write_late(url: &str, file: &Path) {
-    let runtime = runtime();
+    let runtime = new_runtime();
     let client = runtime.block_on(client_at(url, STORED_TTL));
     let mut held: Vec<(Lease, Pass)> = Vec::new();
     for number in 0..WRITES {
-        let acquiring = patient(client.exclusive(name(number))).acquire();
+        let acquiring = patiently(client.exclusive(register_name(number))).acquire();
         let lease = runtime.block_on(acquiring).expect("it is free");
         let pass = lease.pass().expect("it is held");
         held.push((lease, pass));
@@ -215,7 +215,7 @@ fn write_late(url: &str, file: &Path) {
         if let Ok(transaction) = fence(number).begin(&mut database, pass) {
             let update = "UPDATE registers SET value = 'late' WHERE name = ?1";
             transaction
-                .execute(update, [name(number)])
+                .execute(update, [register_name(number)])
                 .expect("written");
             transaction.commit().expect("committed");
             landed += 1;
@@ -241,16 +241,16 @@ async fn late_writes(
         .unwrap();
     for number in 0..WRITES {
         let insert = "INSERT INTO registers VALUES (?1, 'first')";
-        database.execute(insert, [name(number)]).unwrap();
+        database.execute(insert, [register_name(number)]).unwrap();
     }
-    let mut writer = start("writer", &server.url(), file.to_str().unwrap());
+    let mut writer = start_process("writer", &server.url(), file.to_str().unwrap());
     assert_eq!(writer.answer(), "stands");
     writer.pause();
     let client = client_at(&server.url(), STORED_TTL).await;
     let mut readers = Vec::new();
     for number in 0..WRITES {
-        until_free(&**client.store(), &name(number)).await;
-        let reader = share(patient(client.request(name(number)))).await;
+        until_free(&**client.store(), &register_name(number)).await;
+        let reader = share(patiently(client.request(register_name(number)))).await;
         if is_fenced {
             let raised = fence(number).begin(&mut database, &reader).unwrap();
             raised.commit().unwrap();
@@ -262,7 +262,9 @@ async fn late_writes(
     let landed = writer.answer().parse().expect("a number");
     let changed = readers.iter().enumerate().filter(|(number, reader)| {
         let select = "SELECT value FROM registers WHERE name = ?1";
-        let value = database.query_row(select, [name(*number)], |row| row.get::<_, String>(0));
+        let value = database.query_row(select, [register_name(*number)], |row| {
+            row.get::<_, String>(0)
+        });
         reader.check().is_ok() && value.unwrap() == "late"
     });
     (landed, changed.count())

@@ -89,7 +89,7 @@ impl Drop for Writer {
 }
 
 /// Two writers, one of which is stopped in each round.
-async fn run(test: &str, storage: &Storage, leases: &str, is_fenced: bool) -> Tally {
+async fn pause_writers(test: &str, storage: &Storage, leases: &str, is_fenced: bool) -> Tally {
     let folder = TempDir::new().expect("a temporary folder");
     let socket = folder.path().join("orders");
     let listener = UnixListener::bind(&socket).expect("the folder is ours");
@@ -154,15 +154,15 @@ fn pauses() -> u64 {
 }
 
 /// Both runs, in this process or in a writer's.
-async fn control(test: &str, mut storage: impl AsyncFnMut() -> (Storage, String)) {
+async fn loses_only_unfenced(test: &str, mut storage: impl AsyncFnMut() -> (Storage, String)) {
     let (first, leases) = storage().await;
-    let unfenced = run(test, &first, &leases, false).await;
+    let unfenced = pause_writers(test, &first, &leases, false).await;
     assert!(
         unfenced.lost() > 0,
         "the control lost nothing: {unfenced:?}"
     );
     let (second, leases) = storage().await;
-    let fenced = run(test, &second, &leases, true).await;
+    let fenced = pause_writers(test, &second, &leases, true).await;
     assert_eq!(fenced.lost(), 0, "{fenced:?}");
     assert!(fenced.refused > 0, "{fenced:?}");
 }
@@ -174,7 +174,7 @@ async fn a_paused_writer_loses_writes_on_sqlite_only_without_the_fence() {
     }
     let mut folders = Vec::new();
     let name = "fence::control::a_paused_writer_loses_writes_on_sqlite_only_without_the_fence";
-    control(name, async || {
+    loses_only_unfenced(name, async || {
         let folder = TempDir::new().expect("a temporary folder");
         // A file of its own: a writer that is stopped inside its transaction must not stop the leases.
         let leases = format!("sqlite:{}", folder.path().join("leases.db").display());
@@ -192,7 +192,7 @@ async fn a_paused_writer_loses_writes_on_postgres_only_without_the_fence() {
     }
     let redis = RedisServer::start().await;
     let name = "fence::control::a_paused_writer_loses_writes_on_postgres_only_without_the_fence";
-    control(name, async || {
+    loses_only_unfenced(name, async || {
         let database = PostgresServer::database().await;
         (Storage::Postgres(database.url()), redis.url())
     })
@@ -206,7 +206,7 @@ async fn a_paused_writer_loses_writes_on_redis_only_without_the_fence() {
     }
     let redis = RedisServer::start().await;
     let name = "fence::control::a_paused_writer_loses_writes_on_redis_only_without_the_fence";
-    control(name, async || (Storage::Redis(redis.url()), redis.url())).await;
+    loses_only_unfenced(name, async || (Storage::Redis(redis.url()), redis.url())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -229,7 +229,7 @@ pub(crate) async fn on_another_bucket_server(test: &str, program: Program) {
 /// The control in a bucket of this server.
 async fn in_a_bucket(test: &str, server: &BucketServer) {
     let redis = RedisServer::start().await;
-    control(test, async || {
+    loses_only_unfenced(test, async || {
         let prefix = format!("control/{:x}", fastrand::u64(..));
         (Storage::Bucket(server.url(), prefix), redis.url())
     })

@@ -46,7 +46,7 @@ impl Service {
         let writes = Writes::default();
         let fence = FenceLayer::new(gate.clone(), |request| request.uri.path().into());
         let service = Router::new()
-            .route("/devices/{id}", get(async || "read").put(write))
+            .route("/devices/{id}", get(async || "read").put(take_write))
             .with_state(writes.clone())
             .layer(fence);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -61,7 +61,7 @@ impl Service {
     }
 
     async fn send(&self, method: &str, headers: &HeaderMap) -> Answer {
-        send(self.address, method, "/devices/7", headers, "").await
+        send_request(self.address, method, "/devices/7", headers, "").await
     }
 
     /// As a client of the fence's: shows its pass, and hears the answer.
@@ -86,7 +86,7 @@ impl Service {
     }
 }
 
-async fn send(
+async fn send_request(
     address: SocketAddr,
     method: &str,
     path: &str,
@@ -123,7 +123,7 @@ impl Answer {
     }
 }
 
-async fn write(
+async fn take_write(
     State(writes): State<Writes>,
     Path(id): Path<String>,
     Extension(pass): Extension<Pass>,
@@ -132,7 +132,7 @@ async fn write(
     "written"
 }
 
-fn shown(pass: &Pass) -> HeaderMap {
+fn headers_of(pass: &Pass) -> HeaderMap {
     HeaderMap::from_iter([(fence::HEADER, fence::header_value(pass))])
 }
 
@@ -143,7 +143,7 @@ async fn a_resource_that_the_layer_cannot_name_is_no_malformed_header() {
     let mut headers = HeaderMap::new();
     fence::insert_pass(&mut headers, &pass(1, 1)).expect("a pass");
     let path = format!("/devices/{}", "a".repeat(600));
-    let answer = send(service.address, "PUT", &path, &headers, "").await;
+    let answer = send_request(service.address, "PUT", &path, &headers, "").await;
     assert_eq!(
         answer.status,
         StatusCode::INTERNAL_SERVER_ERROR,
@@ -173,13 +173,13 @@ async fn the_answers_have_their_documented_form() {
     let other = pass_for("weekly", 3, 3);
     for (headers, status, kind, stored) in [
         (
-            shown(&pass(1, 1)),
+            headers_of(&pass(1, 1)),
             412,
             "urn:leasehold:fence:stale",
             Some("2"),
         ),
         (
-            shown(&other),
+            headers_of(&other),
             412,
             "urn:leasehold:fence:conflict",
             Some("{"),
@@ -214,7 +214,7 @@ async fn a_reader_that_shows_a_pass_raises_the_fence_and_one_without_reads_on() 
     let service = Service::start().await;
     let (older, successor) = (pass(1, 1), pass(2, 2));
     service.write(&older).await.expect("written");
-    let answer = service.send("GET", &shown(&successor)).await;
+    let answer = service.send("GET", &headers_of(&successor)).await;
     assert_eq!(
         (answer.status, answer.body.as_str()),
         (StatusCode::OK, "read")
@@ -222,7 +222,7 @@ async fn a_reader_that_shows_a_pass_raises_the_fence_and_one_without_reads_on() 
     assert!(service.write(&older).await.is_err());
     let answer = service.send("GET", &HeaderMap::new()).await;
     assert_eq!(answer.status, StatusCode::OK);
-    let answer = service.send("GET", &shown(&older)).await;
+    let answer = service.send("GET", &headers_of(&older)).await;
     assert_eq!(answer.status, StatusCode::PRECONDITION_FAILED);
 }
 
@@ -235,7 +235,7 @@ async fn a_blocked_raise_may_be_tried_again() {
         .enter("/devices/7", &older)
         .await
         .expect("let in");
-    let answer = service.send("PUT", &shown(&successor)).await;
+    let answer = service.send("PUT", &headers_of(&successor)).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(answer.headers["retry-after"], "1");
     let error = service.write(&successor).await.expect_err("blocked");
@@ -264,7 +264,7 @@ impl Registers {
         let values = Values::default();
         let resource = |request: &http::request::Parts| request.uri.path()[1..].into();
         let service = Router::new()
-            .route("/{resource}", put(set).post(async || ()))
+            .route("/{resource}", put(set_value).post(async || ()))
             .with_state(values.clone())
             .layer(FenceLayer::new(gate.clone(), resource));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -285,9 +285,9 @@ impl Registers {
         shown: Option<&Pass>,
         body: &str,
     ) -> Result<(), Error> {
-        let headers = shown.map(self::shown).unwrap_or_default();
+        let headers = shown.map(self::headers_of).unwrap_or_default();
         let path = format!("/{}", hex(resource));
-        let answer = send(self.address, method, &path, &headers, body).await;
+        let answer = send_request(self.address, method, &path, &headers, body).await;
         // A request without a pass is told of the refusal, too.
         let nobody = pass(0, 1);
         let shown = shown.unwrap_or(&nobody);
@@ -303,7 +303,7 @@ impl Registers {
     }
 }
 
-async fn set(State(values): State<Values>, Path(resource): Path<String>, value: String) {
+async fn set_value(State(values): State<Values>, Path(resource): Path<String>, value: String) {
     values.lock().unwrap().insert(resource, value);
 }
 

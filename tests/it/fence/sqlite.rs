@@ -45,11 +45,11 @@ impl File {
     }
 
     fn connect(&self) -> Connection {
-        connect(&self.path)
+        connection_to(&self.path)
     }
 }
 
-fn connect(path: &PathBuf) -> Connection {
+fn connection_to(path: &PathBuf) -> Connection {
     let mut connection = Connection::open(path).expect("a local file");
     // SQLite's own waits grow to 100 ms, and so let one of many writers starve.
     connection
@@ -102,7 +102,7 @@ impl Guarded for File {
             let (path, resource) = (self.path.clone(), resource.to_owned());
             let pass = Pass::required(shown)?.clone();
             blocking(move || {
-                let mut connection = connect(&path);
+                let mut connection = connection_to(&path);
                 let transaction = fence(&resource).begin(&mut connection, &pass)?;
                 transaction.commit().expect("committed");
                 Ok(())
@@ -122,7 +122,7 @@ impl Guarded for File {
                 (self.path.clone(), resource.to_owned(), value.to_owned());
             let pass = Pass::required(shown)?.clone();
             blocking(move || {
-                let mut connection = connect(&path);
+                let mut connection = connection_to(&path);
                 // A deferred transaction of the user's: the raise is what takes the write lock.
                 let transaction = connection.transaction().expect("begun");
                 fence(&resource).raise(&transaction, &pass)?;
@@ -212,7 +212,7 @@ fn a_read_before_the_raise_is_found_out_when_it_is_outdated() {
 #[test]
 fn a_missing_table_is_named() {
     let folder = TempDir::new().expect("a temporary folder");
-    let mut connection = connect(&folder.path().join("empty.db"));
+    let mut connection = connection_to(&folder.path().join("empty.db"));
     let error = fence("a")
         .begin(&mut connection, &pass(1, 1))
         .expect_err("no table");

@@ -26,7 +26,7 @@ impl Exporter {
 
     /// The value of the one series whose line has this name and all these labels.
     pub(crate) fn value(&self, name: &str, labels: &[&str]) -> Option<f64> {
-        value(&self.text(), name, labels)
+        series_value(&self.text(), name, labels)
     }
 
     /// Waits until this series has such a value, as the reporter tells it by itself.
@@ -57,7 +57,7 @@ impl Exporter {
     }
 }
 
-fn value(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
+fn series_value(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let mut found = lines.filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;

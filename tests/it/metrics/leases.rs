@@ -12,7 +12,7 @@ use crate::harness::faulty_store::FaultyStore;
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::until_so;
 
-async fn client(store: &Memory, group: &str) -> Client {
+async fn client_of_group(store: &Memory, group: &str) -> Client {
     let builder = Client::builder().store(store.clone()).group(group);
     builder.names_in_metrics(1).build().await.unwrap()
 }
@@ -38,7 +38,7 @@ fn each_end_of_a_call_to_acquire_is_counted_once() {
         "each_end_of_a_call_to_acquire_is_counted_once",
         async |seen| {
             let store = Memory::new();
-            let client = client(&store, "calls").await;
+            let client = client_of_group(&store, "calls").await;
             let lease = held(&client, "a").await;
             assert!(matches!(
                 client.try_acquire("a").await,
@@ -86,7 +86,7 @@ fn attempts_tell_what_caused_them_and_notices_what_became_of_them() {
         "attempts_tell_what_caused_them_and_notices_what_became_of_them",
         async |seen| {
             let store = Memory::new();
-            let client = client(&store, "attempts").await;
+            let client = client_of_group(&store, "attempts").await;
             let lease = held(&client, "a").await;
             let waiting = tokio::spawn({
                 let client = client.clone();
@@ -125,7 +125,7 @@ fn attempts_tell_what_caused_them_and_notices_what_became_of_them() {
 fn each_end_of_a_guard_is_counted_once() {
     run("each_end_of_a_guard_is_counted_once", async |seen| {
         let store = Memory::new();
-        let client = client(&store, "ends").await;
+        let client = client_of_group(&store, "ends").await;
         held(&client, "a").await.release().await;
         drop(held(&client, "a").await);
         let lost = held(&client, "b").await;
@@ -163,7 +163,7 @@ fn each_reason_of_a_loss_is_counted() {
         const TTL: Duration = Duration::from_secs(6);
         const BRIEF: Duration = Duration::from_secs(1);
         let store = Memory::new();
-        let client = client(&store, "reasons").await;
+        let client = client_of_group(&store, "reasons").await;
         let request = |name: &str| client.request(name).ttl(TTL);
         let evicted = request("a").acquire().await.unwrap();
         let freed = request("b").acquire().await.unwrap();
@@ -217,7 +217,10 @@ fn an_exporter_that_comes_after_two_clients_shows_the_leases_of_both() {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(async {
                 let store = Memory::new();
-                let [one, two] = [client(&store, "both").await, client(&store, "both").await];
+                let [one, two] = [
+                    client_of_group(&store, "both").await,
+                    client_of_group(&store, "both").await,
+                ];
                 let leases = [held(&one, "a").await, held(&one, "b").await];
                 let last = held(&two, "c").await;
                 let seen = Exporter::install();
@@ -251,7 +254,7 @@ fn names_have_series_up_to_the_limit_and_keep_them() {
     run(
         "names_have_series_up_to_the_limit_and_keep_them",
         async |seen| {
-            let client = client(&Memory::new(), "named").await;
+            let client = client_of_group(&Memory::new(), "named").await;
             let lease = held(&client, "a").await;
             let a = ["group=\"named\"", "name=\"a\""];
             seen.counts("leasehold_lease_held", &a).await;
@@ -272,7 +275,7 @@ fn names_have_series_up_to_the_limit_and_keep_them() {
 #[test]
 fn calls_to_a_store_are_timed_by_what_they_do() {
     run("calls_to_a_store_are_timed_by_what_they_do", async |seen| {
-        let client = client(&Memory::new(), "ops").await;
+        let client = client_of_group(&Memory::new(), "ops").await;
         let held = held(&client, "a").await;
         let (store, name) = (client.store(), Name::new("a").unwrap());
         store.inspect(&name, PATIENCE).await.unwrap();

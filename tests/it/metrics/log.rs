@@ -77,7 +77,7 @@ impl Log {
     }
 }
 
-fn run(test: &str, level: LevelFilter, body: impl AsyncFnOnce(Log)) {
+fn with_log(test: &str, level: LevelFilter, body: impl AsyncFnOnce(Log)) {
     alone(&format!("metrics::log::{test}"), || {
         let log = Log::from(level);
         let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -85,14 +85,14 @@ fn run(test: &str, level: LevelFilter, body: impl AsyncFnOnce(Log)) {
     });
 }
 
-async fn client(store: &Memory) -> Client {
+async fn logging_client(store: &Memory) -> Client {
     let builder = Client::builder().store(store.clone()).group("logged");
     builder.ttl(Duration::from_secs(3)).build().await.unwrap()
 }
 
 /// One client has the name, another waits for it, gets it, has it renewed, writes through a fence, and releases it.
 async fn hand_over(store: &Memory) {
-    let [first, second] = [client(store).await, client(store).await];
+    let [first, second] = [logging_client(store).await, logging_client(store).await];
     let lease = first.acquire("a").await.unwrap();
     let waiting = second.request("a").order(WaitOrder::Fair).acquire();
     let waiting = tokio::spawn(async move { waiting.await.unwrap() });
@@ -117,7 +117,7 @@ async fn hand_over(store: &Memory) {
 
 #[test]
 fn an_acquire_that_waits_is_told_from_its_begin_to_its_grant() {
-    run(
+    with_log(
         "an_acquire_that_waits_is_told_from_its_begin_to_its_grant",
         LevelFilter::DEBUG,
         async |log| {
@@ -138,7 +138,7 @@ fn an_acquire_that_waits_is_told_from_its_begin_to_its_grant() {
 
 #[test]
 fn a_batch_of_renewals_is_told_and_each_lease_in_it() {
-    run(
+    with_log(
         "a_batch_of_renewals_is_told_and_each_lease_in_it",
         LevelFilter::DEBUG,
         async |log| {
@@ -161,7 +161,7 @@ fn a_batch_of_renewals_is_told_and_each_lease_in_it() {
 
 #[test]
 fn a_release_is_told_with_its_outcome() {
-    run(
+    with_log(
         "a_release_is_told_with_its_outcome",
         LevelFilter::DEBUG,
         async |log| {
@@ -176,7 +176,7 @@ fn a_release_is_told_with_its_outcome() {
 
 #[test]
 fn a_check_by_a_fence_is_told_with_the_group_of_the_lease() {
-    run(
+    with_log(
         "a_check_by_a_fence_is_told_with_the_group_of_the_lease",
         LevelFilter::DEBUG,
         async |log| {
@@ -192,11 +192,11 @@ fn a_check_by_a_fence_is_told_with_the_group_of_the_lease() {
 
 #[test]
 fn a_write_that_a_fence_refuses_is_a_warning() {
-    run(
+    with_log(
         "a_write_that_a_fence_refuses_is_a_warning",
         LevelFilter::WARN,
         async |log| {
-            let client = client(&Memory::new()).await;
+            let client = logging_client(&Memory::new()).await;
             let lease = client.acquire("a").await.unwrap();
             let folder = tempfile::tempdir().unwrap();
             let gate = Gate::open(folder.path().join("fences")).await.unwrap();
@@ -213,7 +213,7 @@ fn a_write_that_a_fence_refuses_is_a_warning() {
 
 #[test]
 fn debug_tells_the_life_of_a_lease_in_order() {
-    run(
+    with_log(
         "debug_tells_the_life_of_a_lease_in_order",
         LevelFilter::DEBUG,
         async |log| {
@@ -252,7 +252,7 @@ fn of_last_token(events: Vec<Value>) -> Vec<String> {
 
 #[test]
 fn a_healthy_hand_over_is_silent_above_debug() {
-    run(
+    with_log(
         "a_healthy_hand_over_is_silent_above_debug",
         LevelFilter::INFO,
         async |log| {
@@ -264,11 +264,11 @@ fn a_healthy_hand_over_is_silent_above_debug() {
 
 #[test]
 fn a_loss_is_a_warning_with_name_token_and_group() {
-    run(
+    with_log(
         "a_loss_is_a_warning_with_name_token_and_group",
         LevelFilter::WARN,
         async |log| {
-            let client = client(&Memory::new()).await;
+            let client = logging_client(&Memory::new()).await;
             let lease = client.acquire("a").await.unwrap();
             let name = Name::new("a").unwrap();
             let evicted = client

@@ -18,24 +18,24 @@ fn labels(metric: &Metric) -> String {
     shown.collect::<Vec<_>>().join("; ")
 }
 
-fn row(page: &mut String, metric: &Metric) {
+fn write_row(page: &mut String, metric: &Metric) {
     let (name, kind, help) = (metric.name, metric.kind.as_str(), metric.help);
     writeln!(page, "| `{name}` | {kind} | {} | {help} |", labels(metric)).unwrap();
 }
 
-fn rows(page: &mut String, is_of_tool: bool) {
+fn write_rows(page: &mut String, is_of_tool: bool) {
     page.push_str("| name | type | labels | what it tells |\n|---|---|---|---|\n");
     let rows = table()
         .iter()
         .filter(|metric| metric.is_of_tool == is_of_tool);
-    rows.for_each(|metric| row(page, metric));
+    rows.for_each(|metric| write_row(page, metric));
 }
 
-fn made() -> String {
+fn page_of_metrics() -> String {
     let mut page = String::from("# The metrics of the library\n\n");
-    rows(&mut page, false);
+    write_rows(&mut page, false);
     page.push_str("\n# The metrics of the tool\n\n");
-    rows(&mut page, true);
+    write_rows(&mut page, true);
     page.push_str("\n# Buckets\n\n| metric | upper bounds |\n|---|---|\n");
     for metric in table().iter().filter(|metric| !metric.buckets.is_empty()) {
         let bounds: Vec<_> = metric.buckets.iter().map(ToString::to_string).collect();
@@ -51,7 +51,7 @@ fn the_page_of_metrics_is_that_of_the_table() {
     let page = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(BEGIN).expect("a begin");
     let (_, after) = rest.split_once(END).expect("an end");
-    let expected = format!("{before}{BEGIN}{}{END}{after}", made());
+    let expected = format!("{before}{BEGIN}{}{END}{after}", page_of_metrics());
     if std::env::var_os("LEASEHOLD_WRITE_PAGES").is_some() {
         std::fs::write(&path, &expected).unwrap();
     }

@@ -13,7 +13,7 @@ use crate::harness::zookeeper_server::{TWO_HOLDERS, ZookeeperServer};
 
 const TTL: Duration = Duration::from_secs(6);
 
-async fn acquired(client: &Client, name: &str) -> Lease {
+async fn acquired_at_last(client: &Client, name: &str) -> Lease {
     until("a lease", async || client.acquire(name).await.ok()).await
 }
 
@@ -79,7 +79,7 @@ async fn outage(seen: Exporter) {
     let missed = ["outcome=\"missed\""];
     seen.counts("leasehold_notices_total", &missed).await;
     next.release().await;
-    acquired(&client, "b").await.release().await;
+    acquired_at_last(&client, "b").await.release().await;
 }
 
 /// What is to be seen while all is well.
@@ -119,7 +119,7 @@ async fn two_holders(seen: Exporter) {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
     let client = Client::builder().store_url(server.url("")).build().await;
     let client = client.unwrap();
-    acquired(&client, "a").await.release().await;
+    acquired_at_last(&client, "a").await.release().await;
     let counted = "leasehold_two_holders_total";
     seen.shows(counted, &[], |value| value == 0.0).await;
     server.plant("/leasehold/2c/a", &TWO_HOLDERS, b"60000");
@@ -154,7 +154,7 @@ async fn acknowledged(seen: Exporter) {
     seen.shows(acks, &[acknowledged], none).await;
     let replica = RedisServer::start().await;
     replica.follow(&master).await;
-    let lease = acquired(&client, "b").await;
+    let lease = acquired_at_last(&client, "b").await;
     seen.counts(acks, &[acknowledged]).await;
     lease.release().await;
 }

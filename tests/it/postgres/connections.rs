@@ -12,7 +12,7 @@ use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until};
 
 /// How many connections of ours this database has.
-pub(super) async fn count(database: &Database) -> i64 {
+pub(super) async fn count_connections(database: &Database) -> i64 {
     let sql = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'leasehold'";
     let row = database.connect().await.query_one(sql, &[]).await;
@@ -25,14 +25,14 @@ async fn a_second_connection_is_opened_only_when_the_first_is_busy() {
     for _ in 0..10 {
         next_token(&*store, "a").await;
     }
-    assert_eq!(count(&database).await, 1);
+    assert_eq!(count_connections(&database).await, 1);
     let mut tasks = tokio::task::JoinSet::new();
     for index in 0..64 {
         let store = store.clone();
         tasks.spawn(async move { next_token(&*store, &format!("n{index}")).await });
     }
     tasks.join_all().await;
-    let count = count(&database).await;
+    let count = count_connections(&database).await;
     assert!((2..=10).contains(&count), "{count} connections");
 }
 
@@ -41,7 +41,7 @@ async fn an_idle_connection_is_closed_and_the_next_request_opens_one() {
     let (database, store) = store().await;
     next_token(&*store, "a").await;
     let end = now().after(Duration::from_secs(20));
-    while count(&database).await > 0 {
+    while count_connections(&database).await > 0 {
         assert!(now() < end, "still there");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -71,7 +71,7 @@ async fn a_connection_that_the_server_ended_is_replaced() {
             .await
             .expect("ended");
         until("the end of the connection", async || {
-            (count(&database).await == 0).then_some(())
+            (count_connections(&database).await == 0).then_some(())
         })
         .await;
     }
@@ -93,7 +93,7 @@ async fn a_held_lease_costs_a_connection_for_its_watchdog_and_one_for_requests()
     let (database, store) = store().await;
     let client = Client::builder().shared_store(store).build().await;
     let _lease = client.unwrap().acquire("a").await.unwrap();
-    assert!(count(&database).await <= 2);
+    assert!(count_connections(&database).await <= 2);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::{ReleaseOutcome, WaitOrder};
 
-use super::connections::count;
+use super::connections::count_connections;
 use super::functions::{Functions, LONG_MS};
 use super::{open, set_up};
 use crate::harness::crowd::Crowd;
@@ -47,7 +47,7 @@ async fn a_client_that_only_waits_has_one_connection() {
     let database = super::database().await;
     let holder = client_at(&database.url(), Duration::from_secs(30)).await;
     let lease = take(&holder, "a").await;
-    let before = count(&database).await;
+    let before = count_connections(&database).await;
     let waiter = client_at(&database.url(), Duration::from_secs(30)).await;
     let waiting = tokio::spawn(async move {
         let request = waiter.request("a").order(WaitOrder::Fair);
@@ -56,7 +56,7 @@ async fn a_client_that_only_waits_has_one_connection() {
     });
     tokio::time::sleep(Duration::from_secs(2)).await;
     until("one connection for the client that waits", async || {
-        (count(&database).await == before + 1).then_some(())
+        (count_connections(&database).await == before + 1).then_some(())
     })
     .await;
     let begun = now();

@@ -9,7 +9,7 @@ use crate::harness::asking::{asked, chain, claim, granted, next_token, renewed};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::times::{LIMIT, LONG};
 
-async fn refused(store: &dyn Store) -> leasehold::Error {
+async fn refused_claim(store: &dyn Store) -> leasehold::Error {
     let answer = asked(store, &claim("a", LONG), LIMIT).await;
     answer.expect_err("it is refused")
 }
@@ -18,7 +18,7 @@ async fn refused(store: &dyn Store) -> leasehold::Error {
 async fn a_database_that_is_not_there_is_misconfigured() {
     let database = PostgresServer::database().await;
     let url = database.url().replace(database.name(), "nowhere");
-    let error = refused(&*open(&url)).await;
+    let error = refused_claim(&*open(&url)).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", chain(&error));
 }
 
@@ -29,7 +29,7 @@ async fn a_server_that_is_not_there_is_unavailable() {
         "postgres://u@127.0.0.1:1/d",
         "postgres://u@host.invalid/d?sslmode=disable",
     ] {
-        let error = refused(&*open(url)).await;
+        let error = refused_claim(&*open(url)).await;
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", chain(&error));
     }
 }
@@ -38,7 +38,7 @@ async fn a_server_that_is_not_there_is_unavailable() {
 async fn an_unknown_role_or_wrong_password_is_denied_and_the_password_never_shown() {
     let database = database().await;
     let url = database.url_as("nobody");
-    let error = refused(&*open(&format!("{url}&password=s3cret"))).await;
+    let error = refused_claim(&*open(&format!("{url}&password=s3cret"))).await;
     assert_eq!(error.kind(), ErrorKind::Denied, "{}", chain(&error));
     let store = open(&format!("{url}&password=s3cret"));
     let shown = format!("{} {store:?} {}", chain(&error), store.location());
@@ -77,7 +77,7 @@ async fn a_server_that_takes_no_writes_for_a_while_is_unavailable_and_found_agai
         administrator.batch_execute(&sql).await.expect("set");
     };
     set("on").await;
-    let error = refused(&*store).await;
+    let error = refused_claim(&*store).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", chain(&error));
     assert!(error.to_string().contains("standby"), "{error}");
     // A connection keeps what it was made with, as one to a demoted primary does: it is replaced.
@@ -105,7 +105,7 @@ async fn what_a_server_answers_while_it_is_full_or_goes_down_is_unavailable() {
         "57P01", "57P02", "57P03", "57P04", "57P05", "58000", "58030",
     ] {
         raise(code).await;
-        let error = refused(&*store).await;
+        let error = refused_claim(&*store).await;
         assert_eq!(
             error.kind(),
             ErrorKind::Unavailable,
@@ -129,7 +129,7 @@ async fn a_role_that_has_no_connection_left_is_unavailable() {
     );
     let administrator = database.connect().await;
     administrator.batch_execute(&sql).await.expect("made");
-    let error = refused(&*open(&database.url_as(&role))).await;
+    let error = refused_claim(&*open(&database.url_as(&role))).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", chain(&error));
     assert!(chain(&error).contains("53300"), "{}", chain(&error));
 }
@@ -144,7 +144,7 @@ async fn a_lost_row_of_the_set_up_names_the_command() {
         .batch_execute(sql)
         .await
         .expect("deleted");
-    let error = refused(&*store).await;
+    let error = refused_claim(&*store).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", chain(&error));
     assert!(error.to_string().contains("leasehold init"), "{error}");
 }
@@ -168,7 +168,7 @@ async fn a_function_with_other_results_is_refused_by_what_it_returned() {
         );
         let stranger = database.connect().await;
         stranger.batch_execute(&sql).await.expect("made");
-        let error = refused(&*store).await;
+        let error = refused_claim(&*store).await;
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", chain(&error));
         assert!(chain(&error).contains(found), "{}", chain(&error));
     }
@@ -226,7 +226,7 @@ async fn a_table_that_was_dropped_names_the_command_and_tokens_rise_once_it_is_b
     let sql = "DROP TABLE leasehold.lease";
     let stranger = database.connect().await;
     stranger.batch_execute(sql).await.expect("dropped");
-    let error = refused(&*store).await;
+    let error = refused_claim(&*store).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{}", chain(&error));
     assert!(error.to_string().contains("leasehold init"), "{error}");
     let renewal = renewed(&*store, &kept).await;
@@ -261,7 +261,7 @@ async fn a_server_that_cannot_fork_is_unavailable_also_behind_tls() {
             }
         };
         let error = tokio::select! {
-            error = refused(&*store) => error,
+            error = refused_claim(&*store) => error,
             () = serving => unreachable!("it serves on"),
         };
         assert_eq!(error.kind(), kind, "{}", chain(&error));

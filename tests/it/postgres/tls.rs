@@ -11,13 +11,13 @@ use crate::harness::times::{LIMIT, LONG, PATIENCE};
 use crate::harness::tls::{Authority, Certificate, make_certificate};
 
 /// The URL of a server behind TLS, with these further parameters.
-fn url(server: &PostgresServer, parameters: &str) -> String {
+fn tls_url(server: &PostgresServer, parameters: &str) -> String {
     let port = server.port();
     format!("postgres://postgres@localhost:{port}/postgres?sslmode=require&{parameters}")
 }
 
 /// A store that has the time of a busy machine to connect.
-fn patient(url: &str) -> Postgres {
+fn patient_store(url: &str) -> Postgres {
     let builder = Postgres::builder(url).connect_timeout(PATIENCE);
     builder.build().expect("a URL in order")
 }
@@ -53,7 +53,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_it_on_every_connection() 
     let server = PostgresServer::start_for_known_clients(&authority.issue("localhost")).await;
     let client = authority.issue("worker");
     let trusting = format!("ca={}", authority.path().display());
-    let showing = url(&server, &format!("{trusting}&{}", client.shown()));
+    let showing = tls_url(&server, &format!("{trusting}&{}", client.shown()));
     // In the words of libpq, too.
     let names = [
         ("?ca=", "?sslrootcert="),
@@ -65,7 +65,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_it_on_every_connection() 
         url.replace(name, other)
     });
     set_up(&as_libpq).await;
-    let store = patient(&showing);
+    let store = patient_store(&showing);
     granted(&store, &claim("a", LONG)).await;
     let own = store.on_own_connection(Purpose::Watchdog).await;
     granted(&*own.expect("a connection of its own"), &claim("b", LONG)).await;
@@ -73,19 +73,22 @@ async fn a_server_that_asks_for_a_certificate_is_shown_it_on_every_connection() 
     // The same settings by the builder.
     let tls = Tls::new().ca(authority.path());
     let tls = tls.client_certificate(client.path(), client.key());
-    let bare = url(&server, "");
+    let bare = tls_url(&server, "");
     let built = Postgres::builder(&bare).tls(tls).build();
     let built = built.expect("settings in order");
     granted(&built, &claim("c", LONG)).await;
     let made = built.init(TableSettings::default(), PATIENCE).await;
     made.expect("the tables are there");
 
-    let nameless = patient(&url(&server, &trusting));
+    let nameless = patient_store(&tls_url(&server, &trusting));
     let refused = asked(&nameless, &claim("a", LONG), LIMIT).await;
     let error = refused.expect_err("it shows no certificate");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     let stranger = Authority::new().issue("worker");
-    let strange = patient(&url(&server, &format!("{trusting}&{}", stranger.shown())));
+    let strange = patient_store(&tls_url(
+        &server,
+        &format!("{trusting}&{}", stranger.shown()),
+    ));
     let refused = asked(&strange, &claim("a", LONG), LIMIT).await;
     let error = refused.expect_err("the server does not know its authority");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
@@ -96,13 +99,13 @@ async fn a_server_whose_certificate_has_another_name_is_refused_without_server_n
     let authority = Authority::new();
     let server = PostgresServer::start_behind_tls(&authority.issue("db.example")).await;
     let trusting = format!("ca={}", authority.path().display());
-    let named = url(&server, &format!("{trusting}&server_name=db.example"));
+    let named = tls_url(&server, &format!("{trusting}&server_name=db.example"));
     set_up(&named).await;
-    let store = patient(&named);
+    let store = patient_store(&named);
     granted(&store, &claim("a", LONG)).await;
     assert!(store.notices().await.expect("a subscription").is_some());
     for other in ["", "server_name=other.example"] {
-        let store = patient(&url(&server, &format!("{trusting}&{other}")));
+        let store = patient_store(&tls_url(&server, &format!("{trusting}&{other}")));
         let refused = asked(&store, &claim("a", LONG), LIMIT).await;
         let error = refused.expect_err("it has another name");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
@@ -121,7 +124,7 @@ async fn certificate_files_that_are_replaced_are_read_by_the_next_connection() {
     let tls = Tls::new()
         .ca(authority.path())
         .client_certificate(file("certificate.pem"), file("key.pem"));
-    let bare = url(&server, "");
+    let bare = tls_url(&server, "");
     let builder = Postgres::builder(&bare).tls(tls);
     let store = builder.connect_timeout(PATIENCE).build();
     let store = store.expect("settings in order");

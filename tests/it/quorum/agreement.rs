@@ -9,7 +9,7 @@ use leasehold::store::quorum::protocol::{
 use leasehold::{ClientId, Holder, Token};
 
 use super::node::{At, MemberRequest, NameState, Node, Writing};
-use super::raw::{self, RawMember, writing};
+use super::raw::{self, RawMember, writing_words};
 use crate::harness::redis_server::{RedisServer, Setup};
 
 /// A whole second, as all moments of the clock are. The ttls end between them: a server counts in milliseconds, and the two
@@ -48,7 +48,7 @@ impl Pair {
         let mut raw = RawMember::of(&server).await;
         let (_, at, _) = raw.place(&["look".into()]).await;
         let mut node = Node::default();
-        let _ = node.look(id(7), &at);
+        let _ = node.look(id_in(7), &at);
         Self {
             node,
             marks: [0; 2],
@@ -88,10 +88,13 @@ impl Pair {
     fn id(&mut self) -> MemberId {
         let known = self.node.membership.as_ref().map(|member| member.id);
         match (self.rng.u8(0..12), known) {
-            (0, _) => id(8),
-            (1, _) => MemberId { index: 1, ..id(7) },
+            (0, _) => id_in(8),
+            (1, _) => MemberId {
+                index: 1,
+                ..id_in(7)
+            },
             (_, Some(known)) => known,
-            _ => id(7),
+            _ => id_in(7),
         }
     }
 
@@ -195,7 +198,7 @@ impl Pair {
         self.at.incarnation = at.incarnation;
         let write = Writing {
             id: match self.rng.u8(0..4) {
-                0 => id(8),
+                0 => id_in(8),
                 _ => self.id(),
             },
             max_ttl_us: MAX_TTL_US,
@@ -215,11 +218,11 @@ impl Pair {
         let arguments = match word {
             "adopt" => {
                 let _ = self.node.adopt(&write, &at);
-                writing(word, &write.found, &write)
+                writing_words(word, &write.found, &write)
             }
             "open" => {
                 let _ = self.node.open(&write, run, &at);
-                writing(word, &run.to_string(), &write)
+                writing_words(word, &run.to_string(), &write)
             }
             "reserve" => {
                 let _ = self.node.reserve(run);
@@ -227,7 +230,7 @@ impl Pair {
             }
             _ => {
                 let _ = self.node.close(write.id, 8, &at);
-                vec![word.into(), raw::member(write.id), "8".into()]
+                vec![word.into(), raw::member_words(write.id), "8".into()]
             }
         };
         self.raw.place(&arguments).await;
@@ -249,7 +252,7 @@ impl Pair {
     async fn compare(&mut self) {
         let (kept, at, is_in) = self.raw.place(&["look".into()]).await;
         self.at.incarnation = at.incarnation;
-        let is_expected = self.look(id(7))
+        let is_expected = self.look(id_in(7))
             || self.node.membership.as_ref().is_some_and(|member| {
                 member.closed_for.is_some() && member.incarnation == self.at.incarnation
             });
@@ -270,7 +273,7 @@ impl Pair {
             let left: i64 = self.server.told(&format!("PTTL {key}")).await;
             let now_us = self.at.now_us;
             let left = u64::try_from(left).unwrap_or(0);
-            let kept = value.map(|value| raw::lease(&value, left, now_us));
+            let kept = value.map(|value| raw::lease_in(&value, left, now_us));
             let expected = self.leases[name].filter(|lease| lease.ends_at_us > now_us);
             assert_eq!(kept, expected, "{}", self.told());
         }
@@ -283,7 +286,7 @@ impl Pair {
     }
 }
 
-const fn id(quorum: u64) -> MemberId {
+const fn id_in(quorum: u64) -> MemberId {
     MemberId {
         quorum,
         index: 0,

@@ -193,7 +193,7 @@ async fn a_member_that_lost_a_write_and_flushes_each_since_then_helps_no_rival()
 }
 
 /// Returns a store on these servers, in this order.
-fn on(servers: &[&RedisServer]) -> Quorum {
+fn quorum_on(servers: &[&RedisServer]) -> Quorum {
     redis_quorum::on(servers.iter().map(|server| server.url()), MAX_TTL)
 }
 
@@ -211,9 +211,9 @@ async fn clients_with_different_lists_of_members_never_hold_both() {
     granted(&over(&ways), &claim("a", TTL)).await;
     // Three that are five in another's list; one that was replaced; two that were exchanged.
     b.pause();
-    none_is_granted(&on(&[c, x, y, a, b]), "a", TTL).await;
-    none_is_granted(&on(&[c, x, b]), "a", TTL).await;
-    none_is_granted(&on(&[x, b, c]), "a", TTL).await;
+    none_is_granted(&quorum_on(&[c, x, y, a, b]), "a", TTL).await;
+    none_is_granted(&quorum_on(&[c, x, b]), "a", TTL).await;
+    none_is_granted(&quorum_on(&[x, b, c]), "a", TTL).await;
     b.resume();
 }
 

@@ -23,7 +23,7 @@ fn is_renewed(outcome: &Outcome) -> bool {
 }
 
 /// Renews for longer than the ttl, which needs each of the members that are left.
-async fn lives_on(store: &Quorum, lease: &Asking) {
+async fn outlives_its_ttl(store: &Quorum, lease: &Asking) {
     let outcome = renewed_for(store, lease, TTL + TTL / 4).await;
     assert!(is_renewed(&outcome), "{outcome:?}");
 }
@@ -40,7 +40,7 @@ async fn a_lease_that_one_member_missed_outlives_the_death_of_another() {
     // No renewal reaches it before the other one is dead.
     quorum.servers[0].kill();
     ways[2].lead_to(&quorum.servers[2].socket());
-    lives_on(&store, &lease).await;
+    outlives_its_ttl(&store, &lease).await;
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn what_a_dead_client_left_on_a_member_bars_no_repair_after_its_ttl() {
     let outcome = renewed_for(&store, &lease, short * 3).await;
     assert!(is_renewed(&outcome), "{outcome:?}");
     quorum.servers[0].kill();
-    lives_on(&store, &lease).await;
+    outlives_its_ttl(&store, &lease).await;
 }
 
 #[tokio::test]
@@ -287,7 +287,7 @@ async fn a_release_reaches_a_member_that_was_silent_a_moment_ago() {
 #[tokio::test]
 async fn claims_that_are_dropped_at_any_moment_leave_nothing() {
     let quorum = RedisQuorum::start(3).await;
-    let (one, other) = (client(&quorum).await, client(&quorum).await);
+    let (one, other) = (quorum_client(&quorum).await, quorum_client(&quorum).await);
     for number in 0..150_u64 {
         let moment = Duration::from_micros(20 * number);
         let dropped = tokio::time::timeout(moment, one.try_acquire("a")).await;
@@ -300,7 +300,7 @@ async fn claims_that_are_dropped_at_any_moment_leave_nothing() {
 }
 
 /// Returns a client of all members.
-async fn client(quorum: &RedisQuorum) -> Client {
+async fn quorum_client(quorum: &RedisQuorum) -> Client {
     let client = Client::builder().store(quorum.open()).build();
     client.await.expect("a client")
 }
@@ -308,7 +308,7 @@ async fn client(quorum: &RedisQuorum) -> Client {
 #[tokio::test]
 async fn a_waiting_client_is_woken_though_one_member_is_out() {
     let mut quorum = RedisQuorum::start(3).await;
-    let (one, other) = (client(&quorum).await, client(&quorum).await);
+    let (one, other) = (quorum_client(&quorum).await, quorum_client(&quorum).await);
     quorum.servers[2].restart_empty().await;
     let lease = one.acquire("a").await.expect("it is free");
     let waiting = tokio::spawn(async move { other.acquire("a").await.expect("it is freed") });

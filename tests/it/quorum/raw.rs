@@ -43,14 +43,17 @@ impl RawMember {
         let (holder, token, ttl_ms) = (asked.holder, asked.token, asked.ttl_us / 1_000);
         let told = told.map_or(String::new(), |mark| mark.to_string());
         let request = format!("{holder} {token} {ttl_ms} {told}");
-        call.arg(word).arg(member(asked.id)).arg(request).arg(INFO);
+        call.arg(word)
+            .arg(member_words(asked.id))
+            .arg(request)
+            .arg(INFO);
         // One that may be away tells its place, and is asked again if it is in.
         for _ in 0..2 {
             let reply: Value = call.invoke_async(&mut self.connection).await?;
             if text(&items(&reply)[0]) != "away" {
                 return Ok(said(reply));
             }
-            let look = ["look".into(), member(asked.id)];
+            let look = ["look".into(), member_words(asked.id)];
             let (node, at, _) = placed(self.told(&look).await?);
             if let Some(absence) = node.absence(asked.id, &at) {
                 return Ok(MemberAnswer::Away(absence));
@@ -73,16 +76,16 @@ impl RawMember {
 }
 
 /// The argument that says which member is meant.
-pub(super) fn member(MemberId { quorum, index, of }: MemberId) -> String {
+pub(super) fn member_words(MemberId { quorum, index, of }: MemberId) -> String {
     format!("{quorum} {index} {of}")
 }
 
 /// The arguments of `place.lua` that write.
-pub(super) fn writing(word: &str, by: &str, writing: &Writing<String>) -> Vec<String> {
+pub(super) fn writing_words(word: &str, by: &str, writing: &Writing<String>) -> Vec<String> {
     let max_ttl_ms = writing.max_ttl_us / 1_000;
     [
         word.to_owned(),
-        member(writing.id),
+        member_words(writing.id),
         by.to_owned(),
         max_ttl_ms.to_string(),
         writing.highest.to_string(),
@@ -115,7 +118,7 @@ fn said(reply: Value) -> MemberAnswer {
         "low" => return MemberAnswer::Low(number(&items[1])),
         "taken" => {
             let (left_ms, now_us) = (number(&items[1]), number(&items[3]));
-            return MemberAnswer::Taken(lease(&text(&items[2]), left_ms, now_us));
+            return MemberAnswer::Taken(lease_in(&text(&items[2]), left_ms, now_us));
         }
         _ => panic!("no reply of names.lua: {reply:?}"),
     })
@@ -136,7 +139,7 @@ fn member_of(value: &str) -> MemberId {
 }
 
 /// Reads a lease's value as the page of the protocol has it.
-pub(super) fn lease(value: &str, left_ms: u64, now_us: u64) -> MemberLease {
+pub(super) fn lease_in(value: &str, left_ms: u64, now_us: u64) -> MemberLease {
     let words: Vec<&str> = value.splitn(5, ' ').collect();
     MemberLease {
         state: match words[0] {

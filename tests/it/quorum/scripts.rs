@@ -12,7 +12,7 @@ use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::until_so;
 
 /// The server takes no more memory.
-async fn fill(server: &RedisServer) {
+async fn fill_memory(server: &RedisServer) {
     let () = server.told("CONFIG SET maxmemory-policy noeviction").await;
     let () = server.told("CONFIG SET maxmemory 1").await;
 }
@@ -33,7 +33,7 @@ async fn a_full_server_refuses_a_claim_unharmed_and_takes_renewals_and_releases(
         granted(&store, claim).await;
     }
     for server in &quorum.servers {
-        fill(server).await;
+        fill_memory(server).await;
     }
     let before = quorum.servers[0].contents().await;
     let error = asked(&store, &claim("d", LONG), LIMIT).await;
@@ -61,9 +61,9 @@ async fn one_full_member_is_outvoted_and_a_full_majority_is_unavailable() {
     let store = quorum.open();
     let first = claim("a", LONG);
     granted(&store, &first).await;
-    fill(&quorum.servers[0]).await;
+    fill_memory(&quorum.servers[0]).await;
     next_token(&store, "b").await;
-    fill(&quorum.servers[1]).await;
+    fill_memory(&quorum.servers[1]).await;
     let error = asked(&store, &claim("c", LONG), LIMIT).await;
     let error = error.expect_err("two of three are full");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");

@@ -11,7 +11,7 @@ use crate::harness::asking::{asked, claim, granted};
 use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum};
 use crate::harness::times::{LIMIT, LONG};
 
-fn refused(url: &str) -> Error {
+fn refused_url(url: &str) -> Error {
     Quorum::open(url).expect_err(url)
 }
 
@@ -64,7 +64,7 @@ fn a_bad_quorum_is_refused_with_what_is_wrong_and_without_its_secret() {
         ("redis+quorum://:s3cret@a,,c", "host is missing"),
         ("redis+cluster://:s3cret@a,b,c", "not the URL of a quorum"),
     ] {
-        let error = refused(url);
+        let error = refused_url(url);
         let text = format!("{error} {error:?}");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{url}: {text}");
         assert!(text.contains(what), "{url}: {text}");

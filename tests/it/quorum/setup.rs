@@ -27,7 +27,7 @@ async fn token_of(store: &Quorum) -> Token {
 }
 
 /// Returns the error of an `init` that is refused, which changes nothing.
-async fn refused(store: &Quorum, kind: ErrorKind, what: &str) -> Error {
+async fn refused_init(store: &Quorum, kind: ErrorKind, what: &str) -> Error {
     let error = store.init(LIMIT).await.expect_err("refused");
     assert_eq!(error.kind(), kind, "{error:#}");
     assert!(chain(&error).contains(what), "{}", chain(&error));
@@ -47,7 +47,7 @@ async fn a_member_that_was_a_replica_of_another_is_named_and_comes_in() {
     quorum.servers[2].follow(&quorum.servers[0]).await;
     quorum.servers[2].promote().await;
     until_so("it is named", displaced).await;
-    refused(&quorum.open(), ErrorKind::Misconfigured, "remove the keys").await;
+    refused_init(&quorum.open(), ErrorKind::Misconfigured, "remove the keys").await;
     // Each claim cares for the members.
     until_so("it is in", async || {
         token_of(&store).await;
@@ -136,29 +136,29 @@ async fn init_says_which_server_it_refuses_and_what_to_do() {
     let two = Setup::default().with_port().start().await;
     let other_name = format!("redis://127.0.0.1:{}", two.port());
     let named = redis_quorum::on([two.url(), b.url(), other_name], MAX_TTL);
-    refused(&named, ErrorKind::Misconfigured, "same server").await;
+    refused_init(&named, ErrorKind::Misconfigured, "same server").await;
     // One server with two databases.
     let database = |number: u8| format!("redis://127.0.0.1:{}/{number}", two.port());
     let databases = redis_quorum::on([database(0), b.url(), database(1)], MAX_TTL);
-    refused(&databases, ErrorKind::Misconfigured, "same server").await;
+    refused_init(&databases, ErrorKind::Misconfigured, "same server").await;
     let _: () = b.told("SET leasehold:{a} theirs").await;
     let store = quorum_of(&[a, b, c], MAX_TTL);
-    let error = refused(&store, ErrorKind::Misconfigured, "not new").await;
+    let error = refused_init(&store, ErrorKind::Misconfigured, "not new").await;
     assert!(error.to_string().contains("another prefix"), "{error}");
     let _: i64 = b.told("DEL leasehold:{a}").await;
     // A member of the first kind of quorum.
     let _: i64 = b
         .told("HSET leasehold:node run 1 ready 0 floor 0 keep_out 60000")
         .await;
-    refused(&store, ErrorKind::Misconfigured, "earlier version").await;
+    refused_init(&store, ErrorKind::Misconfigured, "earlier version").await;
     let _: i64 = b.told("DEL leasehold:node").await;
     // One that keeps out alone.
     let _: i64 = b.told("HSET leasehold:node keep_out 60000 ready 0").await;
-    refused(&store, ErrorKind::Misconfigured, "on its own").await;
+    refused_init(&store, ErrorKind::Misconfigured, "on its own").await;
     let _: i64 = b.told("DEL leasehold:node").await;
     c.follow(&spare).await;
     let fresh = quorum_of(&[a, b, c], MAX_TTL);
-    refused(&fresh, ErrorKind::Misconfigured, "replica").await;
+    refused_init(&fresh, ErrorKind::Misconfigured, "replica").await;
     c.kill();
     let error = store
         .init(Duration::from_millis(500))
@@ -186,10 +186,10 @@ async fn init_runs_again_unharmed_and_refuses_members_of_another_quorum() {
         panic!("three servers");
     };
     let other = quorum_of(&[a, b, &spare], MAX_TTL);
-    let error = refused(&other, ErrorKind::Misconfigured, "--replace").await;
+    let error = refused_init(&other, ErrorKind::Misconfigured, "--replace").await;
     assert!(error.to_string().contains("member="), "{error}");
     let longer = quorum.open_with(LONG * 2);
-    refused(&longer, ErrorKind::Misconfigured, "another longest ttl").await;
+    refused_init(&longer, ErrorKind::Misconfigured, "another longest ttl").await;
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn init_is_refused_until_the_leases_of_a_lost_quorum_have_ended() {
     })
     .await;
     let new = quorum.open();
-    refused(&new, ErrorKind::Misconfigured, "wait for").await;
+    refused_init(&new, ErrorKind::Misconfigured, "wait for").await;
     for server in &quorum.servers {
         end_keep_out(server).await;
     }
@@ -235,7 +235,7 @@ async fn other_members_take_over_with_rising_tokens_and_the_old_clients_are_told
     let error = asked(&before, &claim("a", SHORT), LIMIT).await;
     let error = error.expect_err("it was closed");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
-    refused(&before, ErrorKind::Misconfigured, "was closed by").await;
+    refused_init(&before, ErrorKind::Misconfigured, "was closed by").await;
     // Run again, it changes nothing.
     store
         .replace(&before, false, LIMIT)

@@ -48,7 +48,7 @@ async fn a_recorded_file_of_sqlite_is_read() {
 }
 
 /// Writes recorded keys to a server. Those that are not kept for good end in ten minutes.
-async fn write(server: &RedisServer, recorded: &str) {
+async fn restore(server: &RedisServer, recorded: &str) {
     let mut connection = server.connect().await.unwrap();
     for line in recorded.lines() {
         let (key, value) = line.split_once(' ').unwrap();
@@ -69,7 +69,7 @@ async fn write(server: &RedisServer, recorded: &str) {
 #[tokio::test]
 async fn recorded_keys_of_redis_are_read() {
     let server = RedisServer::start().await;
-    write(&server, include_str!("redis.txt")).await;
+    restore(&server, include_str!("redis.txt")).await;
     assert_read(&*redis::open(&server.url()).await).await;
 }
 
@@ -81,7 +81,7 @@ async fn recorded_keys_of_a_quorum_are_read() {
         .set_up(Duration::from_secs(600))
         .await;
     for server in &quorum.servers {
-        write(server, include_str!("quorum.txt")).await;
+        restore(server, include_str!("quorum.txt")).await;
     }
     assert_read(&quorum.open()).await;
 }

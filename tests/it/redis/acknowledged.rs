@@ -18,7 +18,7 @@ use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until, until_so};
 
 /// A master and its replica, which has acknowledged all data.
-async fn pair() -> (RedisServer, RedisServer) {
+async fn acknowledging_pair() -> (RedisServer, RedisServer) {
     let master = Setup::default().with_port().start().await;
     let replica = Setup::default().with_port().start().await;
     replica.follow(&master).await;
@@ -63,7 +63,7 @@ async fn a_grant_that_no_replica_has_is_unavailable_and_may_have_been_made() {
 #[tokio::test]
 async fn while_the_replica_follows_leases_are_granted_and_renewed_and_without_it_renewals_are_unknown()
  {
-    let (master, replica) = pair().await;
+    let (master, replica) = acknowledging_pair().await;
     let store = open(&format!("{}?acknowledged_by=1", master.url())).await;
     let claims: Vec<_> = (0..40)
         .map(|index| claim(&format!("n-{index}"), LONG))
@@ -113,7 +113,7 @@ async fn while_the_replica_follows_leases_are_granted_and_renewed_and_without_it
 /// A holder whose Sentinel names the old master for ever, while its replica is promoted on the other side.
 async fn cut_off_with_its_holder(acknowledged_by: u8) -> Ended {
     let ttl = Duration::from_secs(3);
-    let (master, replica) = pair().await;
+    let (master, replica) = acknowledging_pair().await;
     let [here, there] = [
         FakeSentinel::naming(master.port(), 1).await,
         FakeSentinel::naming(master.port(), 1).await,
@@ -169,7 +169,7 @@ async fn more_replicas_than_can_be_asked_for_are_refused() {
 
 #[tokio::test]
 async fn a_claim_that_is_not_polled_costs_no_other_claim_anything() {
-    let (master, _replica) = pair().await;
+    let (master, _replica) = acknowledging_pair().await;
     let store = open(&format!("{}?acknowledged_by=1", master.url())).await;
     granted(&*store, &claim("warm", LONG)).await;
     let kept = claim("kept", LONG);

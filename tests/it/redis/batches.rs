@@ -6,7 +6,7 @@ use leasehold::ErrorKind;
 use leasehold::store::{MAX_BATCH, Outcome, Release, Renewal, Store};
 
 use super::open;
-use super::wire::lease;
+use super::wire::lease_key;
 use crate::harness::asking::{Asking, begin, claim, granted, next_token, released, renewal};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG};
@@ -45,7 +45,7 @@ async fn a_poisoned_key_in_a_batch_of_256_costs_one_renewal() {
     let store = open(&server.url()).await;
     let (_, batch) = hold(&*store, 256).await;
     let () = server
-        .told(&format!("SET {} poison PX 60000", lease("n99")))
+        .told(&format!("SET {} poison PX 60000", lease_key("n99")))
         .await;
     let outcomes = store.renew(&batch, LIMIT).await.outcomes;
     assert_eq!(only_failure(&outcomes), (99, ErrorKind::Misconfigured));

@@ -28,7 +28,7 @@ async fn a_server_on_a_port_with_a_password_and_another_database_keeps_the_contr
     assert_eq!(server.keys().await, [""; 0], "database 0 is untouched");
 }
 
-fn pool(server: &RedisServer) -> Pool {
+fn user_pool(server: &RedisServer) -> Pool {
     let config = Config::from_url(server.url());
     config.create_pool(Some(Runtime::Tokio1)).expect("a pool")
 }
@@ -36,7 +36,7 @@ fn pool(server: &RedisServer) -> Pool {
 #[tokio::test]
 async fn a_pool_of_the_callers_keeps_the_contract_and_stays_open() {
     let server = RedisServer::start().await;
-    let pool = pool(&server);
+    let pool = user_pool(&server);
     let builder = Redis::from_pool(pool.clone(), &server.url());
     let store = Arc::new(builder.build().expect("a store"));
     assert!(store.notices().await.expect("answered").is_some());
@@ -48,7 +48,7 @@ async fn a_pool_of_the_callers_keeps_the_contract_and_stays_open() {
 #[tokio::test]
 async fn requests_share_one_connection_of_the_pool() {
     let server = RedisServer::start().await;
-    let pool = pool(&server);
+    let pool = user_pool(&server);
     let store = Arc::new(
         Redis::from_pool(pool.clone(), &server.url())
             .build()
@@ -66,7 +66,7 @@ async fn requests_share_one_connection_of_the_pool() {
 #[tokio::test]
 async fn a_lease_is_renewed_while_its_users_hold_every_connection_of_the_pool() {
     let server = RedisServer::start().await;
-    let pool = pool(&server);
+    let pool = user_pool(&server);
     pool.resize(4);
     let store = Arc::new(
         Redis::from_pool(pool.clone(), &server.url())

@@ -9,7 +9,7 @@ use leasehold::store::{self, Eviction, MAX_KEEP, Outcome, Release, Store};
 use leasehold::{Attempt, Client, Error, ErrorKind, OutagePolicy, ReleaseOutcome};
 
 use super::open;
-use super::wire::lease;
+use super::wire::lease_key;
 use crate::harness::asking::{
     Asking, asked, chain, claim, granted, held, released, renewal, renewed,
 };
@@ -68,7 +68,7 @@ async fn serves_again(store: &dyn Store, holder: &Asking) {
 }
 
 /// A server, a store on it, and a lease that is held.
-async fn start(setup: Setup) -> (RedisServer, std::sync::Arc<dyn Store>, Asking) {
+async fn with_holder(setup: Setup) -> (RedisServer, std::sync::Arc<dyn Store>, Asking) {
     let server = setup.start().await;
     let store = open(&server.url()).await;
     let holder = claim("holder", LONG);
@@ -78,7 +78,7 @@ async fn start(setup: Setup) -> (RedisServer, std::sync::Arc<dyn Store>, Asking)
 
 #[tokio::test]
 async fn a_server_that_is_down_is_unavailable_until_it_is_back() {
-    let (mut server, store, holder) = start(Setup::default()).await;
+    let (mut server, store, holder) = with_holder(Setup::default()).await;
     let snapshot = server.snapshot().await;
     server.kill();
     assert_all_fail(&*store, LIMIT, ErrorKind::Unavailable).await;
@@ -89,7 +89,7 @@ async fn a_server_that_is_down_is_unavailable_until_it_is_back() {
 
 #[tokio::test]
 async fn a_server_that_was_restarted_is_found_by_the_next_request() {
-    let (mut server, store, _) = start(Setup::default()).await;
+    let (mut server, store, _) = with_holder(Setup::default()).await;
     for _ in 0..5 {
         server.restart_empty().await;
         granted(&*store, &claim("a", LONG)).await;
@@ -107,7 +107,7 @@ async fn a_port_without_a_listener_is_unavailable() {
 
 #[tokio::test]
 async fn a_stopped_server_times_out_within_the_limit() {
-    let (server, store, holder) = start(Setup::default()).await;
+    let (server, store, holder) = with_holder(Setup::default()).await;
     server.pause();
     assert_all_fail(&*store, UNANSWERED, ErrorKind::TimedOut).await;
     server.resume();
@@ -136,7 +136,7 @@ async fn a_server_that_is_loading_is_unavailable_until_it_has_loaded() {
     let slow = Setup::default()
         .with(["--key-load-delay", "1000"])
         .with(["--rdbcompression", "no"]);
-    let (mut server, store, holder) = start(slow).await;
+    let (mut server, store, holder) = with_holder(slow).await;
     let fill =
         "for i = 1, 1000 do redis.call('SET', 'k' .. i, string.rep('x', 10000), 'PX', 60000) end";
     let mut connection = server.connect().await.expect("it is up");
@@ -162,7 +162,7 @@ async fn a_server_that_is_loading_is_unavailable_until_it_has_loaded() {
 
 #[tokio::test]
 async fn a_replica_without_its_master_is_unavailable() {
-    let (server, store, holder) = start(Setup::default()).await;
+    let (server, store, holder) = with_holder(Setup::default()).await;
     let () = server.told("CONFIG SET replica-serve-stale-data no").await;
     let () = server.told("REPLICAOF 127.0.0.1 1").await;
     assert_all_fail(&*store, LIMIT, ErrorKind::Unavailable).await;
@@ -172,7 +172,8 @@ async fn a_replica_without_its_master_is_unavailable() {
 
 #[tokio::test]
 async fn a_server_that_runs_a_long_script_is_unavailable() {
-    let (server, store, holder) = start(Setup::default().with(["--lua-time-limit", "20"])).await;
+    let (server, store, holder) =
+        with_holder(Setup::default().with(["--lua-time-limit", "20"])).await;
     let mut connection = server.connect().await.expect("it is up");
     let endless = tokio::spawn(async move {
         let mut script = redis::cmd("EVAL");
@@ -208,7 +209,8 @@ async fn a_server_with_too_many_clients_is_unavailable() {
 
 #[tokio::test]
 async fn a_server_that_cannot_save_is_unavailable() {
-    let (server, store, holder) = start(Setup::default().with(["--save", "3600", "1000000"])).await;
+    let (server, store, holder) =
+        with_holder(Setup::default().with(["--save", "3600", "1000000"])).await;
     // A folder where the snapshot should go.
     let target = server.folder().join("dump.rdb");
     fs::create_dir(&target).expect("the folder is ours");
@@ -259,7 +261,7 @@ async fn a_read_only_replica_is_misconfigured() {
 
 #[tokio::test]
 async fn a_full_server_is_unavailable_and_its_holders_go_on() {
-    let (server, store, holder) = start(Setup::default()).await;
+    let (server, store, holder) = with_holder(Setup::default()).await;
     let () = server.told("CONFIG SET maxmemory 1").await;
     let error = asked(&*store, &claim("a", LONG), LIMIT).await;
     let error = error.expect_err("it is full");
@@ -271,12 +273,12 @@ async fn a_full_server_is_unavailable_and_its_holders_go_on() {
 
 #[tokio::test]
 async fn a_waiting_client_goes_on_when_a_full_server_has_room_again() {
-    let (server, store, holder) = start(Setup::default()).await;
+    let (server, store, holder) = with_holder(Setup::default()).await;
     let client = client_at(&server.url(), LONG).await;
     let request = client.request("holder").on_outage(OutagePolicy::WaitOut);
     let waiting = tokio::spawn(request.acquire());
     until("a waiting client", async || {
-        let followed = format!("PUBSUB CHANNELS {}*", lease("holder"));
+        let followed = format!("PUBSUB CHANNELS {}*", lease_key("holder"));
         let channels: Vec<String> = server.told(&followed).await;
         (!channels.is_empty()).then_some(())
     })
@@ -298,9 +300,9 @@ async fn a_waiting_client_goes_on_when_a_full_server_has_room_again() {
 
 #[tokio::test]
 async fn a_key_of_another_type_is_misconfigured() {
-    let (server, store, holder) = start(Setup::default()).await;
+    let (server, store, holder) = with_holder(Setup::default()).await;
     let () = server
-        .told(&format!("SET {} theirs", lease("errors")))
+        .told(&format!("SET {} theirs", lease_key("errors")))
         .await;
     assert_all_fail(&*store, LIMIT, ErrorKind::Misconfigured).await;
     let name = claim("errors", LONG).name.clone();
@@ -312,7 +314,7 @@ async fn a_key_of_another_type_is_misconfigured() {
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     assert_eq!(
         server
-            .told::<String>(&format!("GET {}", lease("errors")))
+            .told::<String>(&format!("GET {}", lease_key("errors")))
             .await,
         "theirs"
     );
@@ -346,7 +348,7 @@ async fn a_member_of_a_quorum_takes_no_claim_and_is_left_as_it_is() {
 
 #[tokio::test]
 async fn a_server_that_misses_its_replicas_takes_no_claim() {
-    let (server, store, holder) = start(Setup::default()).await;
+    let (server, store, holder) = with_holder(Setup::default()).await;
     let () = server.told("CONFIG SET min-replicas-to-write 1").await;
     let error = asked(&*store, &claim("a", LONG), LIMIT).await;
     let error = error.expect_err("it takes no writes");

@@ -14,7 +14,7 @@ use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until};
 
 /// A master, and a server to come after it whose clock is ahead by so much, or behind.
-async fn pair(ahead_ms: i64) -> (RedisServer, RedisServer) {
+async fn pair_ahead(ahead_ms: i64) -> (RedisServer, RedisServer) {
     let master = Setup::default().with_port().start().await;
     let replica = Setup::default().with_clock().start().await;
     replica.step_clock(ahead_ms).await;
@@ -23,7 +23,7 @@ async fn pair(ahead_ms: i64) -> (RedisServer, RedisServer) {
 
 #[tokio::test]
 async fn a_replica_whose_clock_is_ahead_grants_early_but_under_a_higher_token() {
-    let (mut master, replica) = pair(3_000).await;
+    let (mut master, replica) = pair_ahead(3_000).await;
     let ttl = Duration::from_millis(5_000);
     let before = open(&master.url()).await;
     let sent_at = now();
@@ -55,7 +55,7 @@ async fn a_replica_whose_clock_is_ahead_grants_early_but_under_a_higher_token() 
 
 #[tokio::test]
 async fn a_replica_that_missed_a_grant_and_is_behind_is_lifted_by_the_floor() {
-    let (mut master, replica) = pair(-5_000).await;
+    let (mut master, replica) = pair_ahead(-5_000).await;
     replica.follow(&master).await;
     // Cut off, so that it misses what follows.
     replica.promote().await;
@@ -199,7 +199,7 @@ async fn a_replica_is_misconfigured_at_first_contact_and_unavailable_after_a_wri
             (&own, ErrorKind::Unavailable),
             (&strangers, ErrorKind::Misconfigured),
         ] {
-            for error in errors(&**store).await {
+            for error in replica_errors(&**store).await {
                 assert_eq!(error.kind(), kind, "{code}: {error:?}");
                 let text = chain(&error);
                 assert!(text.contains(code), "{text}");
@@ -211,7 +211,7 @@ async fn a_replica_is_misconfigured_at_first_contact_and_unavailable_after_a_wri
 }
 
 /// What a claim and the renewal of what was once granted fail with.
-async fn errors(store: &dyn Store) -> [leasehold::Error; 2] {
+async fn replica_errors(store: &dyn Store) -> [leasehold::Error; 2] {
     let acquired = asked(store, &claim("b", LONG), LIMIT).await;
     let unknown = claim("unknown", LONG);
     let mut outcomes = store.renew(&[renewal(&unknown)], LIMIT).await.outcomes;

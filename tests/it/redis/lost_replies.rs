@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::store::{Answer, Outcome, Release, Store};
 
 use super::open;
-use super::wire::{lease, token_at};
+use super::wire::{lease_key, token_at};
 use crate::harness::asking::{asked, claim, granted, held, released, renewal, renewed};
 use crate::harness::proxy::{Fault, Proxy, Request};
 use crate::harness::redis_server::RedisServer;
@@ -18,7 +18,7 @@ const LOSSES: [Fault; 2] = [Fault::DropReply, Fault::HoldReply];
 const TTL: Duration = Duration::from_secs(5);
 
 /// A server, a network before it, and a store across it that has its scripts loaded.
-async fn start() -> (RedisServer, Proxy, std::sync::Arc<dyn Store>) {
+async fn behind_proxy() -> (RedisServer, Proxy, std::sync::Arc<dyn Store>) {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
     let store = open(&proxy.url()).await;
@@ -37,16 +37,18 @@ fn assert_open(kind: ErrorKind) {
 #[tokio::test]
 async fn a_claim_whose_reply_was_lost_gets_the_same_token_and_a_full_ttl() {
     for loss in LOSSES {
-        let (server, proxy, store) = start().await;
+        let (server, proxy, store) = behind_proxy().await;
         let claim = claim("a", TTL);
         proxy.once(Request::is_script, loss);
         let lost = asked(&*store, &claim, UNANSWERED).await;
         assert_open(lost.expect_err("the reply is lost").kind());
         let token = token_at(&server, "a").await;
-        let () = server.told(&format!("PEXPIRE {} 1000", lease("a"))).await;
+        let () = server
+            .told(&format!("PEXPIRE {} 1000", lease_key("a")))
+            .await;
 
         assert_eq!(granted(&*store, &claim).await.get(), token, "{loss:?}");
-        let left: u64 = server.told(&format!("PTTL {}", lease("a"))).await;
+        let left: u64 = server.told(&format!("PTTL {}", lease_key("a"))).await;
         assert!(left > 4_000, "{loss:?}: {left} ms left");
         server.assert_all_keys_run_out().await;
     }
@@ -55,10 +57,12 @@ async fn a_claim_whose_reply_was_lost_gets_the_same_token_and_a_full_ttl() {
 #[tokio::test]
 async fn a_renewal_whose_reply_was_lost_can_be_repeated() {
     for loss in LOSSES {
-        let (server, proxy, store) = start().await;
+        let (server, proxy, store) = behind_proxy().await;
         let claim = claim("a", TTL);
         granted(&*store, &claim).await;
-        let () = server.told(&format!("PEXPIRE {} 3000", lease("a"))).await;
+        let () = server
+            .told(&format!("PEXPIRE {} 3000", lease_key("a")))
+            .await;
         proxy.once(Request::is_script, loss);
         let outcome = store
             .renew(&[renewal(&claim)], UNANSWERED)
@@ -69,7 +73,7 @@ async fn a_renewal_whose_reply_was_lost_can_be_repeated() {
             Outcome::Unknown(error) => assert_open(error.kind()),
             other => panic!("{loss:?}: the reply is lost, got {other:?}"),
         }
-        let left: u64 = server.told(&format!("PTTL {}", lease("a"))).await;
+        let left: u64 = server.told(&format!("PTTL {}", lease_key("a"))).await;
         assert!(left > 4_000, "{loss:?}: it was carried out, {left} ms left");
         assert!(
             matches!(renewed(&*store, &claim).await, Outcome::Renewed),
@@ -81,7 +85,7 @@ async fn a_renewal_whose_reply_was_lost_can_be_repeated() {
 #[tokio::test]
 async fn a_release_whose_reply_was_lost_can_be_repeated_and_frees_no_other_lease() {
     for loss in LOSSES {
-        let (server, proxy, store) = start().await;
+        let (server, proxy, store) = behind_proxy().await;
         let (first, next) = (claim("a", TTL), claim("a", TTL));
         granted(&*store, &first).await;
         proxy.once(Request::is_script, loss);
@@ -90,7 +94,9 @@ async fn a_release_whose_reply_was_lost_can_be_repeated_and_frees_no_other_lease
             .await;
         assert_open(lost.expect_err("the reply is lost").kind());
         assert_eq!(
-            server.told::<u8>(&format!("EXISTS {}", lease("a"))).await,
+            server
+                .told::<u8>(&format!("EXISTS {}", lease_key("a")))
+                .await,
             0
         );
 
@@ -108,7 +114,7 @@ async fn a_release_whose_reply_was_lost_can_be_repeated_and_frees_no_other_lease
 
 #[tokio::test]
 async fn a_request_that_arrives_twice_has_the_effect_of_one() {
-    let (server, proxy, store) = start().await;
+    let (server, proxy, store) = behind_proxy().await;
     let claim = claim("a", TTL);
     proxy.once(Request::is_script, Fault::DoubleRequest);
     let token = granted(&*store, &claim).await;
@@ -123,7 +129,7 @@ async fn a_request_that_arrives_twice_has_the_effect_of_one() {
 
 #[tokio::test]
 async fn a_reply_that_arrives_twice_is_not_taken_for_the_next() {
-    let (_server, proxy, store) = start().await;
+    let (_server, proxy, store) = behind_proxy().await;
     let (mine, theirs) = (claim("a", TTL), claim("b", LONG));
     proxy.once(Request::is_script, Fault::DoubleReply);
     let token = granted(&*store, &mine).await;
@@ -137,7 +143,7 @@ async fn a_reply_that_arrives_twice_is_not_taken_for_the_next() {
 
 #[tokio::test]
 async fn a_slow_network_is_waited_for_within_the_limit() {
-    let (server, proxy, store) = start().await;
+    let (server, proxy, store) = behind_proxy().await;
     let slow = Duration::from_millis(900);
     let claim = claim("a", TTL);
     proxy.once(Request::is_script, Fault::DelayReply(slow));
@@ -152,7 +158,7 @@ async fn a_slow_network_is_waited_for_within_the_limit() {
 
 #[tokio::test]
 async fn a_claim_repeated_after_a_lost_reply_keeps_its_rival_out_for_a_whole_ttl() {
-    let (server, proxy, store) = start().await;
+    let (server, proxy, store) = behind_proxy().await;
     let ttl = Duration::from_millis(1_000);
     let claim = claim("a", ttl);
     proxy.once(Request::is_script, Fault::HoldReply);
@@ -190,7 +196,7 @@ async fn rival_granted_at(store: &dyn Store) -> leasehold::clock::Instant {
 
 #[tokio::test]
 async fn a_renewal_that_arrives_after_the_release_revives_nothing() {
-    let (server, proxy, store) = start().await;
+    let (server, proxy, store) = behind_proxy().await;
     let first = claim("a", TTL);
     granted(&*store, &first).await;
     let late = 2 * UNANSWERED;
@@ -208,6 +214,6 @@ async fn a_renewal_that_arrives_after_the_release_revives_nothing() {
     granted(&*direct, &next).await;
     assert_eq!(held(&*store, &claim("a", TTL)).await.by, Some(next.holder));
     at(arrives_at.after(UNANSWERED / 2)).await;
-    let left: u64 = server.told(&format!("PTTL {}", lease("a"))).await;
+    let left: u64 = server.told(&format!("PTTL {}", lease_key("a"))).await;
     assert!(left < 2_500, "extended by the former holder: {left} ms");
 }

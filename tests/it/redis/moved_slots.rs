@@ -21,7 +21,7 @@ struct Pair {
     slots: Vec<u16>,
 }
 
-fn url(node: &RedisServer) -> String {
+fn cluster_url(node: &RedisServer) -> String {
     format!("redis+cluster://127.0.0.1:{}", node.port())
 }
 
@@ -85,7 +85,7 @@ impl Pair {
 #[tokio::test]
 async fn tokens_rise_while_a_slot_moves_with_its_mark_ahead_of_the_clock() {
     let pair = Pair::of("a").await;
-    let before = open(&url(&pair.from)).await;
+    let before = open(&cluster_url(&pair.from)).await;
     let hour_ahead = pair.from.time_ms().await * 1_000 + HOUR_US;
     let floor = Token::new(hour_ahead.cast_unsigned()).expect("a token");
     let lifted = claim("a", LONG).with_floor(floor);
@@ -93,7 +93,7 @@ async fn tokens_rise_while_a_slot_moves_with_its_mark_ahead_of_the_clock() {
     assert_eq!(released(&*before, &lifted).await, Release::Released);
     pair.move_slots().await;
     assert_eq!(pair.to.keys().await, [mark("a")]);
-    let after = next_token(&*open(&url(&pair.to)).await, "a").await;
+    let after = next_token(&*open(&cluster_url(&pair.to)).await, "a").await;
     assert!(after > token, "{after} after {token}");
 }
 
@@ -101,9 +101,9 @@ async fn tokens_rise_while_a_slot_moves_with_its_mark_ahead_of_the_clock() {
 async fn a_held_lease_moves_with_its_slot_and_is_renewed_there() {
     let pair = Pair::of("a").await;
     let held = claim("a", LONG);
-    granted(&*open(&url(&pair.from)).await, &held).await;
+    granted(&*open(&cluster_url(&pair.from)).await, &held).await;
     pair.move_slots().await;
-    let after = open(&url(&pair.to)).await;
+    let after = open(&cluster_url(&pair.to)).await;
     assert!(matches!(renewed(&*after, &held).await, Outcome::Renewed));
     assert_eq!(released(&*after, &held).await, Release::Released);
     pair.to.assert_all_keys_run_out().await;

@@ -4,7 +4,8 @@ use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{self, Client, FromRedisValue};
 
 use super::wire::{
-    Acquire, HOLDER, RENEW, RIVAL, Reply, evict, lease, mark, release, renew, renew_grants,
+    Acquire, HOLDER, RENEW, RIVAL, Reply, evict_script, lease_key, mark, release_script,
+    renew_grants, renew_script,
 };
 use crate::harness::redis_server::{RedisServer, Setup};
 
@@ -25,7 +26,7 @@ const BAD_TIMES: [&str; 12] = [
 ];
 
 /// A server, and a connection to it that may do everything.
-async fn start() -> (RedisServer, MultiplexedConnection) {
+async fn connected() -> (RedisServer, MultiplexedConnection) {
     let server = RedisServer::start().await;
     let connection = server.connect().await.expect("it is up");
     (server, connection)
@@ -44,7 +45,7 @@ async fn of<T: FromRedisValue>(to: &mut MultiplexedConnection, word: &str, key: 
 
 #[tokio::test]
 async fn a_bad_ttl_is_refused_before_the_first_write() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     for ttl in BAD_TIMES.into_iter().chain(["0"]) {
         let claim = Acquire {
             ttl,
@@ -58,7 +59,7 @@ async fn a_bad_ttl_is_refused_before_the_first_write() {
 
 #[tokio::test]
 async fn the_longest_times_that_are_taken_give_an_expiry() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     let longest = "999999999999999";
     let claim = Acquire {
         ttl: longest,
@@ -66,17 +67,17 @@ async fn the_longest_times_that_are_taken_give_an_expiry() {
     };
     answered(claim.send(&mut connection, "a").await).token();
     server.assert_all_keys_run_out().await;
-    let renewed = answered(renew(&mut connection, &[["a", HOLDER, longest]]).await);
+    let renewed = answered(renew_script(&mut connection, &[["a", HOLDER, longest]]).await);
     assert_eq!(renewed.text(3), "y");
-    let kept = answered(release(&mut connection, "a", HOLDER, longest).await);
+    let kept = answered(release_script(&mut connection, "a", HOLDER, longest).await);
     assert_eq!(kept.tag(), "released");
-    assert_eq!(server.keys().await, [mark("a"), lease("a")]);
+    assert_eq!(server.keys().await, [mark("a"), lease_key("a")]);
     server.assert_all_keys_run_out().await;
 }
 
 #[tokio::test]
 async fn a_bad_ttl_leaves_the_lease_of_its_holder_alone() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     answered(Acquire::default().send(&mut connection, "a").await).token();
     let before = server.contents().await;
     for bad in BAD_TIMES.into_iter().chain(["0"]) {
@@ -86,26 +87,26 @@ async fn a_bad_ttl_leaves_the_lease_of_its_holder_alone() {
         };
         let again = answered(claim.send(&mut connection, "a").await);
         assert_eq!(again.tag(), "invalid", "{bad:?}");
-        let renewed = answered(renew(&mut connection, &[["a", HOLDER, bad]]).await);
+        let renewed = answered(renew_script(&mut connection, &[["a", HOLDER, bad]]).await);
         assert_eq!(renewed.text(3), "x", "{bad:?}");
         assert_eq!(server.contents().await, before, "{bad:?}");
-        let left: i64 = of(&mut connection, "PTTL", &lease("a")).await;
+        let left: i64 = of(&mut connection, "PTTL", &lease_key("a")).await;
         assert!((1..=30_000).contains(&left), "{bad:?}: {left}");
     }
 }
 
 #[tokio::test]
 async fn a_bad_ttl_in_a_batch_spoils_only_its_own_lease() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     for name in ["a", "b", "c"] {
         answered(Acquire::default().send(&mut connection, name).await).token();
     }
     let batch = ["60000", "0", "60000"].iter().zip(["a", "b", "c"]);
     let batch: Vec<_> = batch.map(|(ttl, name)| [name, HOLDER, *ttl]).collect();
-    let renewed = answered(renew(&mut connection, &batch).await);
+    let renewed = answered(renew_script(&mut connection, &batch).await);
     assert_eq!(renewed.text(3), "yxy");
     for (name, extended) in [("a", true), ("b", false), ("c", true)] {
-        let left: i64 = of(&mut connection, "PTTL", &lease(name)).await;
+        let left: i64 = of(&mut connection, "PTTL", &lease_key(name)).await;
         assert_eq!(left > 30_000, extended, "{name}: {left}");
     }
     server.assert_all_keys_run_out().await;
@@ -113,11 +114,11 @@ async fn a_bad_ttl_in_a_batch_spoils_only_its_own_lease() {
 
 #[tokio::test]
 async fn a_bad_time_to_keep_releases_nothing() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     answered(Acquire::default().send(&mut connection, "a").await).token();
     let before = server.contents().await;
     for bad in BAD_TIMES {
-        let reply = answered(release(&mut connection, "a", HOLDER, bad).await);
+        let reply = answered(release_script(&mut connection, "a", HOLDER, bad).await);
         assert_eq!(reply.tag(), "invalid", "{bad:?}");
         assert_eq!(server.contents().await, before, "{bad:?}");
     }
@@ -126,7 +127,7 @@ async fn a_bad_time_to_keep_releases_nothing() {
 
 #[tokio::test]
 async fn a_bad_floor_is_refused_and_leaves_nothing() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     let day_ahead = server.time_ms().await * 1_000 + 86_400_000_000 + 60_000_000;
     let floors = [&day_ahead.to_string(), "", "-1", "1.5", "1e3", "x"];
     for floor in floors
@@ -149,7 +150,7 @@ async fn a_bad_floor_is_refused_and_leaves_nothing() {
 
 #[tokio::test]
 async fn a_mark_at_the_top_or_of_another_kind_is_refused_untouched() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     let broken = [
         "9007199254740989",
         "9007199254740990",
@@ -176,7 +177,7 @@ async fn a_mark_at_the_top_or_of_another_kind_is_refused_untouched() {
 
 #[tokio::test]
 async fn the_last_tokens_are_granted_once_each() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     let () = server
         .told(&format!("SET {} 9007199254740986", mark("a")))
         .await;
@@ -185,7 +186,7 @@ async fn the_last_tokens_are_granted_once_each() {
         let reply = answered(Acquire::default().send(&mut connection, "a").await);
         if reply.tag() == "granted" {
             tokens.push(reply.token());
-            answered(release(&mut connection, "a", HOLDER, "0").await);
+            answered(release_script(&mut connection, "a", HOLDER, "0").await);
         }
     }
     let last = tokens.len() as u64;
@@ -202,8 +203,8 @@ async fn the_last_tokens_are_granted_once_each() {
 
 #[tokio::test]
 async fn a_key_of_another_program_is_left_as_it_is() {
-    let (server, mut connection) = start().await;
-    let keys = [lease("a"), mark("b")];
+    let (server, mut connection) = connected().await;
+    let keys = [lease_key("a"), mark("b")];
     let () = server.told(&format!("SET {} theirs", keys[0])).await;
     let () = server.told(&format!("RPUSH {} theirs", keys[1])).await;
     let before = server.contents().await;
@@ -213,19 +214,19 @@ async fn a_key_of_another_program_is_left_as_it_is() {
     };
     wrong(Acquire::default().send(&mut connection, "a").await);
     wrong(Acquire::default().send(&mut connection, "b").await);
-    wrong(release(&mut connection, "a", HOLDER, "0").await);
-    wrong(evict(&mut connection, "a", "now").await);
-    wrong(evict(&mut connection, "a", "marked").await);
-    let renewed = answered(renew(&mut connection, &[["a", HOLDER, "30000"]]).await);
+    wrong(release_script(&mut connection, "a", HOLDER, "0").await);
+    wrong(evict_script(&mut connection, "a", "now").await);
+    wrong(evict_script(&mut connection, "a", "marked").await);
+    let renewed = answered(renew_script(&mut connection, &[["a", HOLDER, "30000"]]).await);
     assert_eq!(renewed.text(3), "x");
     assert_eq!(server.contents().await, before);
 }
 
 #[tokio::test]
 async fn a_lease_without_an_expiry_is_told_as_such_and_not_taken() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     answered(Acquire::default().send(&mut connection, "a").await).token();
-    let () = server.told(&format!("PERSIST {}", lease("a"))).await;
+    let () = server.told(&format!("PERSIST {}", lease_key("a"))).await;
     let rival = Acquire {
         holder: RIVAL,
         ..Acquire::default()
@@ -233,13 +234,13 @@ async fn a_lease_without_an_expiry_is_told_as_such_and_not_taken() {
     let held = answered(rival.send(&mut connection, "a").await);
     assert_eq!((held.tag(), held.text(1)), ("held".into(), "-1".into()));
     // Its holder mends it.
-    answered(renew(&mut connection, &[["a", HOLDER, "30000"]]).await);
+    answered(renew_script(&mut connection, &[["a", HOLDER, "30000"]]).await);
     server.assert_all_keys_run_out().await;
 }
 
 #[tokio::test]
 async fn a_user_without_channels_releases_all_the_same() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     let () = server
         .told("ACL SETUSER worker on >secret ~leasehold:* +@all resetchannels")
         .await;
@@ -258,18 +259,24 @@ async fn a_user_without_channels_releases_all_the_same() {
     for free in ["release", "evict"] {
         answered(Acquire::default().send(&mut worker, "a").await).token();
         let (reply, tag) = match free {
-            "release" => (release(&mut worker, "a", HOLDER, "0").await, "released"),
-            _ => (evict(&mut worker, "a", "now").await, "evicted"),
+            "release" => (
+                release_script(&mut worker, "a", HOLDER, "0").await,
+                "released",
+            ),
+            _ => (evict_script(&mut worker, "a", "now").await, "evicted"),
         };
         assert_eq!(answered(reply).tag(), tag);
-        assert_eq!(of::<u8>(&mut connection, "EXISTS", &lease("a")).await, 0);
+        assert_eq!(
+            of::<u8>(&mut connection, "EXISTS", &lease_key("a")).await,
+            0
+        );
     }
     server.assert_all_keys_run_out().await;
 }
 
 #[tokio::test]
 async fn a_full_server_refuses_a_claim_unharmed_and_takes_renewals_and_releases() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     for name in ["a", "b"] {
         answered(Acquire::default().send(&mut connection, name).await).token();
     }
@@ -283,34 +290,34 @@ async fn a_full_server_refuses_a_claim_unharmed_and_takes_renewals_and_releases(
     assert!(error.to_string().contains("OOM"), "{error}");
     assert_eq!(server.contents().await, before);
 
-    let renewed = answered(renew(&mut connection, &[["a", HOLDER, "60000"]]).await);
+    let renewed = answered(renew_script(&mut connection, &[["a", HOLDER, "60000"]]).await);
     assert_eq!(renewed.text(3), "y");
-    assert!(of::<i64>(&mut connection, "PTTL", &lease("a")).await > 30_000);
+    assert!(of::<i64>(&mut connection, "PTTL", &lease_key("a")).await > 30_000);
     let again = answered(Acquire::default().send(&mut connection, "a").await);
     assert_eq!(again.tag(), "granted", "its holder, asking again");
     assert_eq!(
-        answered(release(&mut connection, "a", HOLDER, "0").await).tag(),
+        answered(release_script(&mut connection, "a", HOLDER, "0").await).tag(),
         "released"
     );
     assert_eq!(
-        answered(release(&mut connection, "b", HOLDER, "5000").await).tag(),
+        answered(release_script(&mut connection, "b", HOLDER, "5000").await).tag(),
         "released"
     );
-    assert_eq!(server.keys().await, [mark("a"), mark("b"), lease("b")]);
+    assert_eq!(server.keys().await, [mark("a"), mark("b"), lease_key("b")]);
     server.assert_all_keys_run_out().await;
 }
 
 #[tokio::test]
 async fn a_full_server_marks_an_eviction_and_keeps_the_end_of_the_lease() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     answered(Acquire::default().send(&mut connection, "a").await).token();
     let () = server.told("CONFIG SET maxmemory-policy noeviction").await;
     let () = server.told("CONFIG SET maxmemory 1").await;
-    let marked = answered(evict(&mut connection, "a", "marked").await);
+    let marked = answered(evict_script(&mut connection, "a", "marked").await);
     assert_eq!(marked.tag(), "evicted");
-    let renewed = answered(renew(&mut connection, &[["a", HOLDER, "60000"]]).await);
+    let renewed = answered(renew_script(&mut connection, &[["a", HOLDER, "60000"]]).await);
     assert_eq!(renewed.text(3), "e");
-    let left: i64 = of(&mut connection, "PTTL", &lease("a")).await;
+    let left: i64 = of(&mut connection, "PTTL", &lease_key("a")).await;
     assert!((1..=30_000).contains(&left), "{left}");
 }
 
@@ -328,19 +335,19 @@ async fn a_read_only_replica_is_left_as_it_is() {
         assert!(error.contains("read only replica"), "{error}");
     };
     read_only(Acquire::default().send(&mut connection, "b").await);
-    read_only(release(&mut connection, "a", HOLDER, "0").await);
-    read_only(evict(&mut connection, "a", "now").await);
-    read_only(evict(&mut connection, "a", "marked").await);
-    read_only(renew(&mut connection, &[["a", HOLDER, "60000"]]).await);
+    read_only(release_script(&mut connection, "a", HOLDER, "0").await);
+    read_only(evict_script(&mut connection, "a", "now").await);
+    read_only(evict_script(&mut connection, "a", "marked").await);
+    read_only(renew_script(&mut connection, &[["a", HOLDER, "60000"]]).await);
     // It may not have received this lease so far, so it cannot say that no client holds it.
-    read_only(renew(&mut connection, &[["unknown", HOLDER, "60000"]]).await);
+    read_only(renew_script(&mut connection, &[["unknown", HOLDER, "60000"]]).await);
     assert_eq!(replica.contents().await, before);
     replica.assert_all_keys_run_out().await;
 }
 
 #[tokio::test]
 async fn the_scripts_run_where_a_server_replicates_them_whole() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     // Only Redis 6.2 can still be set so; the others have done away with it, and say so.
     let version: String = server.told("INFO server").await;
     let set: Result<(), _> = server.ask("CONFIG SET lua-replicate-commands no").await;
@@ -351,18 +358,18 @@ async fn the_scripts_run_where_a_server_replicates_them_whole() {
     );
     answered(Acquire::default().send(&mut connection, "a").await).token();
     answered(Acquire::default().send(&mut connection, "b").await).token();
-    let renewed = answered(renew(&mut connection, &[["a", HOLDER, "60000"]]).await);
+    let renewed = answered(renew_script(&mut connection, &[["a", HOLDER, "60000"]]).await);
     assert_eq!(renewed.text(3), "y");
     assert_eq!(
-        answered(evict(&mut connection, "b", "marked").await).tag(),
+        answered(evict_script(&mut connection, "b", "marked").await).tag(),
         "evicted"
     );
     assert_eq!(
-        answered(release(&mut connection, "a", HOLDER, "5000").await).tag(),
+        answered(release_script(&mut connection, "a", HOLDER, "5000").await).tag(),
         "released"
     );
     assert_eq!(
-        answered(release(&mut connection, "b", HOLDER, "0").await).tag(),
+        answered(release_script(&mut connection, "b", HOLDER, "0").await).tag(),
         "released"
     );
     server.assert_all_keys_run_out().await;
@@ -370,7 +377,7 @@ async fn the_scripts_run_where_a_server_replicates_them_whole() {
 
 #[tokio::test]
 async fn the_lease_of_another_holder_is_left_alone() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     answered(Acquire::default().send(&mut connection, "a").await).token();
     let before = server.contents().await;
     let rival = Acquire {
@@ -382,11 +389,11 @@ async fn the_lease_of_another_holder_is_left_alone() {
         "held"
     );
     assert_eq!(
-        answered(renew(&mut connection, &[["a", RIVAL, "60000"]]).await).text(3),
+        answered(renew_script(&mut connection, &[["a", RIVAL, "60000"]]).await).text(3),
         "n"
     );
     assert_eq!(
-        answered(release(&mut connection, "a", RIVAL, "0").await).tag(),
+        answered(release_script(&mut connection, "a", RIVAL, "0").await).tag(),
         "not_held"
     );
     for field in ["token", "info", "evicted", "", "-"] {
@@ -397,12 +404,13 @@ async fn the_lease_of_another_holder_is_left_alone() {
         };
         let tag = answered(claim.send(&mut connection, "a").await).tag();
         assert_eq!(tag, "invalid", "{field:?}");
-        let renewed = answered(renew(&mut connection, &[["a", field, "60000"]]).await).text(3);
+        let renewed =
+            answered(renew_script(&mut connection, &[["a", field, "60000"]]).await).text(3);
         assert!(["x", "n"].contains(&&*renewed), "{field:?}: {renewed}");
         let grant = [["a", field, "60000"].map(String::from)];
         let renewed = answered(renew_grants(&mut connection, &grant).await).text(3);
         assert!(["x", "n"].contains(&&*renewed), "{field:?}: {renewed}");
-        let released = answered(release(&mut connection, "a", field, "0").await).tag();
+        let released = answered(release_script(&mut connection, "a", field, "0").await).tag();
         assert!(
             ["invalid", "not_held"].contains(&&*released),
             "{field:?}: {released}"
@@ -413,7 +421,7 @@ async fn the_lease_of_another_holder_is_left_alone() {
 
 #[tokio::test]
 async fn a_renewal_needs_the_whole_grant() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     let token = answered(Acquire::default().send(&mut connection, "a").await).token();
     let before = server.contents().await;
     let cut = token / 10;
@@ -438,25 +446,25 @@ async fn a_renewal_needs_the_whole_grant() {
 
 #[tokio::test]
 async fn one_ttl_serves_a_batch_and_grants_may_differ_in_length() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     let script = redis::Script::new(RENEW);
     let mut call = script.prepare_invoke();
     for (name, token) in [("a", "7"), ("b", "1234"), ("c", "12"), ("d", "1")] {
         let value = format!("{HOLDER} {token} {{}}");
         let mut set = redis::cmd("SET");
-        set.arg(lease(name)).arg(value).arg("PX").arg(9_000);
+        set.arg(lease_key(name)).arg(value).arg("PX").arg(9_000);
         let set = set.query_async::<redis::Value>(&mut connection).await;
         set.expect("it is set");
         // The last one names another grant.
         let token = if name == "d" { "2" } else { token };
-        call.key(lease(name)).arg(format!("{HOLDER} {token} "));
+        call.key(lease_key(name)).arg(format!("{HOLDER} {token} "));
     }
     call.arg("60000");
     let reply: Vec<redis::Value> = call.invoke_async(&mut connection).await.expect("an answer");
     let letters: String = redis::from_redis_value(reply[3].clone()).expect("letters");
     assert_eq!(letters, "yyyn");
     for (name, is_extended) in [("a", true), ("b", true), ("c", true), ("d", false)] {
-        let left: i64 = of(&mut connection, "PTTL", &lease(name)).await;
+        let left: i64 = of(&mut connection, "PTTL", &lease_key(name)).await;
         assert_eq!(left > 9_000, is_extended, "{name} {left}");
     }
     server.assert_all_keys_run_out().await;
@@ -464,12 +472,12 @@ async fn one_ttl_serves_a_batch_and_grants_may_differ_in_length() {
 
 #[tokio::test]
 async fn a_batch_of_the_wrong_length_changes_nothing() {
-    let (server, mut connection) = start().await;
+    let (server, mut connection) = connected().await;
     answered(Acquire::default().send(&mut connection, "a").await).token();
     let script = redis::Script::new(RENEW);
     let mut call = script.prepare_invoke();
-    call.key(lease("a"))
-        .key(lease("b"))
+    call.key(lease_key("a"))
+        .key(lease_key("b"))
         .arg(HOLDER)
         .arg("60000");
     let reply: Vec<redis::Value> = call.invoke_async(&mut connection).await.expect("an answer");
@@ -477,7 +485,7 @@ async fn a_batch_of_the_wrong_length_changes_nothing() {
         redis::from_redis_value::<String>(reply[0].clone()).expect("a tag"),
         "invalid"
     );
-    let left: i64 = of(&mut connection, "PTTL", &lease("a")).await;
+    let left: i64 = of(&mut connection, "PTTL", &lease_key("a")).await;
     assert!((1..=30_000).contains(&left));
     server.assert_all_keys_run_out().await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{Attempt, Client, ErrorKind, Token};
 
-use super::wire::{lease, token_at};
+use super::wire::{lease_key, token_at};
 use crate::harness::leases::{client_at, take};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::RedisServer;
@@ -12,14 +12,14 @@ use crate::harness::times::LONG;
 use crate::harness::wait::until;
 
 /// A client whose watchdog runs and whose scripts are loaded.
-async fn client(url: &str, ttl: Duration) -> Client {
+async fn warm_client(url: &str, ttl: Duration) -> Client {
     let client = client_at(url, ttl).await;
     take(&client, "warm").await.release().await;
     client
 }
 
 async fn is_taken(server: &RedisServer, name: &str) -> bool {
-    server.told(&format!("EXISTS {}", lease(name))).await
+    server.told(&format!("EXISTS {}", lease_key(name))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,7 +27,7 @@ async fn a_claim_whose_answer_cannot_be_read_is_taken_back() {
     for garbage in ["*1\r\n$4\r\nelse\r\n", "+OK\r\n", "?what\r\n"] {
         let server = RedisServer::start().await;
         let proxy = server.proxy().await;
-        let client = client(&proxy.url(), LONG).await;
+        let client = warm_client(&proxy.url(), LONG).await;
         proxy.once(Request::is_script, Fault::GarbleReply(garbage));
         let error = client.try_acquire("a").await.expect_err("it is unreadable");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
@@ -41,7 +41,7 @@ async fn a_claim_whose_answer_cannot_be_read_is_taken_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tries_that_were_never_sent_leave_nothing_to_release() {
     let mut server = RedisServer::start().await;
-    let client = client(&server.url(), Duration::from_secs(4)).await;
+    let client = warm_client(&server.url(), Duration::from_secs(4)).await;
     server.kill();
     for index in 0..40 {
         let tried = client.try_acquire(format!("a{index}")).await;
@@ -67,7 +67,7 @@ async fn script_calls(server: &RedisServer) -> u64 {
 async fn a_floor_that_rises_before_the_answer_comes_lifts_the_grant() {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
-    let client = client(&proxy.url(), LONG).await;
+    let client = warm_client(&proxy.url(), LONG).await;
     let reply = Fault::DelayReply(Duration::from_millis(500));
     proxy.once(Request::is_script, reply);
     let raised = async {

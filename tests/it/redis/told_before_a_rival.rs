@@ -8,7 +8,7 @@ use leasehold::store::{Answer, Store};
 use leasehold::{Client, Lease, LeaseState, LossReason, OutagePolicy, ReleaseOutcome};
 
 use super::open;
-use super::wire::{lease as key, mark, token_at};
+use super::wire::{lease_key as key, mark, token_at};
 use crate::harness::asking::{asked, chain, claim};
 use crate::harness::leases::{client_at, take};
 use crate::harness::proxy::{Fault, Request};

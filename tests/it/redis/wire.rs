@@ -11,7 +11,7 @@ pub(super) const HOLDER: &str = "00000000000000000000000000000001-00000000000000
 pub(super) const RIVAL: &str = "00000000000000000000000000000002-0000000000000002";
 
 /// The key of a lease.
-pub(super) fn lease(name: &str) -> String {
+pub(super) fn lease_key(name: &str) -> String {
     format!("leasehold:{{{name}}}")
 }
 
@@ -46,7 +46,7 @@ pub(super) fn alive(name: &str) -> String {
 
 /// The token in the lease of this name.
 pub(super) async fn token_at(server: &RedisServer, name: &str) -> u64 {
-    let value: String = server.told(&format!("GET {}", lease(name))).await;
+    let value: String = server.told(&format!("GET {}", lease_key(name))).await;
     let token = value.split(' ').nth(1).expect("it is after the holder");
     token.parse().expect("a token is a number")
 }
@@ -120,7 +120,7 @@ impl Acquire<'_> {
             include_str!("../../../src/store/redis/protocol/node.lua"),
             include_str!("../../../src/store/redis/protocol/acquire.lua")
         ))
-        .key(lease(name))
+        .key(lease_key(name))
         .key(mark(name))
         .key(queue(name))
         .key(alive(name))
@@ -141,7 +141,7 @@ pub(super) const RENEW: &str = concat!(
 );
 
 /// Calls `renew.lua` with (name, holder, ttl) for each lease, under the token that the lease has.
-pub(super) async fn renew(to: &mut MultiplexedConnection, batch: &[[&str; 3]]) -> Answer {
+pub(super) async fn renew_script(to: &mut MultiplexedConnection, batch: &[[&str; 3]]) -> Answer {
     let mut grants = Vec::new();
     for [name, holder, ttl] in batch {
         let token = token_in(to, name).await.unwrap_or_else(|| "1".into());
@@ -155,7 +155,7 @@ pub(super) async fn renew_grants(to: &mut MultiplexedConnection, batch: &[[Strin
     let script = Script::new(RENEW);
     let mut call = script.prepare_invoke();
     for [name, grant, _] in batch {
-        call.key(lease(name)).arg(grant);
+        call.key(lease_key(name)).arg(grant);
     }
     for [_, _, ttl] in batch {
         call.arg(ttl);
@@ -165,14 +165,14 @@ pub(super) async fn renew_grants(to: &mut MultiplexedConnection, batch: &[[Strin
 
 /// The token in the value of a lease, if it has one.
 async fn token_in(to: &mut MultiplexedConnection, name: &str) -> Option<String> {
-    let value: Option<String> = to.get(lease(name)).await.ok()?;
+    let value: Option<String> = to.get(lease_key(name)).await.ok()?;
     let value = value?;
     let mut words = value.trim_start_matches("evicted ").split(' ');
     words.nth(1).map(Into::into)
 }
 
 /// Calls `release.lua`.
-pub(super) async fn release(
+pub(super) async fn release_script(
     to: &mut MultiplexedConnection,
     name: &str,
     holder: &str,
@@ -183,7 +183,7 @@ pub(super) async fn release(
         include_str!("../../../src/store/redis/protocol/queue.lua"),
         include_str!("../../../src/store/redis/protocol/release.lua")
     ))
-    .key(lease(name))
+    .key(lease_key(name))
     .key(queue(name))
     .key(alive(name))
     .arg(holder)
@@ -196,13 +196,13 @@ pub(super) async fn release(
 }
 
 /// Calls `evict.lua`.
-pub(super) async fn evict(to: &mut MultiplexedConnection, name: &str, how: &str) -> Answer {
+pub(super) async fn evict_script(to: &mut MultiplexedConnection, name: &str, how: &str) -> Answer {
     Script::new(concat!(
         include_str!("../../../src/store/redis/protocol/lease.lua"),
         include_str!("../../../src/store/redis/protocol/queue.lua"),
         include_str!("../../../src/store/redis/protocol/evict.lua")
     ))
-    .key(lease(name))
+    .key(lease_key(name))
     .key(queue(name))
     .key(alive(name))
     .arg(how)

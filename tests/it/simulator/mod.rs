@@ -37,11 +37,11 @@ mod world;
 
 use self::plan::Shape;
 use self::planted::Bug;
-use self::runner::{run, run_many};
+use self::runner::{run_many, run_seed};
 use self::world::World;
 
 /// A number from the environment.
-fn setting(name: &str) -> Option<u64> {
+fn variable(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(
         text.parse()
@@ -51,7 +51,7 @@ fn setting(name: &str) -> Option<u64> {
 
 /// Prints one run, if that is asked for.
 fn show(shape: Shape) {
-    if let Some(seed) = setting("LEASEHOLD_SIMULATED_SEED") {
+    if let Some(seed) = variable("LEASEHOLD_SIMULATED_SEED") {
         let ledger = World::new(seed, shape, None, true).run();
         assert!(ledger.violation.is_none(), "{}", ledger.violation.unwrap());
     }
@@ -60,8 +60,8 @@ fn show(shape: Shape) {
 /// Runs this many schedules of a few leases. Each keeps every promise, and together they check every promise.
 pub(crate) fn small_schedules(count: u64) {
     show(Shape::Small);
-    let count = setting("LEASEHOLD_SIMULATED").unwrap_or(count);
-    let first = setting("LEASEHOLD_SIMULATED_FROM").unwrap_or(0);
+    let count = variable("LEASEHOLD_SIMULATED").unwrap_or(count);
+    let first = variable("LEASEHOLD_SIMULATED_FROM").unwrap_or(0);
     let summary = run_many(first, count, Shape::Small);
     println!("{summary}");
     assert_eq!(summary.unchecked(), []);
@@ -86,7 +86,7 @@ fn four_schedules_of_two_thousand_leases_keep_every_promise() {
 
 /// Runs one seed that once broke a promise.
 fn keeps_every_promise(seed: u64) {
-    let ledger = run(seed, Shape::Small, None);
+    let ledger = run_seed(seed, Shape::Small, None);
     assert!(ledger.violation.is_none(), "{}", ledger.violation.unwrap());
 }
 
@@ -119,8 +119,8 @@ fn a_failover_that_kept_no_lease_but_forgot_a_token_may_need_the_clock() {
 pub(crate) fn each_bug_is_caught() {
     let mut missed = Vec::new();
     for bug in Bug::ALL {
-        let caught =
-            (0..5_000).find_map(|seed| Some((seed, run(seed, Shape::Small, Some(bug)).violation?)));
+        let caught = (0..5_000)
+            .find_map(|seed| Some((seed, run_seed(seed, Shape::Small, Some(bug)).violation?)));
         match caught {
             Some((seed, violation)) => println!("{bug:<32?} seed={seed:<5} {violation}"),
             None => missed.push(bug),

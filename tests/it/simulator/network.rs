@@ -70,7 +70,7 @@ pub(super) enum Reply {
 }
 
 /// What the core is told of the reply to a release.
-pub(super) fn released(reply: &Reply) -> Result<Release, Error> {
+pub(super) fn release_in(reply: &Reply) -> Result<Release, Error> {
     match reply {
         Reply::Released => Ok(Release::Released),
         _ => Err(Error::new(ErrorKind::TimedOut, "no answer")),

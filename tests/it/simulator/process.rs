@@ -18,7 +18,7 @@ use leasehold::store::{Outcome, Renewed, ServerTime};
 use leasehold::{Error, ErrorKind, Holder, LossReason, Name, Token};
 
 use super::ledger::Promise;
-use super::network::{Body, Reply, released};
+use super::network::{Body, Reply, release_in};
 use super::plan::Weather;
 use super::slot::Slot;
 use super::stage::{Event, Happening, Stage};
@@ -281,7 +281,7 @@ impl Process {
                 self.in_flight[leaving.shard as usize].1 -= 1;
                 let now = stage.shown(self.id);
                 // The loop turns after each release that has ended.
-                leaving.answered(&mut self.schedule, released(reply), now);
+                leaving.answered(&mut self.schedule, release_in(reply), now);
                 self.turn(stage);
             }
             Call::Farewell { slot, version } => {

@@ -26,7 +26,7 @@ pub(super) struct Summary {
 }
 
 /// One run. A panic is told with its seed.
-pub(super) fn run(seed: u64, shape: Shape, bug: Option<Bug>) -> Ledger {
+pub(super) fn run_seed(seed: u64, shape: Shape, bug: Option<Bug>) -> Ledger {
     let run = || World::new(seed, shape, bug, false).run();
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         eprintln!("the run panicked: seed={seed} shape={shape:?} bug={bug:?}");
@@ -47,7 +47,7 @@ pub(super) fn run_many(first: u64, count: u64, shape: Shape) -> Summary {
             if seed >= first + count || broken.lock().unwrap().is_some() {
                 break;
             }
-            let ledger = run(seed, shape, None);
+            let ledger = run_seed(seed, shape, None);
             if let Some(violation) = &ledger.violation {
                 *broken.lock().unwrap() = Some((seed, violation.clone()));
             }

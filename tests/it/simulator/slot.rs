@@ -11,7 +11,7 @@ use leasehold::internals::signal::Signal;
 use leasehold::{Holder, LossReason, Name};
 
 use super::ledger::Gone;
-use super::network::{Body, Reply, released};
+use super::network::{Body, Reply, release_in};
 use super::process::{Call, Process};
 use super::stage::{Act, Event, Happening, Stage};
 
@@ -212,7 +212,7 @@ impl Process {
         } = phase
         {
             let now = stage.shown(self.id);
-            leaving.answered(&mut self.schedule, released(reply), now);
+            leaving.answered(&mut self.schedule, release_in(reply), now);
             self.take_effects(stage);
             self.go_on(stage, slot, request);
         }

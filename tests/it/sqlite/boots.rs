@@ -7,7 +7,7 @@ use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Store;
 
 use super::child::Child;
-use super::{LIMIT, LONG, asked, claim, granted, held, name, open, pass, places};
+use super::{LIMIT, LONG, asked, claim, granted, held, name, open, pass_time, places};
 use crate::harness::asking::chain;
 
 const TTL: Duration = Duration::from_millis(1_500);
@@ -74,7 +74,7 @@ async fn a_lease_of_another_boot_ends_after_short_processes_watched_one_ttl() {
             .ask(&format!("acquire a {}", TTL.as_millis())),
     );
     // By its own clock it runs out meanwhile; but that clock may be any.
-    pass(TTL).await;
+    pass_time(TTL).await;
     let watched_from = Monotonic.now();
     let answer = told_once(&bench.file(), "acquire a 1000");
     let remaining: u64 = answer
@@ -117,13 +117,13 @@ async fn a_live_lease_of_another_boot_is_kept_and_two_kernels_are_told_apart() {
             "{error}"
         );
         refusals += 1;
-        pass(TTL / 5).await;
+        pass_time(TTL / 5).await;
     }
     assert!(refusals > 5);
     // Once the other is gone for good, a whole ttl without a sign of life frees the name.
     holder.kill();
     let last = held(&store, &claim("a", TTL)).await;
-    pass(last.remaining.expect("watched")).await;
+    pass_time(last.remaining.expect("watched")).await;
     granted(&store, &claim("a", TTL)).await;
 }
 
@@ -144,7 +144,7 @@ async fn a_third_boot_begins_its_own_watch() {
             .ask("acquire a 1000")
             .starts_with("held ")
     );
-    pass(TTL).await;
+    pass_time(TTL).await;
     // The watch of the third boot is over; ours has not begun.
     let store = open(&bench.file()).await;
     let found = held(&store, &claim("a", TTL)).await;
@@ -173,7 +173,7 @@ async fn boots_that_watch_at_once_do_not_end_each_others_watch() {
                 }
                 assert!(answer.starts_with("held "), "{answer}");
             }
-            pass(TTL / 5).await;
+            pass_time(TTL / 5).await;
         }
     }
 }
@@ -190,14 +190,14 @@ async fn boot_ids_of_one_kernel_are_one_boot_for_live_and_for_dead_holders() {
     let mut third = bench.child("third");
     let store = open(&bench.file()).await;
     for _ in 0..8 {
-        pass(TTL / 4).await;
+        pass_time(TTL / 4).await;
         assert_eq!(holder.ask("renew a"), "renewed");
         let left = held(&store, &claim("a", TTL)).await.remaining;
         assert!(left.expect("known") <= TTL, "{left:?}");
         assert!(third.ask("acquire a 1000").starts_with("held "));
     }
     drop(holder);
-    pass(TTL).await;
+    pass_time(TTL).await;
     granted(&store, &claim("a", TTL)).await;
     assert_eq!(store.hazards(LIMIT).await.expect("answered"), []);
 }
@@ -264,7 +264,7 @@ async fn leases_of_dead_names_of_another_boot_are_swept() {
     }
     drop(gone);
     let store = open(&bench.file()).await;
-    pass(Duration::from_millis(400)).await;
+    pass_time(Duration::from_millis(400)).await;
     for index in 0..5 {
         granted(&store, &claim(&format!("new/{index}"), LONG)).await;
     }
@@ -284,7 +284,7 @@ async fn a_live_lease_of_another_boot_is_not_swept() {
     let store = open(&bench.file()).await;
     let watched_until = Monotonic.now().after(TTL);
     while Monotonic.now() < watched_until.after(TTL / 2) {
-        pass(TTL / 5).await;
+        pass_time(TTL / 5).await;
         assert_eq!(holder.ask("renew a"), "renewed");
         granted(&store, &claim("b", Duration::from_nanos(1))).await;
     }
@@ -301,7 +301,7 @@ async fn a_live_lease_of_another_boot_is_not_swept_with_a_dead_one() {
     token(&other.ask(&format!("acquire dead {}", TTL.as_millis())));
     let store = open(&bench.file()).await;
     assert_eq!(other.ask("renew alive"), "renewed");
-    pass(TTL).await;
+    pass_time(TTL).await;
     granted(&store, &claim("b", LONG)).await;
     let mut left = super::raw(&bench.file());
     let left = left.transaction().expect("it reads");
@@ -321,7 +321,7 @@ async fn a_time_namespace_does_not_shift_a_lease() {
     let store = open(&file).await;
     let ttl = Duration::from_secs(20);
     granted(&store, &claim("ours", ttl)).await;
-    let mut ahead = Child::start_under(&places::ahead("100000"), &file);
+    let mut ahead = Child::start_under(&places::clock_ahead("100000"), &file);
     let answer = ahead.ask("acquire ours 1000");
     let remaining: u128 = answer
         .strip_prefix("held ")
@@ -337,6 +337,6 @@ async fn a_time_namespace_does_not_shift_a_lease() {
     assert!(left > ttl / 2 && left <= ttl, "{left:?}");
     assert!(ahead.ask("acquire short 400").starts_with("granted "));
     held(&store, &claim("short", ttl)).await;
-    pass(Duration::from_millis(400)).await;
+    pass_time(Duration::from_millis(400)).await;
     granted(&store, &claim("short", ttl)).await;
 }

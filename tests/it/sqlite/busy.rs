@@ -10,7 +10,7 @@ use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{Outcome, Purpose, Queued, Store};
 
 use super::child::Child;
-use super::{LIMIT, LONG, asked, claim, granted, held, integrity, name, open, pass, raw};
+use super::{LIMIT, LONG, asked, claim, granted, held, integrity, name, open, pass_time, raw};
 
 /// The limit of calls that are to reach it, and how much later they may end on a busy machine.
 const SHORT: Duration = Duration::from_millis(200);
@@ -136,7 +136,7 @@ async fn a_dropped_acquire_leaves_nothing_that_one_ttl_does_not_clean() {
     let ttl = Duration::from_millis(300);
     for index in 0..100 {
         let claim = claim(&index.to_string(), ttl);
-        let soon = pass(Duration::from_micros(fastrand::u64(..100)));
+        let soon = pass_time(Duration::from_micros(fastrand::u64(..100)));
         // Whichever is first: before the thread saw it, in the midst of it, or after it.
         tokio::select! {
             biased;
@@ -147,7 +147,7 @@ async fn a_dropped_acquire_leaves_nothing_that_one_ttl_does_not_clean() {
     // Requests are served in their order, so once this is answered the store has heard of every claim that it will.
     let last = claim("last", ttl);
     granted(&store, &last).await;
-    pass(ttl).await;
+    pass_time(ttl).await;
     for index in 0..100 {
         granted(&store, &claim(&index.to_string(), ttl)).await;
     }

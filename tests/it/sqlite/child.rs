@@ -13,7 +13,7 @@ use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{Answer, Outcome, Queued, Release, Store};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::{Asking, LIMIT, LONG, asked, claim, held, open, pass};
+use super::{Asking, LIMIT, LONG, asked, claim, held, open, pass_time};
 use crate::harness::subprocess::{self, Subprocess, say};
 
 /// A child, as its parent sees it.
@@ -78,7 +78,7 @@ fn a_child_process_contends_for_the_same_names() {
         .build();
     let runtime = runtime.expect("a runtime");
     if let Some(file) = subprocess::task() {
-        runtime.block_on(serve(Path::new(&file)));
+        runtime.block_on(obey_on_file(Path::new(&file)));
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -93,7 +93,7 @@ fn a_child_process_contends_for_the_same_names() {
 }
 
 /// The child: opens the file, then does as told until there are no more orders.
-async fn serve(file: &Path) {
+async fn obey_on_file(file: &Path) {
     let store = match Sqlite::open(file).await {
         Ok(store) => store,
         Err(error) => return say(format_args!("refused {:?}: {error}", error.kind())),
@@ -105,14 +105,18 @@ async fn serve(file: &Path) {
         match words[..] {
             ["acquire", name, ttl_ms] => say(acquire(&store, &mut claims, name, ttl_ms).await),
             ["stand", name] => say(stand(&store, &mut claims, name).await),
-            ["stay", name] => say(stay(&store, &claims[&in_queue(name)]).await),
-            ["renew", name] => say(renew(&store, &claims[name]).await),
-            ["release", name] => say(release(&store, &claims[name]).await),
+            ["stay", name] => say(stay(&store, &claims[&queued_key(name)]).await),
+            ["renew", name] => say(answer_renewal(&store, &claims[name]).await),
+            ["release", name] => say(answer_release(&store, &claims[name]).await),
             ["default"] => say(open_default().await),
-            ["fill", path] => say(fill(path)),
+            ["fill", path] => say(fill_disk(path)),
             ["rename", from] => say(rename_without_replacing(from)),
-            ["make", count, folder] => say(make(count.parse().expect("a count"), folder).await),
-            ["contend", count] => contend(&store, file, count.parse().expect("a count")).await,
+            ["make", count, folder] => {
+                say(make_files(count.parse().expect("a count"), folder).await)
+            }
+            ["contend", count] => {
+                enter_in_turn(&store, file, count.parse().expect("a count")).await
+            }
             ["churn"] => churn(&store).await,
             _ => panic!("unknown order {order:?}"),
         }
@@ -144,12 +148,12 @@ async fn stand(store: &Sqlite, claims: &mut HashMap<String, Asking>, name: &str)
     let mut claim = claim(name, LONG);
     claim.ask.queued = Some(Queued::new(0));
     let answer = stay(store, &claim).await;
-    claims.insert(in_queue(name), claim);
+    claims.insert(queued_key(name), claim);
     answer
 }
 
 /// Under which the claim is kept that stands in line for this name.
-fn in_queue(name: &str) -> String {
+fn queued_key(name: &str) -> String {
     format!("line for {name}")
 }
 
@@ -164,14 +168,14 @@ async fn stay(store: &Sqlite, claim: &Asking) -> String {
     }
 }
 
-async fn renew(store: &Sqlite, claim: &Asking) -> String {
+async fn answer_renewal(store: &Sqlite, claim: &Asking) -> String {
     match &store.renew(&[claim.renewal()], LIMIT).await.outcomes[..] {
         [Outcome::Renewed] => "renewed".into(),
         other => format!("{other:?}"),
     }
 }
 
-async fn release(store: &Sqlite, claim: &Asking) -> String {
+async fn answer_release(store: &Sqlite, claim: &Asking) -> String {
     let released = store.release(&claim.name, claim.holder, None, LIMIT).await;
     format!("{released:?}")
 }
@@ -182,7 +186,7 @@ async fn open_default() -> String {
 }
 
 /// Writes zeros until the disk has no room.
-fn fill(path: &str) -> String {
+fn fill_disk(path: &str) -> String {
     let mut file = std::fs::File::create(path).expect("a file");
     while file.write_all(&[0; 4_096]).is_ok() {}
     while file.write_all(&[0]).is_ok() {}
@@ -198,7 +202,7 @@ fn rename_without_replacing(from: &str) -> String {
 }
 
 /// Opens so many new files, each at several times at once. Answers of how many of them this process has no lock then.
-async fn make(count: u32, folder: &str) -> usize {
+async fn make_files(count: u32, folder: &str) -> usize {
     let mut unlocked = 0;
     for round in 0..count {
         let file = Path::new(folder).join(round.to_string());
@@ -229,7 +233,7 @@ fn is_locked(inode: u64) -> bool {
 }
 
 /// Works so many times under one lease. The work shows an overlap if there is one, and the order of the grants.
-async fn contend(store: &Sqlite, file: &Path, count: usize) {
+async fn enter_in_turn(store: &Sqlite, file: &Path, count: usize) {
     let inside = file.with_extension("inside");
     let order = OpenOptions::new()
         .append(true)
@@ -255,7 +259,7 @@ async fn contend(store: &Sqlite, file: &Path, count: usize) {
                 assert_eq!(released.expect("the store answers"), Release::Released);
                 done += 1;
             }
-            _ => pass(Duration::from_micros(fastrand::u64(50..500))).await,
+            _ => pass_time(Duration::from_micros(fastrand::u64(50..500))).await,
         }
     }
     say("done");
@@ -270,9 +274,9 @@ async fn churn(store: &Sqlite) {
         );
         if let Ok(Answer::Granted(grant)) = asked(store, &claim, LIMIT).await {
             say(grant.token);
-            renew(store, &claim).await;
+            answer_renewal(store, &claim).await;
             if fastrand::bool() {
-                release(store, &claim).await;
+                answer_release(store, &claim).await;
             }
         }
     }

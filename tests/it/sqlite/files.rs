@@ -13,7 +13,8 @@ use crate::harness::leases::{client_at, take};
 
 use super::child::Child;
 use super::{
-    Asking, LIMIT, LONG, asked, claim, granted, held, name, open, pass, places, raw, refused,
+    Asking, LIMIT, LONG, asked, claim, granted, held, name, open, pass_time, places, raw,
+    refused_file,
 };
 
 fn folder_and_file() -> (TempDir, PathBuf) {
@@ -29,7 +30,7 @@ async fn made(file: &Path) {
 
 async fn refused_untouched(file: &Path, why: &str) {
     let before = fs::read(file).expect("the file is there");
-    let error = refused(file).await;
+    let error = refused_file(file).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     let message = error.to_string();
     assert!(
@@ -171,7 +172,7 @@ async fn a_file_with_two_names_is_refused() {
     let (folder, file) = folder_and_file();
     made(&file).await;
     fs::hard_link(&file, folder.path().join("second")).expect("a second name");
-    let error = refused(&file).await;
+    let error = refused_file(&file).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured);
     assert!(error.to_string().contains("names=2"), "{error}");
 }
@@ -225,7 +226,7 @@ async fn a_path_that_holds_no_file_is_misconfigured() {
         folder.path().join("none/x"),
         file.join("x"),
     ] {
-        let error = refused(&path).await;
+        let error = refused_file(&path).await;
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
         assert!(
             error
@@ -391,7 +392,7 @@ async fn a_full_disk_ends_no_wait() {
     }
     assert_eq!(child.ask("stand b"), "held", "there is no room for a place");
     // No client has it any more, but another one comes first.
-    pass(Duration::from_secs(1)).await;
+    pass_time(Duration::from_secs(1)).await;
     assert_eq!(child.ask("stand free"), "held");
     assert_eq!(child.ask("release a"), "Ok(Released)");
     let turn = child.ask("stay a");

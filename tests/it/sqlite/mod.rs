@@ -29,14 +29,14 @@ fn name(text: &str) -> Name {
     Name::new(text).expect("a valid name")
 }
 
-async fn refused(path: &Path) -> Error {
+async fn refused_file(path: &Path) -> Error {
     match Sqlite::open(path).await {
         Err(error) => error,
         Ok(store) => panic!("expected {} to be refused", store.location()),
     }
 }
 
-async fn pass(time: Duration) {
+async fn pass_time(time: Duration) {
     Monotonic.sleep_until(Monotonic.now().after(time)).await;
 }
 

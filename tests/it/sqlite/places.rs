@@ -73,7 +73,7 @@ pub(super) fn plain_rename() -> [String; 2] {
 }
 
 /// A clock that is ahead by so many seconds.
-pub(super) fn ahead(seconds: &str) -> [&str; 7] {
+pub(super) fn clock_ahead(seconds: &str) -> [&str; 7] {
     [
         "unshare",
         "--time",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Monotonic};
 
 use super::child::Child;
-use super::{LONG, claim, granted, integrity, open, pass};
+use super::{LONG, claim, granted, integrity, open, pass_time};
 
 #[test]
 fn four_processes_get_2000_contended_grants_one_after_the_other() {
@@ -54,7 +54,7 @@ async fn a_hundred_kills_in_mid_write_leave_the_file_whole_and_tokens_rising() {
             assert!(token > last, "{token} after {last}");
         }
         for child in &mut children {
-            pass(Duration::from_micros(random.u64(..3_000))).await;
+            pass_time(Duration::from_micros(random.u64(..3_000))).await;
             child.kill();
             while let Some(token) = child.answer() {
                 last = last.max(token.parse().expect("a token"));

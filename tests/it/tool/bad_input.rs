@@ -3,7 +3,7 @@
 use super::Place;
 
 /// Runs the tool, which must refuse with 64 and say each of these.
-fn refused(arguments: &[&str], words: &[&str]) {
+fn refused_arguments(arguments: &[&str], words: &[&str]) {
     let place = Place::new();
     let ended = place.start(place.tool(arguments)).end();
     assert_eq!(ended.code, Some(64), "{arguments:?} {ended:?}");
@@ -21,7 +21,7 @@ fn run_refused(options: &[&str], name: &str, words: &[&str]) {
     let mut arguments = vec!["run"];
     arguments.extend(options);
     arguments.extend([name, "--", "touch", "started"]);
-    refused(&arguments, words);
+    refused_arguments(&arguments, words);
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_bad_name_is_refused_with_the_rule() {
     );
     run_refused(&[], "a\nb", &["\"a\\nb\"", "control"]);
     run_refused(&[], "a{b}", &["\"a{b}\"", "brace"]);
-    refused(&["status", "a{b}"], &["\"a{b}\"", "brace"]);
+    refused_arguments(&["status", "a{b}"], &["\"a{b}\"", "brace"]);
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn a_password_is_not_repeated() {
 
 #[test]
 fn unknown_commands_and_options_are_refused() {
-    refused(&["run", "x", "--"], &["COMMAND"]);
-    refused(&["run", "x"], &["COMMAND"]);
-    refused(&["run"], &["NAME"]);
-    refused(&[], &["run"]);
-    refused(&["walk"], &["walk"]);
+    refused_arguments(&["run", "x", "--"], &["COMMAND"]);
+    refused_arguments(&["run", "x"], &["COMMAND"]);
+    refused_arguments(&["run"], &["NAME"]);
+    refused_arguments(&[], &["run"]);
+    refused_arguments(&["walk"], &["walk"]);
     run_refused(&["--no-such-option"], "x", &["--no-such-option"]);
     run_refused(&["-n", "-w", "1s"], "x", &["--nonblock", "--wait"]);
     run_refused(&["-n", "--fair"], "x", &["--nonblock", "--fair"]);
@@ -131,9 +131,9 @@ fn a_bad_limit_is_refused() {
 #[test]
 fn a_habit_of_another_tool_gets_the_right_line() {
     let line = "sh -c 'LINE'";
-    refused(&["run", "-c", "echo hi", "x"], &[line]);
-    refused(&["run", "x", "-c", "echo hi"], &[line]);
-    refused(&["run", "x", "--no-such", "echo"], &["--no-such"]);
+    refused_arguments(&["run", "-c", "echo hi", "x"], &[line]);
+    refused_arguments(&["run", "x", "-c", "echo hi"], &[line]);
+    refused_arguments(&["run", "x", "--no-such", "echo"], &["--no-such"]);
     let place = Place::new();
     let ended = place.start(place.tool(&["run", "x", "echo it's up"])).end();
     assert_eq!(ended.code, Some(127), "{ended:?}");
@@ -198,7 +198,7 @@ fn a_run_within_the_job_that_has_its_name_is_refused() {
 
 #[test]
 fn a_check_outside_of_a_job_is_refused() {
-    refused(&["check"], &["LEASEHOLD_STATUS_FILE", "leasehold run"]);
+    refused_arguments(&["check"], &["LEASEHOLD_STATUS_FILE", "leasehold run"]);
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn a_folder_that_is_not_there_is_78() {
 fn a_store_that_stays_busy_is_69() {
     let place = Place::new();
     assert_eq!(place.run(&[], "true").end().code, Some(0));
-    loss::block(&place, || {
+    loss::block_store(&place, || {
         place.fails(&["--connect-timeout", "500ms"], 69);
     });
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Place, Process, is_dead, loss, numbered, sleep, until};
+use super::{Place, Process, is_dead, loss, numbered, sleep, wait_until};
 use crate::harness::child::stop;
 
 /// Ignores what asks it to end, notes its number, and works for half a minute.
@@ -136,7 +136,7 @@ impl Ending {
                 assert_eq!(ended.code, Some(0), "{ended:?}");
             }
             // Longer than its ttl.
-            Self::StoreSilent => loss::block(place, || sleep(Duration::from_millis(2_500))),
+            Self::StoreSilent => loss::block_store(place, || sleep(Duration::from_millis(2_500))),
             Self::ToolKilled => killed(&[tool]),
             Self::GuardianKilled => killed(&[guardian]),
             // Then nothing ends; the tool does.
@@ -152,7 +152,7 @@ impl Ending {
             Self::GuardianAndWardenStopped => {
                 [guardian, warden].into_iter().for_each(stop);
                 // While the lease is held a guardian that stands still is no fault.
-                loss::block(place, || sleep(Duration::from_millis(2_500)));
+                loss::block_store(place, || sleep(Duration::from_millis(2_500)));
             }
             Self::Term => run.signal(Signal::TERM),
             Self::MaxRuntime => {}
@@ -194,7 +194,7 @@ fn lives(way: &Way, ending: Ending) -> (usize, String) {
         options.extend(["--max-runtime", "3s"]);
     }
     let mut first = place.run(&options, way.script);
-    until(&format!("the work of {way:?}"), || {
+    wait_until(&format!("the work of {way:?}"), || {
         let is_there =
             fs::read_to_string(place.path("pids")).is_ok_and(|pids| pids.ends_with('\n'));
         let ended = first.child.try_wait().expect("our child");
@@ -212,7 +212,7 @@ fn lives(way: &Way, ending: Ending) -> (usize, String) {
 }
 
 /// Runs all cases, some at a time, and returns those in which something lives that must not, or the other way round.
-pub(crate) fn table(endings: &[Ending]) {
+pub(crate) fn end_each_way(endings: &[Ending]) {
     const AT_ONCE: usize = 6;
     let cases: Vec<_> = WAYS
         .iter()
@@ -245,7 +245,7 @@ fn nothing_of_the_job_lives_when_the_next_holder_begins_however_it_left_its_grou
     if !crate::sqlite::places::are_allowed() {
         return;
     }
-    table(&USUAL);
+    end_each_way(&USUAL);
 }
 
 /// Each link of this chain ignores TERM, lives for some milliseconds, starts the next one, and ends.
@@ -419,7 +419,7 @@ fn a_job_that_the_tool_may_not_signal_is_named_early_and_at_the_end() {
     run.wait_to_say(&named);
     let named_in_file = serde_json::json!([{"pid": pid, "user": "nobody"}]);
     let path = place.mark("path");
-    until("the process in the status file", || {
+    wait_until("the process in the status file", || {
         let status = fs::read(&path).expect("there");
         let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
         let denied = status["denied"].as_array().into_iter().flatten();

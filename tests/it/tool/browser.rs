@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use super::export::{address, page};
-use super::{HOLDER, Place, until};
+use super::{HOLDER, Place, wait_until};
 
 /// The browser without a window, on this page.
 fn browser(place: &Place, arguments: &[&str], url: &str) -> Vec<u8> {
@@ -61,7 +61,7 @@ pub(crate) fn shows_the_page() {
     });
     let mut export = place.start(place.tool(&["export", "--listen", ":0"]));
     let address = address(&export);
-    until("the first scan", || {
+    wait_until("the first scan", || {
         page(&address, "/").1.contains("nightly")
     });
     let url = format!("http://{address}/?sort=name");

@@ -15,14 +15,14 @@ impl Place {
     }
 }
 
-fn end(place: &Place, command: Command) -> Ended {
+fn ended_with(place: &Place, command: Command) -> Ended {
     place.start(command).end()
 }
 
 #[test]
 fn a_setting_is_by_option_else_by_variable_else_by_file_else_the_default() {
     let place = Place::new();
-    let told = |command| end(&place, command).stdout;
+    let told = |command| ended_with(&place, command).stdout;
     assert_eq!(told(place.tool(&TELL)), "30000\n");
     place.configure("ttl = \"7s\"\n");
     assert_eq!(told(place.tool(&TELL)), "7000\n");
@@ -44,7 +44,7 @@ fn a_file_given_by_name_counts_alone() {
     let mut by_variable = place.tool(&TELL);
     by_variable.env("LEASEHOLD_CONFIG", "other.toml");
     for command in [by_option, by_variable] {
-        let ended = end(&place, command);
+        let ended = ended_with(&place, command);
         assert_eq!(ended.stdout, "30000\n", "{ended:?}");
     }
 }
@@ -55,7 +55,7 @@ fn a_store_in_the_file_serves_every_command_and_gives_way_to_option_and_variable
     let url = format!("sqlite:{}", place.path("configured.sqlite").display());
     place.configure(&format!("store = \"{url}\"\n"));
     let used = |command: &mut Command| {
-        let ended = end(&place, std::mem::replace(command, Command::new("true")));
+        let ended = ended_with(&place, std::mem::replace(command, Command::new("true")));
         assert_eq!(ended.code, Some(0), "{ended:?}");
         let store = ended.stderr.lines().next().expect("a line").to_owned();
         store.rsplit('/').next().expect("a file").to_owned()
@@ -107,7 +107,7 @@ fn a_bad_file_is_refused_naming_file_key_value_and_expectation() {
         place.configure(text);
         let mut command = place.tool(&["run", "x", "--", "touch", "started"]);
         command.env_remove("LEASEHOLD_STORE");
-        let ended = end(&place, command);
+        let ended = ended_with(&place, command);
         assert_eq!(ended.code, Some(64), "{text} {ended:?}");
         for word in words.iter().chain(&["config/leasehold/config.toml"]) {
             assert!(ended.stderr.contains(word), "{word} {text} {ended:?}");
@@ -119,7 +119,7 @@ fn a_bad_file_is_refused_naming_file_key_value_and_expectation() {
 #[test]
 fn a_file_that_is_named_has_to_be_there() {
     let place = Place::new();
-    let ended = end(&place, place.tool(&["status", "--config", "none.toml"]));
+    let ended = ended_with(&place, place.tool(&["status", "--config", "none.toml"]));
     assert_eq!(ended.code, Some(64), "{ended:?}");
     assert!(ended.stderr.contains("none.toml"), "{ended:?}");
 }
@@ -129,7 +129,7 @@ fn what_needs_no_store_reads_no_file() {
     let place = Place::new();
     place.configure("nonsense");
     for arguments in [&["man"][..], &["completions", "bash"], &["run", "--help"]] {
-        let ended = end(&place, place.tool(arguments));
+        let ended = ended_with(&place, place.tool(arguments));
         assert_eq!(ended.code, Some(0), "{arguments:?} {ended:?}");
     }
 }

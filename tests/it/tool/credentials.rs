@@ -89,7 +89,7 @@ impl Server {
     }
 }
 
-fn run(place: &Place, options: &[&str], script: &str) -> Process {
+fn run_from_file(place: &Place, options: &[&str], script: &str) -> Process {
     let ttl = format!("{TTL:?}");
     let times = ["--ttl", &ttl, "--kill-after", "100ms"];
     let options = [&["--store-file", "url"], &times[..], options].concat();
@@ -108,20 +108,20 @@ async fn pass(time: Duration) {
 async fn holds_through_a_new_password(server: Server) {
     let place = Place::new();
     write_url(&place, &server.url("old-s3cret"));
-    let mut holder = run(&place, &[], HOLDER);
+    let mut holder = run_from_file(&place, &[], HOLDER);
     place.mark("first");
     server.change_password().await;
     // A renewal has been refused by then.
     pass(TTL * 2 / 5).await;
     write_url(&place, &server.url("new-s3cret"));
     pass(TTL * 3 / 2).await;
-    let rival = run(&place, &["-n"], "true").end();
+    let rival = run_from_file(&place, &["-n"], "true").end();
     assert_eq!(rival.code, Some(75), "{rival:?}");
     place.let_go();
     let ended = holder.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(!ended.stderr.contains("s3cret"), "{ended:?}");
-    let after = run(&place, &["-n"], "true").end();
+    let after = run_from_file(&place, &["-n"], "true").end();
     assert_eq!(after.code, Some(0), "it was released: {after:?}");
 }
 
@@ -139,9 +139,9 @@ async fn a_lease_on_postgres_is_held_through_a_new_password() {
 async fn waits_through_a_new_password(server: Server) {
     let place = Place::new();
     write_url(&place, &server.url("old-s3cret"));
-    let mut holder = run(&place, &[], HOLDER);
+    let mut holder = run_from_file(&place, &[], HOLDER);
     place.mark("first");
-    let mut waiting = run(&place, &["-v"], "echo up > second");
+    let mut waiting = run_from_file(&place, &["-v"], "echo up > second");
     waiting.wait_to_say("waiting for");
     write_url(&place, &server.url("new-s3cret"));
     server.change_password().await;
@@ -176,7 +176,7 @@ async fn a_lease_does_not_move_to_another_store_that_the_file_names() {
     let (server, other) = (Server::redis().await, Server::redis().await);
     let place = Place::new();
     write_url(&place, &server.url("old-s3cret"));
-    let mut holder = run(&place, &[], "echo up > first; sleep 20");
+    let mut holder = run_from_file(&place, &[], "echo up > first; sleep 20");
     place.mark("first");
     write_url(&place, &other.url("old-s3cret"));
     server.change_password().await;

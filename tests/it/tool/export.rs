@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::{Name, store};
 use rustix::process::Signal;
 
-use super::{HOLDER, Place, Process, until};
+use super::{HOLDER, Place, Process, wait_until};
 use crate::harness::ports::free_port;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::LIMIT;
@@ -15,7 +15,7 @@ use crate::harness::wait::{now, until_so};
 use crate::metrics::text::check_text;
 
 /// Sends this request, and returns the whole answer.
-fn asked(address: &str, request: &str) -> String {
+fn http_answer(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.write_all(request.as_bytes()).expect("sent");
     let mut answer = String::new();
@@ -25,7 +25,7 @@ fn asked(address: &str, request: &str) -> String {
 
 /// The first line of the answer for this page, and its body.
 pub(super) fn page(address: &str, path: &str) -> (String, String) {
-    let answer = asked(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let answer = http_answer(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     let line = head.lines().next().expect("a line");
     (line.into(), body.into())
@@ -40,15 +40,19 @@ pub(super) fn address(process: &Process) -> String {
 }
 
 /// The value of the series that begins so.
-pub(super) fn value(text: &str, start: &str) -> Option<f64> {
+pub(super) fn value_after(text: &str, start: &str) -> Option<f64> {
     let mut lines = text.lines();
     let line = lines.find(|line| line.starts_with(start))?;
     line.rsplit(' ').next()?.parse().ok()
 }
 
 /// Fails unless the series has this value.
-pub(super) fn has(text: &str, start: &str, expected: f64) {
-    assert_eq!(value(text, start), Some(expected), "{start} in {text}");
+pub(super) fn has_value(text: &str, start: &str, expected: f64) {
+    assert_eq!(
+        value_after(text, start),
+        Some(expected),
+        "{start} in {text}"
+    );
 }
 
 #[test]
@@ -66,35 +70,35 @@ fn the_metrics_file_tells_how_each_run_ended_and_remembers_the_last_success() {
     let job = "{group=\"nightly\",name=\"x\"";
     let exits = |reason: &str| format!("leasehold_run_exits_total{job},reason=\"{reason}\"}}");
     let success = format!("leasehold_run_last_success_timestamp_seconds{job}}}");
-    has(&text, &exits("success"), 1.0);
-    has(&text, &exits("failure"), 0.0);
-    has(&text, &format!("leasehold_run_in_progress{job}}}"), 0.0);
-    has(
+    has_value(&text, &exits("success"), 1.0);
+    has_value(&text, &exits("failure"), 0.0);
+    has_value(&text, &format!("leasehold_run_in_progress{job}}}"), 0.0);
+    has_value(
         &text,
         &format!("leasehold_run_duration_seconds_count{job}}}"),
         1.0,
     );
-    has(
+    has_value(
         &text,
         "leasehold_acquisitions_total{group=\"nightly\",outcome=\"acquired\"}",
         1.0,
     );
-    has(
+    has_value(
         &text,
         "leasehold_releases_total{group=\"nightly\",outcome=\"released\"}",
         1.0,
     );
-    let last = value(&text, &success).expect("a success");
+    let last = value_after(&text, &success).expect("a success");
     assert!(last > 1.7e9, "{text}");
     // A later run that fails goes on counting, and the last success stays.
     let (code, text) = run("cat job.prom > seen; exit 3");
     assert_eq!(code, Some(3));
     check_text(&text);
-    has(&text, &exits("success"), 1.0);
-    has(&text, &exits("failure"), 1.0);
-    has(&text, &success, last);
+    has_value(&text, &exits("success"), 1.0);
+    has_value(&text, &exits("failure"), 1.0);
+    has_value(&text, &success, last);
     let seen = std::fs::read_to_string(place.path("seen")).expect("written at the start");
-    has(&seen, &success, last);
+    has_value(&seen, &success, last);
 }
 
 #[test]
@@ -125,12 +129,12 @@ fn a_run_that_was_not_acquired_is_counted_as_held() {
         .end();
     assert_eq!(ended.code, Some(75), "{ended:?}");
     let text = std::fs::read_to_string(place.path("job.prom")).expect("written");
-    has(
+    has_value(
         &text,
         "leasehold_run_exits_total{group=\"default\",name=\"x\",reason=\"held\"}",
         1.0,
     );
-    assert_eq!(value(&text, "leasehold_run_last_success"), None);
+    assert_eq!(value_after(&text, "leasehold_run_last_success"), None);
 }
 
 #[test]
@@ -154,12 +158,12 @@ fn the_pages_of_a_job_are_there_while_it_runs_and_only_for_get() {
     let (line, text) = page(&address, "/metrics");
     assert_eq!(line, "HTTP/1.1 200 OK");
     check_text(&text);
-    has(
+    has_value(
         &text,
         "leasehold_run_in_progress{group=\"default\",name=\"x\"}",
         1.0,
     );
-    has(&text, "leasehold_held_leases{group=\"default\"}", 1.0);
+    has_value(&text, "leasehold_held_leases{group=\"default\"}", 1.0);
     assert!(
         text.contains("leasehold_acquire_wait_seconds_bucket"),
         "{text}"
@@ -172,7 +176,7 @@ fn the_pages_of_a_job_are_there_while_it_runs_and_only_for_get() {
         (&status["name"], &status["state"]),
         (&"x".into(), &"held".into())
     );
-    assert!(asked(&address, "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    assert!(http_answer(&address, "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
     assert!(page(&address, "/").0.contains(" 404 "));
     place.let_go();
     assert_eq!(job.end().code, Some(0));
@@ -248,7 +252,7 @@ impl Busy {
         let arguments = ["export", "--store", &self.url, "--listen", ":0"];
         let mut export = self.place.start(self.place.tool(&arguments));
         let address = address(&export);
-        until("the first scan", || {
+        wait_until("the first scan", || {
             page(&address, "/readyz").0.contains(" 200 ")
         });
         let (_, text) = page(&address, "/metrics");
@@ -258,9 +262,9 @@ impl Busy {
         assert!(html.contains("<td class=name> x"), "{html}");
         assert!(html.contains("1 waiting"), "{html}");
         let series = |name: &str| format!("{name}{{store=\"{kind}\"}}");
-        has(&text, &series("leasehold_store_leases"), 1.0);
-        has(&text, &series("leasehold_store_waiters"), 1.0);
-        let value = |name: &str| value(&text, &series(name));
+        has_value(&text, &series("leasehold_store_leases"), 1.0);
+        has_value(&text, &series("leasehold_store_waiters"), 1.0);
+        let value = |name: &str| value_after(&text, &series(name));
         assert!(value("leasehold_store_oldest_lease_timestamp_seconds") > Some(1.7e9));
         assert!(value("leasehold_store_hazards") >= Some(1.0), "{text}");
         export.signal(Signal::TERM);

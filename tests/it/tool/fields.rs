@@ -162,7 +162,7 @@ fn the_status_of_an_exporter_has_the_fields_of_the_page() {
     let status = Section::of("`/status` of `export`");
     // Before the first scan or after it: both are described.
     status.check(&page(&address, "/status").1);
-    super::until("a scan", || page(&address, "/readyz").0.contains(" 200 "));
+    super::wait_until("a scan", || page(&address, "/readyz").0.contains(" 200 "));
     status.check(&page(&address, "/status").1);
     export.signal(Signal::TERM);
 }

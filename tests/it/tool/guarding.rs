@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Monotonic};
 use rustix::process::{Signal, kill_process, test_kill_process};
 
-use super::{LOOK_FOR_RIVALS, Place, STUBBORN_FAMILY, is_alive, is_dead, until};
+use super::{LOOK_FOR_RIVALS, Place, STUBBORN_FAMILY, is_alive, is_dead, wait_until};
 use crate::harness::child::stop;
 use crate::harness::preload;
 
@@ -14,10 +14,11 @@ fn a_rival_finds_no_process_after(harm: impl FnOnce(&super::Process)) -> (Place,
     let place = Place::new();
     let first = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);
     place.mark("pids");
-    let token = serde_json::from_str::<serde_json::Value>(&status(&place)).expect("JSON")["leases"]
-        [0]["token"]
-        .as_u64()
-        .expect("a token");
+    let token =
+        serde_json::from_str::<serde_json::Value>(&status_text(&place)).expect("JSON")["leases"][0]
+            ["token"]
+            .as_u64()
+            .expect("a token");
 
     let began = Monotonic.now();
     harm(&first);
@@ -37,7 +38,7 @@ fn a_rival_finds_no_process_after(harm: impl FnOnce(&super::Process)) -> (Place,
     (place, first)
 }
 
-fn status(place: &Place) -> String {
+fn status_text(place: &Place) -> String {
     place.start(place.tool(&["status", "--json"])).end().stdout
 }
 
@@ -126,13 +127,13 @@ fn a_stopped_guardian_saves_neither_the_job_nor_the_tool() {
     let pids = place.numbers("pids");
     let guardian = run.guardian();
     stop(guardian);
-    let ended = super::loss::block(&place, || {
+    let ended = super::loss::block_store(&place, || {
         // Nobody can reap what has ended but the one that is stopped.
-        until("the job's end", || pids.iter().all(|pid| is_dead(*pid)));
+        wait_until("the job's end", || pids.iter().all(|pid| is_dead(*pid)));
         run.end()
     });
     assert_eq!(ended.code, Some(79), "{ended:?}");
-    until("the guardian's end", || {
+    wait_until("the guardian's end", || {
         test_kill_process(guardian).is_err()
     });
 }
@@ -176,7 +177,7 @@ fn the_job_ends_when_tool_and_guardian_are_killed_together() {
     run.signal(Signal::STOP);
     kill_process(guardian, Signal::KILL).expect("it lives");
     run.signal(Signal::KILL);
-    until("the job's end", || pids.iter().all(|pid| is_dead(*pid)));
+    wait_until("the job's end", || pids.iter().all(|pid| is_dead(*pid)));
 }
 
 #[test]
@@ -199,7 +200,7 @@ fn a_killed_tool_leaves_no_status_file() {
     let path = place.mark("path");
     assert!(place.has(&path));
     run.signal(Signal::KILL);
-    until("the file's end", || !place.has(&path));
+    wait_until("the file's end", || !place.has(&path));
 }
 
 #[test]

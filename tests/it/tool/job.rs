@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Monotonic};
 
 use super::terminal::Shell;
-use super::{Place, is_alive, until};
+use super::{Place, is_alive, wait_until};
 
 #[test]
 fn the_commands_own_code_is_passed_on() {
@@ -197,7 +197,7 @@ fn status_and_top_show_how_long_ago_a_job_reported_progress() {
     let _job = place.run(&["--progress-within", "5min"], &script);
     place.mark("first");
     let said = |arguments: &[&str]| place.start(place.tool(arguments)).end().stdout;
-    until("the report", || said(&["status"]).contains("progress="));
+    wait_until("the report", || said(&["status"]).contains("progress="));
     let json: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
     assert!(json["leases"][0]["progress_ms"].is_u64(), "{json}");
     for command in ["status", "top"] {

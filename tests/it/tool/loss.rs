@@ -9,12 +9,12 @@ use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{Eviction, Store};
 
-use super::{Place, STUBBORN_FAMILY, is_alive, until};
+use super::{Place, STUBBORN_FAMILY, is_alive, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Keeps everybody else from writing to the store meanwhile, as a hung disk would.
-pub(super) fn block<T>(place: &Place, meanwhile: impl FnOnce() -> T) -> T {
+pub(super) fn block_store<T>(place: &Place, meanwhile: impl FnOnce() -> T) -> T {
     let blocker = rusqlite::Connection::open(place.store()).expect("opened");
     blocker.busy_timeout(5 * SECOND).expect("set");
     blocker.execute_batch("BEGIN IMMEDIATE").expect("begun");
@@ -24,7 +24,7 @@ pub(super) fn block<T>(place: &Place, meanwhile: impl FnOnce() -> T) -> T {
 }
 
 /// Takes the name from its holder.
-fn evict(place: &Place, how: Eviction) {
+fn evict_job(place: &Place, how: Eviction) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let store = Sqlite::open(place.store()).await.expect("opened");
@@ -40,7 +40,7 @@ fn a_job_is_asked_first_by_term_and_the_exit_is_79() {
         for i in 1 2 3 4 5 6 7 8 9; do sleep 20 & wait; done";
     let mut run = place.run(&["--ttl", "2s"], script);
     place.mark("first");
-    let ended = block(&place, || run.end());
+    let ended = block_store(&place, || run.end());
     assert_eq!(ended.code, Some(79), "{ended:?}");
     assert!(place.has("asked"));
     assert!(ended.stderr.contains("renewals fail"), "{ended:?}");
@@ -52,8 +52,8 @@ fn a_job_that_ignores_term_is_gone_before_the_deadline() {
     let mut run = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);
     let pids = place.numbers("pids");
     let began = Monotonic.now();
-    block(&place, || {
-        until("the job's end", || pids.iter().all(|pid| !is_alive(*pid)));
+    block_store(&place, || {
+        wait_until("the job's end", || pids.iter().all(|pid| !is_alive(*pid)));
     });
     // The last renewal was confirmed before the store was blocked.
     assert!(Monotonic.now().since(began) < 2 * SECOND);
@@ -65,9 +65,9 @@ fn a_short_outage_is_survived() {
     let place = Place::new();
     let mut run = place.run(&["--ttl", "3s"], "echo up > first; sleep 3; exit 4");
     place.mark("first");
-    block(&place, || {
+    block_store(&place, || {
         let until = Monotonic.now().after(Duration::from_millis(500));
-        super::until("half a second", || Monotonic.now() >= until);
+        super::wait_until("half a second", || Monotonic.now() >= until);
     });
     let ended = run.end();
     assert_eq!(ended.code, Some(4), "{ended:?}");
@@ -78,7 +78,7 @@ fn a_refused_renewal_ends_the_job() {
     let place = Place::new();
     let mut run = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);
     let pids = place.numbers("pids");
-    evict(&place, Eviction::Now);
+    evict_job(&place, Eviction::Now);
     let ended = run.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
     assert!(ended.stderr.contains("reason=refused"), "{ended:?}");
@@ -90,7 +90,7 @@ fn an_evicted_job_is_gone_before_its_name_is_free() {
     let place = Place::new();
     let mut first = place.run(&["--ttl", "2s"], STUBBORN_FAMILY);
     place.mark("pids");
-    evict(&place, Eviction::Marked);
+    evict_job(&place, Eviction::Marked);
     let ended = place.run(&[], super::LOOK_FOR_RIVALS).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(!place.mark("rivals").contains("alive"));
@@ -103,7 +103,7 @@ fn an_evicted_job_is_gone_before_its_name_is_free() {
 fn messages_that_are_not_read_do_not_save_the_job() {
     let place = Place::new();
     let (_reader, mut writer) = std::io::pipe().expect("a pipe");
-    fill(&mut writer);
+    fill_pipe(&mut writer);
     let mut command = place.tool(&["run", "--ttl", "2s", "x", "--", "sh", "-c", STUBBORN_FAMILY]);
     command.stderr(writer);
     let child = command.spawn().expect("the tool starts");
@@ -115,15 +115,15 @@ fn messages_that_are_not_read_do_not_save_the_job() {
     };
     let pids = place.numbers("pids");
     let began = Monotonic.now();
-    block(&place, || {
-        until("the job's end", || pids.iter().all(|pid| !is_alive(*pid)));
+    block_store(&place, || {
+        wait_until("the job's end", || pids.iter().all(|pid| !is_alive(*pid)));
     });
     assert!(Monotonic.now().since(began) < 2 * SECOND);
     assert_eq!(run.end().code, Some(79));
 }
 
 /// Writes until there is no room for a single byte.
-fn fill(pipe: &mut (impl Write + AsFd)) {
+fn fill_pipe(pipe: &mut (impl Write + AsFd)) {
     use rustix::fs::OFlags;
     let flags = rustix::fs::fcntl_getfl(&pipe).expect("flags");
     rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK).expect("set");
@@ -141,7 +141,7 @@ fn the_job_can_ask_whether_its_lease_holds() {
     );
     let mut run = place.run(&["--ttl", "2s"], &script);
     assert_eq!(place.mark("held"), "0");
-    evict(&place, Eviction::Marked);
+    evict_job(&place, Eviction::Marked);
     assert_eq!(place.mark("lost"), "79");
     let ended = run.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");

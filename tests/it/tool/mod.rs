@@ -156,7 +156,7 @@ impl Place {
                 .ok()
                 .filter(|text| text.ends_with('\n'))
         };
-        until(&format!("the mark {file}"), || read().is_some());
+        wait_until(&format!("the mark {file}"), || read().is_some());
         read().expect("there a moment ago").trim().into()
     }
 
@@ -210,7 +210,7 @@ impl Process {
     /// Waits for its end.
     fn end(&mut self) -> Ended {
         let mut status: Option<ExitStatus> = None;
-        until("the tool's end", || {
+        wait_until("the tool's end", || {
             status = self.child.try_wait().expect("our child");
             status.is_some()
         });
@@ -228,7 +228,7 @@ impl Process {
 
     /// Waits until it has said this.
     fn wait_to_say(&self, text: &str) {
-        until(text, || self.said().contains(text));
+        wait_until(text, || self.said().contains(text));
     }
 
     /// The warden: the tool's one child.
@@ -272,7 +272,7 @@ fn sleep(time: Duration) {
     clippy::disallowed_methods,
     reason = "other processes send no event; polled within a limit"
 )]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Monotonic.now().after(LIMIT);
     while !is_so() {
         assert!(Monotonic.now() < end, "waited in vain for {what}");

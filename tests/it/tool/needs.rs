@@ -24,7 +24,7 @@ struct Need {
 }
 
 /// The rows of the table below this heading of a page, without its head.
-fn rows(page: &str, heading: &str) -> Vec<Vec<String>> {
+fn rows_under(page: &str, heading: &str) -> Vec<Vec<String>> {
     let page = fs::read_to_string(root().join(page)).unwrap();
     let (_, section) = page
         .split_once(&format!("\n{heading}\n"))
@@ -41,7 +41,7 @@ fn rows(page: &str, heading: &str) -> Vec<Vec<String>> {
 }
 
 fn needs() -> Vec<Need> {
-    let rows = rows("src/store/README.md", "## What a set-up needs");
+    let rows = rows_under("src/store/README.md", "## What a set-up needs");
     let needs = rows.into_iter().map(|row| {
         let [store, what, keeps, by_default, hazard] = row.try_into().expect("five cells");
         let hazard = hazard.trim_matches('`').into();
@@ -62,11 +62,11 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The sources of the stores, each as one line of single spaces without the signs of a continued text.
-fn sources(folder: &Path, all: &mut Vec<String>) {
+fn add_sources(folder: &Path, all: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            sources(&path, all);
+            add_sources(&path, all);
         } else if path.extension().is_some_and(|it| it == "rs") {
             let text = fs::read_to_string(&path).unwrap().replace("\\\n", "\n");
             all.push(text.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -86,7 +86,7 @@ fn identifier(text: &str) -> Option<&str> {
 #[test]
 fn the_table_of_needs_has_each_hazard_that_a_store_can_report_once() {
     let mut texts = Vec::new();
-    sources(&root().join("src/store"), &mut texts);
+    add_sources(&root().join("src/store"), &mut texts);
     let parts = texts.iter().flat_map(|text| text.split('"'));
     let quoted = parts.map(|part| format!("{part}\""));
     let reported: BTreeSet<_> = quoted
@@ -101,7 +101,7 @@ fn the_table_of_needs_has_each_hazard_that_a_store_can_report_once() {
 #[test]
 fn each_setting_of_the_table_of_needs_is_in_what_is_reported_without_it() {
     let mut texts = Vec::new();
-    sources(&root().join("src/store"), &mut texts);
+    add_sources(&root().join("src/store"), &mut texts);
     for need in needs() {
         let id = format!("\"{}\",", need.hazard);
         // To the next row of the store's table.
@@ -127,7 +127,7 @@ fn is_of(readme: &str, store: &str) -> bool {
 
 #[test]
 fn the_readme_claims_nothing_that_a_server_as_it_is_installed_does_not_keep() {
-    let claims = rows("README.md", "## Which store");
+    let claims = rows_under("README.md", "## Which store");
     let needs = needs();
     for claim in &claims {
         let [store, _, survives, _] = &claim[..] else {
@@ -157,7 +157,7 @@ fn the_readme_claims_nothing_that_a_server_as_it_is_installed_does_not_keep() {
 #[test]
 fn the_column_of_needs_beside_the_costs_names_only_what_the_table_has() {
     let needs = needs();
-    for row in rows("src/store/README.md", "## What each costs and needs") {
+    for row in rows_under("src/store/README.md", "## What each costs and needs") {
         let needed = row.last().expect("a cell");
         for setting in quoted(needed).filter(|setting| *setting != "leasehold init") {
             let is_there = needs.iter().any(|need| need.what.contains(setting));

@@ -5,9 +5,9 @@ use leasehold::store::Store as _;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::export::{address, has, page, value};
+use super::export::{address, has_value, page, value_after};
 use super::terminal::Shell;
-use super::{Place, until};
+use super::{Place, wait_until};
 use crate::harness::asking::{claim, granted};
 use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::times::{LIMIT, LONG};
@@ -178,16 +178,16 @@ async fn the_exporter_counts_the_members_and_tells_how_long_one_keeps_out() {
     let arguments = ["export", "--store", &quorum.url(), "--listen", ":0"];
     let mut export = place.start(place.tool(&arguments));
     let address = address(&export);
-    until("the first scan", || {
+    wait_until("the first scan", || {
         page(&address, "/readyz").0.contains(" 200 ")
     });
     let (_, text) = page(&address, "/metrics");
     check_text(&text);
     for state in ["up", "away", "down"] {
         let series = format!("leasehold_store_members{{store=\"quorum\",state=\"{state}\"}}");
-        has(&text, &series, 1.0);
+        has_value(&text, &series, 1.0);
     }
-    let keep_out = value(&text, "leasehold_store_keep_out_seconds{store=\"quorum\"}");
+    let keep_out = value_after(&text, "leasehold_store_keep_out_seconds{store=\"quorum\"}");
     assert!(
         keep_out.is_some_and(|left| left > 0.0 && left <= 60.7),
         "{text}"
@@ -208,7 +208,7 @@ async fn a_look_at_the_clocks_leaves_tokens_for_jobs() {
     let arguments = ["export", "--store", &url, "--listen", ":0"];
     let mut export = place.start(place.tool(&arguments));
     let address = address(&export);
-    until("the first scan", || {
+    wait_until("the first scan", || {
         page(&address, "/readyz").0.contains(" 200 ")
     });
     export.signal(Signal::TERM);

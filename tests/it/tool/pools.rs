@@ -206,7 +206,7 @@ fn an_evicted_command_is_run_again_and_a_signal_ends_it_for_good() {
     assert_eq!(place.mark("count"), "1");
     assert_eq!(place.says(&["evict", "x"]).code, Some(0));
     run.wait_to_say("is run again");
-    super::until("the second start", || place.mark("count") == "2");
+    super::wait_until("the second start", || place.mark("count") == "2");
     run.signal(Signal::TERM);
     let ended = run.end();
     assert_eq!(ended.signal, Some(Signal::TERM.as_raw()), "{ended:?}");

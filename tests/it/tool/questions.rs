@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use super::{Ended, HOLDER, Place, until};
+use super::{Ended, HOLDER, Place, wait_until};
 use crate::sqlite::places;
 
 /// Copies the tool to where every user can run it.
@@ -232,5 +232,5 @@ fn what_dead_runs_left_is_removed_at_the_next_start() {
     assert!(held.exists() && alive.exists() && path.exists());
     first.signal(rustix::process::Signal::TERM);
     first.end();
-    until("the removal of the first run's file", || !path.exists());
+    wait_until("the removal of the first run's file", || !path.exists());
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Place, STUBBORN_FAMILY};
 
 /// The report of a run with these options.
-fn report(place: &Place, options: &[&str], script: &str) -> Value {
+fn reported(place: &Place, options: &[&str], script: &str) -> Value {
     let mut all = vec!["--report", "report.json"];
     all.extend(options);
     let code = place.run(&all, script).end().code;
@@ -20,7 +20,7 @@ fn report(place: &Place, options: &[&str], script: &str) -> Value {
 #[test]
 fn a_command_that_ended_decided_itself_whatever_code_it_used() {
     let place = Place::new();
-    let report = report(
+    let report = reported(
         &place,
         &[],
         "echo $LEASEHOLD_TOKEN > token; sleep 0.1; exit 79",
@@ -35,7 +35,7 @@ fn a_command_that_ended_decided_itself_whatever_code_it_used() {
 
 #[test]
 fn a_signal_is_named() {
-    let report = report(&Place::new(), &[], "kill -9 $$");
+    let report = reported(&Place::new(), &[], "kill -9 $$");
     assert_eq!(report["outcome"], "ended");
     assert_eq!(report["command_signal"], 9);
 }
@@ -44,7 +44,7 @@ fn a_signal_is_named() {
 fn a_job_that_was_ended_says_why() {
     let place = Place::new();
     let options = ["--max-runtime", "200ms", "--kill-after", "200ms"];
-    let report = report(&place, &options, STUBBORN_FAMILY);
+    let report = reported(&place, &options, STUBBORN_FAMILY);
     assert_eq!(report["outcome"], "max_runtime");
     assert_eq!(report["decided_by"], "leasehold");
     assert_eq!(report["command_signal"], 9);
@@ -57,7 +57,7 @@ fn a_held_name_is_told_apart_from_a_command_with_the_same_code() {
     let _first = place.run(&[], "echo up > first; sleep 20");
     place.mark("first");
     for options in [&["-n"][..], &["-n", "--skip-ok"], &["-n", "-E", "3"]] {
-        let report = report(&place, options, "true");
+        let report = reported(&place, options, "true");
         assert_eq!(report["outcome"], "not_acquired");
         assert_eq!(report["decided_by"], "leasehold");
         assert_eq!(report["command_code"], Value::Null);
@@ -67,7 +67,7 @@ fn a_held_name_is_told_apart_from_a_command_with_the_same_code() {
 #[test]
 fn a_store_that_fails_is_a_failure() {
     let place = Place::new();
-    let report = report(&place, &["--store", "sqlite:/dev/null/x"], "true");
+    let report = reported(&place, &["--store", "sqlite:/dev/null/x"], "true");
     assert_eq!(report["outcome"], "failed");
     assert!(report["why"].is_string());
 }

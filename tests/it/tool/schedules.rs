@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::boundary::{LOOK, killed, program};
-use super::{Place, children, is_alive, numbered, sleep, until};
+use super::{Place, children, is_alive, numbered, sleep, wait_until};
 
 /// Its work is in the command's group, in a group of its own, and orphaned. What is in another session may outlive the
 /// command, which a schedule can end.
@@ -73,12 +73,12 @@ fn schedule(random: &mut fastrand::Rng) -> Vec<Step> {
 
 /// Runs one schedule. Returns whether all three were out at once, how many processes lived when the rival began, if it
 /// did, and the steps.
-fn run(seed: u64) -> (bool, Option<usize>, String) {
+fn play(seed: u64) -> (bool, Option<usize>, String) {
     let mut random = fastrand::Rng::with_seed(seed);
     let place = Place::new();
     program(&place, "work", WORK);
     let tool = place.run(&["--ttl", "2s", "--kill-after", "300ms"], JOB);
-    until("three processes", || {
+    wait_until("three processes", || {
         fs::read_to_string(place.path("pids")).is_ok_and(|pids| pids.lines().count() == 3)
     });
     let warden = tool.warden();
@@ -99,7 +99,7 @@ fn run(seed: u64) -> (bool, Option<usize>, String) {
             match step.signal {
                 Signal::KILL | Signal::STOP => *is_out = true,
                 // Who was killed does not come back.
-                Signal::CONT => *is_out = !is_alive(number(targets[step.target])),
+                Signal::CONT => *is_out = !is_alive(pid_number(targets[step.target])),
                 _ => {}
             }
         }
@@ -122,12 +122,12 @@ fn run(seed: u64) -> (bool, Option<usize>, String) {
     )
 }
 
-fn number(pid: Pid) -> u64 {
+fn pid_number(pid: Pid) -> u64 {
     u64::try_from(pid.as_raw_pid()).expect("positive")
 }
 
 /// Runs so many schedules, some at a time.
-pub(crate) fn random(count: u64) {
+pub(crate) fn play_at_random(count: u64) {
     const AT_ONCE: usize = 6;
     let first = std::env::var("LEASEHOLD_TEST_SEED").ok();
     let first = first.map_or_else(
@@ -145,7 +145,7 @@ pub(crate) fn random(count: u64) {
                     if seed >= first + count {
                         return;
                     }
-                    let (were_all_out, alive, said) = run(seed);
+                    let (were_all_out, alive, said) = play(seed);
                     let mut found = found.lock().expect("whole");
                     found.schedules += 1;
                     found.granted += u64::from(alive.is_some());
@@ -170,5 +170,5 @@ pub(crate) fn random(count: u64) {
 
 #[test]
 fn while_one_of_the_three_runs_no_rival_finds_a_process_of_the_job() {
-    random(100);
+    play_at_random(100);
 }

@@ -141,7 +141,7 @@ fn random() -> fastrand::Rng {
 }
 
 /// All that the library says of a URL before it connects.
-async fn said(url: &str) -> String {
+async fn said_of(url: &str) -> String {
     let opened = match store::open(url).await {
         Ok(store) => format!("{} {store:?}", store.location()),
         Err(error) => format!("{error:#} {error:?}"),
@@ -159,7 +159,7 @@ async fn the_library_shows_no_part_of_a_password_of_any_url() {
     let mut random = random();
     for _ in 0..3_000 {
         let url = draw(&mut random);
-        let said = said(&url).await;
+        let said = said_of(&url).await;
         assert!(!said.contains(SECRET), "{url}: {said}");
     }
 }
@@ -169,14 +169,14 @@ fn the_tool_shows_no_part_of_a_password_of_any_url() {
     let mut random = random();
     for turn in 0..48 {
         let url = draw(&mut random);
-        let ended = told(&url, turn);
+        let ended = ran_with(&url, turn);
         assert_ne!(ended.code, Some(0), "{url}: {ended:?}");
         assert!(!format!("{ended:?}").contains(SECRET), "{url}: {ended:?}");
     }
 }
 
 /// Runs the tool with this URL by an option, a variable, a file, or a configuration file.
-fn told(url: &str, turn: usize) -> Ended {
+fn ran_with(url: &str, turn: usize) -> Ended {
     let place = Place::new();
     let write = |file: &str, text: String| {
         let path = place.path(file);

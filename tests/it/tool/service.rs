@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
-use super::{Place, until};
+use super::{Place, wait_until};
 
 /// The manager's end of the socket.
 struct Manager {
@@ -32,7 +32,7 @@ impl Manager {
     }
 
     fn wait_for(&mut self, text: &str) {
-        until(text, || self.listen().contains(text));
+        wait_until(text, || self.listen().contains(text));
     }
 }
 
@@ -88,7 +88,7 @@ fn the_watchdog_is_fed_only_while_renewals_are_confirmed() {
     let mut run = place.start(command);
     place.mark("up");
     manager.wait_for("WATCHDOG=1\nWATCHDOG=1\n");
-    let ended = super::loss::block(&place, || {
+    let ended = super::loss::block_store(&place, || {
         manager.wait_for("STOPPING=1\n");
         run.end()
     });

@@ -52,7 +52,7 @@ fn a_run_that_quit_ended_leaves_no_core() {
     place.mark("up");
     run.signal(Signal::QUIT);
     let mut status = None;
-    super::until("its end", || {
+    super::wait_until("its end", || {
         status = run.child.try_wait().expect("our child");
         status.is_some()
     });

@@ -197,7 +197,7 @@ fn ran(options: &[&str]) -> super::Ended {
     Place::new().run(options, "true").end()
 }
 
-fn check(option: &str, with: &[&str], good: &[&str], bad: &[&str], said: &str) {
+fn check_limit(option: &str, with: &[&str], good: &[&str], bad: &[&str], said: &str) {
     let of = |value: &str| [with, &[&format!("{option}={value}")]].concat().join("\n");
     for value in good {
         let ended = ran(&of(value).split('\n').collect::<Vec<_>>());
@@ -216,7 +216,7 @@ fn each_limit_of_an_option_is_in_its_help_and_in_the_message_beyond_it() {
     for limit in &LIMITS {
         let help = help(limit.option);
         assert!(help.contains(limit.helped), "{}: {help}", limit.option);
-        check(limit.option, limit.with, limit.good, limit.bad, limit.said);
+        check_limit(limit.option, limit.with, limit.good, limit.bad, limit.said);
     }
 }
 
@@ -229,7 +229,7 @@ fn each_limit_of_a_text_is_in_its_help_and_in_the_message_beyond_it() {
     ] {
         let stated = format!("{least} {most} bytes without control characters");
         assert!(help(option).to_lowercase().contains(&stated), "{option}");
-        check(option, &[], &[&of(most)], &[&of(most + 1)], &stated);
+        check_limit(option, &[], &[&of(most)], &[&of(most + 1)], &stated);
     }
     let stated = format!(
         "1 to {} bytes of UTF-8 without control characters",

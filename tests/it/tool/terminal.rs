@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use super::{Place, until};
+use super::{Place, wait_until};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -76,7 +76,7 @@ impl Shell {
     /// The rest of the line up to its end, or up to where the cursor goes back.
     fn line(&self) -> String {
         let mut line = String::new();
-        until("the end of the line", || {
+        wait_until("the end of the line", || {
             let screen = self.screen.lock().expect("whole");
             let end = screen.find('\r');
             line = screen[..end.unwrap_or_default()].to_owned();
@@ -87,7 +87,7 @@ impl Shell {
 
     /// Waits until the screen shows this, and wipes it up to there.
     pub(super) fn sees(&self, text: &str) {
-        until(&format!("{text:?} on the screen"), || {
+        wait_until(&format!("{text:?} on the screen"), || {
             let mut screen = self.screen.lock().expect("whole");
             let seen = screen.find(text).map(|start| start + text.len());
             if let Some(end) = seen {
@@ -201,7 +201,7 @@ fn a_background_job_is_stopped_when_it_reads_and_continues_in_the_foreground() {
     let mut shell = Shell::on(&place);
     shell.press("$TOOL run x -- sh -c 'echo up > up; read line; echo got-$line' &\n");
     place.mark("up");
-    until("the job to be stopped", || {
+    wait_until("the job to be stopped", || {
         shell.press("jobs\n");
         let screen = shell.screen.lock().expect("whole");
         screen.contains("Stopped")
@@ -221,7 +221,7 @@ fn a_job_that_is_stopped_for_longer_than_its_lease_is_ended() {
     let pid = place.numbers("pid")[0];
     shell.press(CTRL_Z);
     shell.sees("ready> ");
-    until("the job's end", || !super::is_alive(pid));
+    wait_until("the job's end", || !super::is_alive(pid));
     shell.press("fg\n");
     shell.sees("ready> ");
     shell.press("echo code-$?\n");

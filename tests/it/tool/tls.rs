@@ -16,7 +16,7 @@ fn in_environment(arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
 }
 
 /// A run on this store that must fail so, before its command is started.
-fn fails(url: &str, code: i32) -> Ended {
+fn fails_over_tls(url: &str, code: i32) -> Ended {
     Place::new().fails(&["--store", url], code)
 }
 
@@ -41,7 +41,7 @@ async fn runs_on_a_server_behind_tls_exclude_each_other() {
 #[tokio::test]
 async fn a_certificate_that_no_authority_signed_is_78_and_said() {
     let server = TlsServer::start().await;
-    let ended = fails(&server.url(), 78);
+    let ended = fails_over_tls(&server.url(), 78);
     assert!(ended.stderr.contains("certificate"), "{ended:?}");
     assert!(
         ended.stderr.contains(&server.port().to_string()),
@@ -53,20 +53,20 @@ async fn a_certificate_that_no_authority_signed_is_78_and_said() {
 async fn a_certificate_of_another_host_is_78_and_said() {
     let server = TlsServer::start().await;
     let url = server.trusting_url().replace("localhost", "127.0.0.1");
-    let ended = fails(&url, 78);
+    let ended = fails_over_tls(&url, 78);
     assert!(ended.stderr.contains("certificate"), "{ended:?}");
 }
 
 #[test]
 fn a_file_of_certificates_that_is_not_there_is_64() {
-    let ended = fails("rediss://localhost:1?ca=/no/such/file", 64);
+    let ended = fails_over_tls("rediss://localhost:1?ca=/no/such/file", 64);
     assert!(ended.stderr.contains("/no/such/file"), "{ended:?}");
 }
 
 #[tokio::test]
 async fn a_client_or_a_server_without_tls_is_a_failure_that_names_the_store() {
     let server = TlsServer::start().await;
-    let ended = fails(&server.url().replace("rediss", "redis"), 69);
+    let ended = fails_over_tls(&server.url().replace("rediss", "redis"), 69);
     assert!(
         ended.stderr.contains(&server.port().to_string()),
         "{ended:?}"
@@ -74,7 +74,7 @@ async fn a_client_or_a_server_without_tls_is_a_failure_that_names_the_store() {
     let server = Setup::default().with_port().start().await;
     let port = server.port().to_string();
     // To the server our first words are the beginning of a long line, whose end it waits for.
-    let ended = fails(&format!("rediss://localhost:{port}"), 69);
+    let ended = fails_over_tls(&format!("rediss://localhost:{port}"), 69);
     assert!(ended.stderr.contains(&port), "{ended:?}");
 }
 

@@ -10,7 +10,7 @@ use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::{at, now};
 
 /// A holder of this name in this store, whose lease is short.
-fn holder(place: &Place, store: &str, name: &str) -> super::Process {
+fn start_holder(place: &Place, store: &str, name: &str) -> super::Process {
     let arguments = [
         "run",
         "--store",
@@ -30,7 +30,7 @@ fn holder(place: &Place, store: &str, name: &str) -> super::Process {
 // A space where a space was is not drawn again, so one word is looked for at a time.
 pub(super) fn see_and_evict(store: &str) {
     let place = Place::new();
-    let mut first = holder(&place, store, "nightly-report");
+    let mut first = start_holder(&place, store, "nightly-report");
     place.mark("first");
     let mut shell = Shell::on(&place);
     shell.press(&format!(
@@ -77,7 +77,7 @@ fn view(place: &Place, store: &str) -> Shell {
 }
 
 /// Ends the view by a signal, which restores the terminal.
-fn end(place: &Place, shell: &mut Shell) {
+fn end_top(place: &Place, shell: &mut Shell) {
     let pid = place.numbers("pid")[0];
     kill_process(super::numbered(pid), Signal::TERM).expect("it lives");
     shell.sees("\x1b[?1049l");
@@ -90,7 +90,7 @@ fn end(place: &Place, shell: &mut Shell) {
 fn a_signal_ends_it_and_the_terminal_is_restored() {
     let place = Place::new();
     let store = format!("sqlite:{}", place.store().display());
-    end(&place, &mut view(&place, &store));
+    end_top(&place, &mut view(&place, &store));
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn a_signal_ends_it_while_its_store_is_silent() {
     // It asks the store once a second.
     at(now().after(Duration::from_millis(1_500))).await;
     let began = now();
-    end(&place, &mut shell);
+    end_top(&place, &mut shell);
     let took = now().since(began);
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
@@ -111,7 +111,7 @@ async fn why_an_eviction_failed_stays_on_the_screen_while_looks_succeed() {
     let (place, server) = (Place::new(), RedisServer::start().await);
     let user = "ACL SETUSER weak on >secret allchannels ~* +@all -zrem";
     let () = server.told(user).await;
-    let _job = holder(&place, &server.url(), "nightly");
+    let _job = start_holder(&place, &server.url(), "nightly");
     place.mark("first");
     let mut shell = view(&place, &format!("{}?user=weak&pass=secret", server.url()));
     shell.sees("nightly");
@@ -123,7 +123,7 @@ async fn why_an_eviction_failed_stays_on_the_screen_while_looks_succeed() {
     shell.sees("NAME");
     shell.resize(100);
     shell.sees("permission");
-    end(&place, &mut shell);
+    end_top(&place, &mut shell);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 use rustix::process::Signal;
 
-use super::{HOLDER, Place, Process, until};
+use super::{HOLDER, Place, Process, wait_until};
 
 /// Enough that chance does not put them in order: one time in 120.
 pub(super) const WAITERS: u32 = 5;
@@ -24,7 +24,7 @@ impl Place {
     pub(super) fn has_line(&self, clients: u32) {
         let file = Connection::open(self.store()).expect("opened");
         let count = || file.query_row("SELECT count(*) FROM line", (), |row| row.get(0));
-        until("the line", || {
+        wait_until("the line", || {
             count().is_ok_and(|count: u32| count == clients)
         });
     }

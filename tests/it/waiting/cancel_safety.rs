@@ -134,7 +134,7 @@ async fn polled(future: impl Future<Output = ()>, times: usize) {
     .await;
 }
 
-async fn client(store: Arc<dyn Store>) -> Client {
+async fn client_sharing(store: Arc<dyn Store>) -> Client {
     let builder = Client::builder().shared_store(store);
     builder.ttl(TTL).build().await.unwrap()
 }
@@ -160,7 +160,7 @@ async fn drop_everywhere(onlooker: Arc<dyn Store>, open: impl AsyncFn() -> Arc<d
         for times in 1..=POLLS {
             let (onlooker, store) = (onlooker.clone(), open().await);
             cases.spawn(async move {
-                let client = client(store).await;
+                let client = client_sharing(store).await;
                 let name = format!("{way:?}/{times}");
                 polled(go(way, &client, &name), times).await;
                 gone(&*onlooker, &name).await;
@@ -214,7 +214,7 @@ async fn whichever_reply_is_lost_nothing_is_left() {
                     seen += usize::from(request.is_script());
                     is_it.then_some(fault)
                 });
-                let client = client(Arc::new(Redis::open(&proxy.url()).unwrap())).await;
+                let client = client_sharing(Arc::new(Redis::open(&proxy.url()).unwrap())).await;
                 let name = format!("{fault:?}/{way:?}/{which}");
                 let going = tokio::time::timeout(TTL * 2, go(way, &client, &name));
                 assert!(going.await.is_ok(), "{name} never ends");

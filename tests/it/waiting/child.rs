@@ -26,11 +26,11 @@ fn a_child_process_waits_for_names() {
     let ttl = Duration::from_millis(ttl.parse().expect("a number"));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        serve(client_at(url, ttl).await).await;
+        obey_as_client(client_at(url, ttl).await).await;
     });
 }
 
-async fn serve(client: Client) {
+async fn obey_as_client(client: Client) {
     let mut held: BTreeMap<String, Lease> = BTreeMap::new();
     for order in std::io::stdin().lines() {
         let order = order.expect("UTF-8");

@@ -13,20 +13,20 @@ use crate::harness::times::LONG;
 use crate::harness::wait::{soon, until_so};
 
 /// Waits for "a" in turn, in a task of its own.
-fn waiter(client: &Client) -> JoinHandle<Lease> {
+fn fair_waiter(client: &Client) -> JoinHandle<Lease> {
     let request = client.request("a").order(WaitOrder::Fair).ttl(LONG);
     tokio::spawn(async move { request.acquire().await.unwrap() })
 }
 
 /// A holder, and so many clients that wait in turn, each before the next.
-async fn line<const N: usize>(store: &FaultyStore) -> (Lease, [(Client, JoinHandle<Lease>); N]) {
+async fn line_of<const N: usize>(store: &FaultyStore) -> (Lease, [(Client, JoinHandle<Lease>); N]) {
     let holder = client(store).await;
     let lease = holder.request("a").ttl(LONG).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..N {
         let client = client(store).await;
         let claims = store.claims();
-        let waiter = waiter(&client);
+        let waiter = fair_waiter(&client);
         until_so("the client to wait", async || store.claims() >= claims + 2).await;
         waiters.push((client, waiter));
     }
@@ -36,7 +36,7 @@ async fn line<const N: usize>(store: &FaultyStore) -> (Lease, [(Client, JoinHand
 #[tokio::test]
 async fn clients_are_served_in_the_order_in_which_they_joined() {
     let store = FaultyStore::new();
-    let (mut lease, waiters) = line::<5>(&store).await;
+    let (mut lease, waiters) = line_of::<5>(&store).await;
     for (_, waiter) in waiters {
         let started = Monotonic.now();
         lease.release().await;
@@ -52,7 +52,7 @@ async fn every_client_gets_its_share_however_many_wait_in_it() {
     let served = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
     let mut clients = Vec::new();
-    let (lease, []) = line(&store).await;
+    let (lease, []) = line_of(&store).await;
     for (index, waiters) in [20, 5, 10].into_iter().enumerate() {
         let client = client(&store).await;
         for _ in 0..waiters {
@@ -85,7 +85,7 @@ async fn every_client_gets_its_share_however_many_wait_in_it() {
 #[tokio::test]
 async fn neither_a_try_nor_a_plain_wait_overtakes_a_queued_client() {
     let store = FaultyStore::new();
-    let (lease, [(_, first)]) = line(&store).await;
+    let (lease, [(_, first)]) = line_of(&store).await;
     let other = client(&store).await;
     let plain = tokio::spawn({
         let other = other.clone();
@@ -112,12 +112,12 @@ async fn neither_a_try_nor_a_plain_wait_overtakes_a_queued_client() {
 #[tokio::test]
 async fn a_waiter_that_joins_while_its_client_leaves_the_queue_is_in_it_at_once() {
     let store = FaultyStore::new();
-    let (lease, [(client, gone)]) = line(&store).await;
+    let (lease, [(client, gone)]) = line_of(&store).await;
     (store.faults).plan_always(Call::Leave, Fault::Wait);
     gone.abort();
     until_so("its leaving to begin", async || store.leaves_begun() == 1).await;
     let answers = store.answers();
-    let joined = waiter(&client);
+    let joined = fair_waiter(&client);
     until_so("the client to wait again", async || {
         store.answers() > answers
     })
@@ -135,7 +135,7 @@ async fn a_waiter_that_joins_while_its_client_leaves_the_queue_is_in_it_at_once(
 #[tokio::test]
 async fn a_client_whose_last_waiter_goes_away_leaves_the_queue() {
     let store = FaultyStore::new();
-    let (lease, [(_, gone), (_, second)]) = line(&store).await;
+    let (lease, [(_, gone), (_, second)]) = line_of(&store).await;
     gone.abort();
     until_so("its leaving", async || store.leaves() == 1).await;
     let started = Monotonic.now();
@@ -148,8 +148,8 @@ async fn a_client_whose_last_waiter_goes_away_leaves_the_queue() {
 #[tokio::test]
 async fn a_waiter_that_leaves_at_its_turn_passes_it_to_its_clients_next() {
     let store = FaultyStore::new();
-    let (lease, [(client, gone), (_, other)]) = line(&store).await;
-    let second = waiter(&client);
+    let (lease, [(client, gone), (_, other)]) = line_of(&store).await;
+    let second = fair_waiter(&client);
     tokio::task::yield_now().await;
     gone.abort();
     tokio::task::yield_now().await;
@@ -163,7 +163,7 @@ async fn a_waiter_that_leaves_at_its_turn_passes_it_to_its_clients_next() {
 #[tokio::test]
 async fn a_shutdown_leaves_the_queue() {
     let store = FaultyStore::new();
-    let (lease, [(gone, _waiter), (_, second)]) = line(&store).await;
+    let (lease, [(gone, _waiter), (_, second)]) = line_of(&store).await;
     assert!(soon(gone.shutdown(LONG)).await);
     assert_eq!(store.leaves(), 1, "the process may end now");
     let started = Monotonic.now();
@@ -176,7 +176,7 @@ async fn a_shutdown_leaves_the_queue() {
 #[tokio::test]
 async fn a_queued_client_that_hears_nothing_is_served_all_the_same() {
     let store = FaultyStore::new();
-    let (lease, [(_, first)]) = line(&store).await;
+    let (lease, [(_, first)]) = line_of(&store).await;
     (store.faults).plan_always(Call::Notice, Fault::Unanswered);
     lease.release().await;
     drop(soon(first).await.unwrap());
@@ -185,10 +185,10 @@ async fn a_queued_client_that_hears_nothing_is_served_all_the_same() {
 #[tokio::test]
 async fn a_wait_that_is_given_up_before_its_first_answer_leaves_the_queue() {
     let store = FaultyStore::new();
-    let (lease, []) = line(&store).await;
+    let (lease, []) = line_of(&store).await;
     let gone = client(&store).await;
     (store.faults).plan_always(Call::Acquire, Fault::Unanswered);
-    let given_up = waiter(&gone);
+    let given_up = fair_waiter(&gone);
     until_so("its claim to be carried out", async || {
         store.withheld() == 1
     })
@@ -198,7 +198,7 @@ async fn a_wait_that_is_given_up_before_its_first_answer_leaves_the_queue() {
     until_so("the line to be left", async || store.leaves() == 1).await;
     let next = client(&store).await;
     let claims = store.claims();
-    let waiting = waiter(&next);
+    let waiting = fair_waiter(&next);
     until_so("the next to wait", async || store.claims() >= claims + 2).await;
     let started = Monotonic.now();
     lease.release().await;

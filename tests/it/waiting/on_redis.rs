@@ -25,7 +25,7 @@ fn now() -> Instant {
 }
 
 /// A lease of a minute, which no test outlives.
-async fn held(client: &Client) -> Lease {
+async fn long_lease(client: &Client) -> Lease {
     client.request("a").ttl(LONG).acquire().await.unwrap()
 }
 
@@ -49,7 +49,7 @@ async fn subscribed(server: &RedisServer, clients: usize) {
 }
 
 /// Returns once so many clients stand in line and are told of their turns.
-async fn in_queue(server: &RedisServer, clients: usize) {
+async fn until_queued(server: &RedisServer, clients: usize) {
     until_so("the line", async || {
         let turns: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:turn:*").await;
         let line: usize = server.told(&format!("ZCARD {QUEUE}")).await;
@@ -92,7 +92,7 @@ async fn faulted(proxy: &Proxy, count: usize) {
 #[tokio::test]
 async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
     let waiter = waiter(&client_at(&server.url(), STORED_TTL).await, WaitOrder::Any);
     subscribed(&server, 1).await;
     let freed = now();
@@ -106,7 +106,7 @@ async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
 #[tokio::test]
 async fn a_killed_subscriber_comes_back_and_looks_again() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
     let waiter = waiter(&client_at(&server.url(), STORED_TTL).await, WaitOrder::Any);
     subscribed(&server, 1).await;
     let killed: usize = server.told("CLIENT KILL TYPE pubsub").await;
@@ -121,7 +121,7 @@ async fn a_killed_subscriber_comes_back_and_looks_again() {
 #[tokio::test]
 async fn two_hundred_waiters_are_served_after_a_restart() {
     let mut server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
     let mut waiters = JoinSet::new();
     for _ in 0..10 {
         let client = client_at(&server.url(), STORED_TTL).await;
@@ -145,10 +145,10 @@ async fn two_hundred_waiters_are_served_after_a_restart() {
 #[tokio::test]
 async fn a_notice_that_comes_twice_releases_no_holder() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
     let next = client_at(&server.url(), STORED_TTL).await;
     let waiting = waiter(&next, WaitOrder::Fair);
-    in_queue(&server, 1).await;
+    until_queued(&server, 1).await;
     let turns: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:turn:*").await;
     lease.release().await;
     let lease = soon(waiting).await.unwrap();
@@ -197,7 +197,7 @@ async fn a_release_whose_reply_is_lost_frees_once() {
 async fn a_process_that_is_killed_before_it_hears_of_its_grant_holds_for_one_ttl() {
     let server = RedisServer::start().await;
     // The server is to know the scripts already, or the reply that is lost is that it does not.
-    held(&client_at(&server.url(), STORED_TTL).await)
+    long_lease(&client_at(&server.url(), STORED_TTL).await)
         .await
         .release()
         .await;
@@ -243,10 +243,10 @@ async fn a_process_that_exits_without_a_release_holds_for_one_ttl() {
 #[tokio::test]
 async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
     let mut dead = child::start(&server.url(), STORED_TTL);
     dead.order("fair a");
-    in_queue(&server, 1).await;
+    until_queued(&server, 1).await;
     let clients = [
         client_at(&server.url(), STORED_TTL).await,
         client_at(&server.url(), STORED_TTL).await,
@@ -255,7 +255,7 @@ async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
         waiter(&clients[0], WaitOrder::Fair),
         waiter(&clients[1], WaitOrder::Fair),
     ];
-    in_queue(&server, 3).await;
+    until_queued(&server, 3).await;
     dead.kill();
     let before = scripts(&server).await;
     let freed = now();
@@ -272,19 +272,19 @@ async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
 #[tokio::test]
 async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
     let mut stopped = child::start(&server.url(), STORED_TTL);
     stopped.order("fair a");
-    in_queue(&server, 1).await;
+    until_queued(&server, 1).await;
     let next = client_at(&server.url(), STORED_TTL).await;
     let waiting = waiter(&next, WaitOrder::Fair);
-    in_queue(&server, 2).await;
+    until_queued(&server, 2).await;
     stopped.pause();
     lease.release().await;
     let second = soon(waiting).await.unwrap();
     stopped.resume();
     // It wakes with the notice of a turn that is over. Its claim is an ordinary one, and it waits.
-    in_queue(&server, 1).await;
+    until_queued(&server, 1).await;
     second.check().unwrap();
     let token = second.token();
     assert_eq!(second.release().await, ReleaseOutcome::Released);
@@ -299,7 +299,7 @@ async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later
 #[tokio::test]
 async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
     let server = RedisServer::start().await;
-    let lease = held(&client_at(&server.url(), STORED_TTL).await).await;
+    let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
     let token = lease.token();
     let mut waiters = JoinSet::new();
     for _ in 0..20 {
@@ -311,7 +311,7 @@ async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
             token
         });
     }
-    in_queue(&server, 20).await;
+    until_queued(&server, 20).await;
     let flushed = now();
     let () = server.told("FLUSHALL").await;
     let mut tokens = soon(waiters.join_all()).await;

@@ -82,12 +82,12 @@ impl Bench {
     }
 }
 
-fn now() -> Instant {
+fn local_now() -> Instant {
     Monotonic.now()
 }
 
 /// The token that the child was granted.
-async fn token(child: Subprocess) -> (Subprocess, u64) {
+async fn token_answered(child: Subprocess) -> (Subprocess, u64) {
     let answering = tokio::task::spawn_blocking(move || {
         let token = child.answer().parse().unwrap();
         (child, token)
@@ -111,16 +111,16 @@ async fn processes_are_served_in_the_order_in_which_they_joined() {
         children.push(bench.in_queue(place + 1).await);
     }
     let mut last = lease.token().get();
-    let freed = now();
+    let freed = local_now();
     lease.release().await;
     for child in children {
-        let (mut child, token) = token(child).await;
+        let (mut child, token) = token_answered(child).await;
         assert!(token > last, "{token} after {last}");
         last = token;
         child.order("release a");
         assert_eq!(child.answer(), "Released");
     }
-    let took = now().since(freed);
+    let took = local_now().since(freed);
     assert!(took < Queued::OFFER, "nobody was passed over: {took:?}");
     println!("six hand-offs between processes took {took:?}");
     assert_eq!((bench.count("line"), bench.count("lease")), (0, 0));
@@ -135,10 +135,10 @@ async fn a_process_that_was_killed_in_the_queue_costs_one_offer_at_its_turn() {
     let next = waiter(&next, WaitOrder::Fair);
     bench.has_queue(2).await;
     dead.kill();
-    let freed = now();
+    let freed = local_now();
     lease.release().await;
     drop(soon(next).await.unwrap());
-    let took = now().since(freed);
+    let took = local_now().since(freed);
     assert!(took >= Queued::OFFER, "{took:?}");
     assert!(took < Queued::OFFER + Duration::from_secs(1), "{took:?}");
 }
@@ -155,10 +155,10 @@ async fn a_process_that_was_dead_for_longer_than_its_patience_costs_nothing() {
     let next = bench.client().await;
     let next = waiter(&next, WaitOrder::Fair);
     bench.has_queue(2).await;
-    let freed = now();
+    let freed = local_now();
     lease.release().await;
     drop(soon(next).await.unwrap());
-    let took = now().since(freed);
+    let took = local_now().since(freed);
     assert!(took < Queued::OFFER, "{took:?}");
     assert_eq!(bench.count("line"), 0, "the dead are swept");
 }
@@ -174,13 +174,13 @@ async fn a_lease_that_runs_out_goes_to_the_first_client_of_the_queue() {
     let plain = waiter(&plain, WaitOrder::Any);
     let second = bench.in_queue(2).await;
     holder.kill();
-    let killed = now();
-    let (mut first, one) = token(first).await;
-    let took = now().since(killed);
+    let killed = local_now();
+    let (mut first, one) = token_answered(first).await;
+    let took = local_now().since(killed);
     assert!(took < STORED_TTL + Duration::from_secs(1), "{took:?}");
     assert!(!plain.is_finished());
     first.order("release a");
-    let (mut second, two) = token(second).await;
+    let (mut second, two) = token_answered(second).await;
     assert!(!plain.is_finished());
     second.order("release a");
     let lease = soon(plain).await.unwrap();
@@ -201,9 +201,9 @@ async fn a_client_behind_dead_ones_only_is_served_when_the_holders_time_is_over(
     let next = waiter(&next, WaitOrder::Fair);
     bench.has_queue(2).await;
     holder.kill();
-    let killed = now();
+    let killed = local_now();
     drop(soon(next).await.unwrap());
-    let took = now().since(killed);
+    let took = local_now().since(killed);
     assert!(took < STORED_TTL + Duration::from_millis(500), "{took:?}");
 }
 
@@ -214,7 +214,7 @@ async fn a_name_that_was_kept_for_a_moment_is_taken_when_the_moment_is_over() {
     // Longer than until a third claim, which is the first that is seen if the first two were too fast.
     let kept_for = Duration::from_secs(5);
     let holder = bench.client().await;
-    let granted = now();
+    let granted = local_now();
     let kept = holder.request("a").ttl(LONG).hold_at_least(kept_for);
     let lease = kept.acquire().await.unwrap();
     let next = bench.client().await;
@@ -222,7 +222,7 @@ async fn a_name_that_was_kept_for_a_moment_is_taken_when_the_moment_is_over() {
     bench.has_listening(1).await;
     lease.release().await;
     drop(soon(next).await.unwrap());
-    let took = now().since(granted);
+    let took = local_now().since(granted);
     assert!(took >= kept_for, "{took:?}");
     assert!(took < kept_for + Duration::from_millis(500), "{took:?}");
 }
@@ -247,7 +247,7 @@ async fn neither_a_try_nor_a_plain_wait_overtakes_a_queued_process() {
         });
         let before = lease.token();
         lease.release().await;
-        let (mut child, token) = token(child).await;
+        let (mut child, token) = token_answered(child).await;
         assert!(!plain.is_finished() && !hammering.is_finished());
         // Once the queue is empty, the client that asks first is served.
         plain.abort();
@@ -268,7 +268,7 @@ async fn a_process_whose_wait_ends_leaves_the_queue() {
     waiting.abort();
     bench.has_queue(1).await;
     lease.release().await;
-    token(next).await;
+    token_answered(next).await;
 }
 
 #[tokio::test]
@@ -304,6 +304,6 @@ async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later
     second.check().unwrap();
     let before = second.token().get();
     second.release().await;
-    let (_, after) = token(stopped).await;
+    let (_, after) = token_answered(stopped).await;
     assert!(after > before);
 }

@@ -9,7 +9,7 @@ use crate::harness::faulty_store::FaultyStore;
 
 const MOST: Duration = Duration::from_secs(20);
 
-async fn client(ttl: Duration) -> Client {
+async fn plain_client(ttl: Duration) -> Client {
     let facts = Facts::new("plain").with_notices().with_max_ttl(MOST);
     let store = FaultyStore::new().with_facts(facts);
     let builder = Client::builder().store(store).ttl(ttl);
@@ -18,7 +18,7 @@ async fn client(ttl: Duration) -> Client {
 
 #[tokio::test]
 async fn a_fair_wait_on_a_store_without_a_queue_is_refused() {
-    let client = client(MOST).await;
+    let client = plain_client(MOST).await;
     let refused = client.request("a").order(WaitOrder::Fair).acquire().await;
     let error = refused.expect_err("there is no queue");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
@@ -29,7 +29,7 @@ async fn a_fair_wait_on_a_store_without_a_queue_is_refused() {
 
 #[tokio::test]
 async fn a_ttl_above_what_the_store_keeps_is_refused() {
-    let client = client(MOST * 2).await;
+    let client = plain_client(MOST * 2).await;
     let error = client.acquire("a").await.expect_err("it is too long");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(

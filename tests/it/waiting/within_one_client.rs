@@ -15,7 +15,7 @@ use crate::harness::times::{LONG, PATIENCE, TTL};
 use crate::harness::wait::{soon, until_so};
 
 /// Waits for "a" in a task of its own.
-fn waiter(client: &Client) -> JoinHandle<Lease> {
+fn acquiring(client: &Client) -> JoinHandle<Lease> {
     let client = client.clone();
     tokio::spawn(async move { client.acquire("a").await.unwrap() })
 }
@@ -39,7 +39,7 @@ async fn a_freed_name_reaches_its_waiter_by_the_notice() {
         .await
         .unwrap();
     let before = store.claims();
-    let waiter = waiter(&second);
+    let waiter = acquiring(&second);
     asleep(&store, before).await;
     let released = Monotonic.now();
     lease.release().await;
@@ -81,7 +81,7 @@ async fn a_thousand_waiters_do_not_look_a_thousand_times_when_the_lease_runs_out
     // Its holder is told to end, but keeps its guard: the lease is neither renewed nor released.
     let dying = dead.request("a").max_hold(TTL / 2);
     let lease = dying.acquire().await.unwrap();
-    let waiters: Vec<_> = (0..1_000).map(|_| waiter(&client)).collect();
+    let waiters: Vec<_> = (0..1_000).map(|_| acquiring(&client)).collect();
     let before = store.claims();
     until_so("a grant to a waiter", async || {
         waiters.iter().any(JoinHandle::is_finished)
@@ -168,7 +168,7 @@ async fn a_woken_waiter_that_goes_away_passes_the_wake_on() {
         }
     };
     soon(looked).await;
-    let second = waiter(&client);
+    let second = acquiring(&client);
     tokio::task::yield_now().await;
     let released = Monotonic.now();
     // The first one is woken, but never polled again.
@@ -188,7 +188,7 @@ async fn a_lost_notice_costs_no_more_than_the_cap() {
     let long = holder.request("a").ttl(Duration::from_secs(60));
     let lease = long.acquire().await.unwrap();
     let before = store.claims();
-    let waiter = waiter(&client);
+    let waiter = acquiring(&client);
     asleep(&store, before).await;
     (store.faults).plan_always(Call::Notice, Fault::Unanswered);
     let released = Monotonic.now();
@@ -206,7 +206,7 @@ async fn without_rights_to_notices_waiters_look_by_time() {
     store.faults.plan_always(Call::Subscribe, denied);
     let (holder, client) = (client(&store).await, client(&store).await);
     let lease = take(&holder, "a").await;
-    let waiters: Vec<_> = (0..20).map(|_| waiter(&client)).collect();
+    let waiters: Vec<_> = (0..20).map(|_| acquiring(&client)).collect();
     let before = store.claims();
     until_so("a look by time", async || store.claims() > before + 2).await;
     drop(lease);
@@ -225,7 +225,7 @@ async fn notices_that_did_not_arrive_once_are_tried_again() {
     let holder = holder.await.expect("settings in order");
     let client = client(&store).await;
     let lease = take(&holder, "a").await;
-    let waiter = waiter(&client);
+    let waiter = acquiring(&client);
     let looks_within_a_second = async || {
         let before = store.claims();
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -248,7 +248,7 @@ async fn a_limited_wait_behind_others_ends_in_time_and_tells_who_had_the_name() 
     let store = FaultyStore::new();
     let client = client(&store).await;
     let lease = take(&client, "a").await;
-    let _first = waiter(&client);
+    let _first = acquiring(&client);
     let before = store.claims();
     asleep(&store, before).await;
     let looks = store.claims();
@@ -334,13 +334,13 @@ fn a_waiter_is_served_after_the_runtime_of_the_one_before_it_is_gone() {
     });
     let before = store.claims();
     let gone = short.block_on(async {
-        let gone = waiter(&client);
+        let gone = acquiring(&client);
         asleep(&store, before).await;
         [gone]
     });
     let second = {
         let _long = long.enter();
-        waiter(&client)
+        acquiring(&client)
     };
     drop((short, gone));
     let released = Monotonic.now();

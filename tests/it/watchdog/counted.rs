@@ -17,7 +17,7 @@ use metrics::{
 use super::runtime;
 use crate::harness::alone::alone;
 use crate::harness::faulty_store::FaultyStore;
-use crate::harness::leases::{client, renewed, take};
+use crate::harness::leases::{client, renewed_times, take};
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::{lost, until};
 
@@ -103,7 +103,7 @@ fn every_lease_that_ends_is_counted_out_once() {
                     let client = client.clone();
                     async move { client.acquire("kept").await }
                 });
-                renewed(&kept, 1).await;
+                renewed_times(&kept, 1).await;
                 assert!(!client.shutdown(Duration::from_millis(50)).await);
                 waiting.await.unwrap().unwrap_err();
                 gauge.reaches(0).await;

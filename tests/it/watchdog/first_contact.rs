@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use leasehold::{Client, ErrorKind};
 
 use super::wakers::Gone;
-use crate::harness::leases::{renewed, take};
+use crate::harness::leases::{renewed_times, take};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::{at, now};
@@ -101,6 +101,6 @@ async fn a_waker_that_panics_at_first_contact_harms_no_other_caller() {
     proxy.flow();
     let lease = tokio::time::timeout(PATIENCE, second).await;
     let lease = lease.expect("it waits for no other").expect("no panic");
-    renewed(&lease, 1).await;
+    renewed_times(&lease, 1).await;
     take(&client, "c").await.check().unwrap();
 }

@@ -8,7 +8,7 @@ use leasehold::store::Store;
 use leasehold::{ErrorKind, ReleaseOutcome};
 
 use crate::harness::faulty_store::FaultyStore;
-use crate::harness::leases::{client, renewed, take};
+use crate::harness::leases::{client, renewed_times, take};
 use crate::harness::times::PATIENCE;
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn a_forked_lease_is_not_released_in_the_store() {
     assert_eq!(released.release().await, ReleaseOutcome::Unknown);
     pretend_forked(&client, false);
     let other = take(&client, "other").await;
-    renewed(&other, 2).await;
+    renewed_times(&other, 2).await;
     for name in names {
         assert!(
             store.inspect(&name, PATIENCE).await.unwrap().is_some(),
@@ -71,6 +71,6 @@ async fn a_forked_client_that_is_dropped_leaves_its_parents_renewals_alone() {
     pretend_forked(&client, true);
     drop(client.clone());
     pretend_forked(&client, false);
-    renewed(&lease, 2).await;
+    renewed_times(&lease, 2).await;
     take(&client, "b").await.check().unwrap();
 }

@@ -7,7 +7,7 @@ use leasehold::{Client, ErrorKind, LossReason, Name, OutagePolicy, ReleaseOutcom
 use tokio::time::timeout;
 
 use crate::harness::faulty_store::{Call, DOWN, Fault, FaultyStore};
-use crate::harness::leases::{client, renewed, take, until_free};
+use crate::harness::leases::{client, renewed_times, take, until_free};
 use crate::harness::times::{PATIENCE, TTL};
 use crate::harness::wait::lost;
 
@@ -35,7 +35,7 @@ async fn a_batch_that_hangs_for_ever_is_given_up_and_sent_again() {
     store.faults.plan(Call::Renew, Fault::Hang, 1);
     let first = take(&client, "first").await;
     let second = take(&client, "second").await;
-    tokio::join!(renewed(&first, 3), renewed(&second, 3));
+    tokio::join!(renewed_times(&first, 3), renewed_times(&second, 3));
     assert_eq!(store.faults.left(Call::Renew), 0);
     first.check().unwrap();
     second.check().unwrap();
@@ -51,7 +51,7 @@ async fn batches_that_hang_leave_room_for_a_lease_that_is_taken_meanwhile() {
         leases.push(take(&client, &format!("n{index}")).await);
     }
     for lease in &leases {
-        renewed(lease, 2).await;
+        renewed_times(lease, 2).await;
     }
     for lease in leases {
         assert_eq!(lease.release().await, ReleaseOutcome::Released);
@@ -188,7 +188,7 @@ async fn a_store_that_panics_gave_no_answer() {
     let client = client(&store).await;
     let lease = take(&client, "a").await;
     store.faults.plan(Call::Renew, Fault::Panic, 2);
-    renewed(&lease, 2).await;
+    renewed_times(&lease, 2).await;
     assert_eq!(store.faults.left(Call::Renew), 0);
     store.faults.plan(Call::Release, Fault::Panic, 1);
     drop(lease);

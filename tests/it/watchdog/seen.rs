@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::runtime;
 use crate::harness::alone::alone;
 use crate::harness::faulty_store::{Call, Fault, FaultyStore};
-use crate::harness::leases::{client, renewed, take};
+use crate::harness::leases::{client, renewed_times, take};
 use crate::harness::times::PATIENCE;
 use crate::metrics::exporter::Exporter;
 
@@ -74,7 +74,7 @@ fn a_store_that_went_back_in_time_is_counted() {
                 *store.faults.ahead_ms.lock().unwrap() = Some(1_000_000);
                 let client = client(&store).await;
                 let lease = take(&client, "a").await;
-                renewed(&lease, 1).await;
+                renewed_times(&lease, 1).await;
                 *store.faults.ahead_ms.lock().unwrap() = Some(1_000_000 - 500);
                 let backward = ["kind=\"backward\""];
                 seen.counts("leasehold_clock_jumps_total", &backward).await;

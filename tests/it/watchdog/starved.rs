@@ -78,7 +78,7 @@ fn told_late_by(leases: &[Lease]) -> Duration {
     waited.iter().map(lateness).max().expect("some leases")
 }
 
-fn pass(time: Duration) {
+fn park_for(time: Duration) {
     let ends_at = Monotonic.now().after(time);
     while Monotonic.now() < ends_at {
         std::thread::park_timeout(ends_at.since(Monotonic.now()));
@@ -103,7 +103,7 @@ fn a_lease_is_renewed_while_every_worker_is_blocked() {
     let store = FaultyStore::new();
     let lease = runtime.block_on(async { take(&client(&store).await, "a").await });
     let _blocked = Blocked::all_workers(&runtime);
-    pass(TTL * 2);
+    park_for(TTL * 2);
     lease.check().unwrap();
 }
 
@@ -111,7 +111,7 @@ fn a_lease_is_renewed_while_every_worker_is_blocked() {
 fn a_lease_is_renewed_after_the_runtime_that_acquired_it_is_gone() {
     let store = FaultyStore::new();
     let lease = runtime().block_on(async { take(&client(&store).await, "a").await });
-    pass(TTL * 2);
+    park_for(TTL * 2);
     lease.check().unwrap();
     hang(&store);
     let late = told_late_by(&[lease]);

@@ -10,7 +10,7 @@ use leasehold::LossReason;
 use leasehold::clock::Instant;
 
 use crate::harness::faulty_store::FaultyStore;
-use crate::harness::leases::{client, renewed, take};
+use crate::harness::leases::{client, renewed_times, take};
 use crate::harness::times::{PATIENCE, TTL};
 use crate::harness::wait::{lost, until};
 
@@ -49,7 +49,7 @@ async fn a_waker_that_panics_ends_no_lease_but_its_own() {
     let mut ended = Box::pin(doomed.renewed_past(Instant::FAR_FUTURE));
     assert!(ended.as_mut().poll(&mut context).is_pending());
     assert_eq!(lost(&doomed).await, LossReason::MaxHold);
-    renewed(&other, 2).await;
+    renewed_times(&other, 2).await;
     take(&client, "another").await.check().unwrap();
 }
 
@@ -67,7 +67,7 @@ async fn a_waker_that_panics_at_a_loss_ends_no_lease_but_its_own() {
         .is_pending();
     assert!(is_pending);
     until("the loss", async || doomed.check().err()).await;
-    renewed(&other, 2).await;
+    renewed_times(&other, 2).await;
     take(&client, "another").await.check().unwrap();
 }
 
@@ -90,7 +90,7 @@ async fn a_renewal_wakes_only_the_tasks_that_wait_for_this_lease() {
         .is_pending();
     assert!(is_pending);
     let short = take(&client, "short").await;
-    renewed(&short, 2).await;
+    renewed_times(&short, 2).await;
     short.release().await;
     drop(take(&client, "dropped").await);
     assert_eq!(count.0.load(Ordering::SeqCst), 0, "nothing of it has moved");

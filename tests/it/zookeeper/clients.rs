@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::store::Eviction;
 use leasehold::{LossReason, Name, OutagePolicy, ReleaseOutcome, WaitOrder};
 
-use super::{open, take};
+use super::{open, take_waiting};
 use crate::harness::leases::client_at;
 use crate::harness::times::{LIMIT, STORED_TTL};
 use crate::harness::wait::{at, lost, now};
@@ -15,7 +15,7 @@ use crate::harness::zookeeper_server::ZookeeperServer;
 async fn a_lease_is_renewed_past_its_ttl_and_an_eviction_is_told() {
     let url = ZookeeperServer::chroot().await;
     let client = client_at(&url, STORED_TTL).await;
-    let lease = take(&client, "a").await;
+    let lease = take_waiting(&client, "a").await;
     at(now().after(2 * STORED_TTL)).await;
     lease.check().expect("it is renewed");
     let operator = open(&url);
@@ -63,7 +63,7 @@ async fn a_client_that_shuts_down_frees_what_it_holds() {
         client_at(&url, STORED_TTL).await,
         client_at(&url, STORED_TTL).await,
     );
-    let lease = take(&first, "a").await;
+    let lease = take_waiting(&first, "a").await;
     drop(lease);
     first.shutdown(LIMIT).await;
     let lease = second.acquire_within("a", STORED_TTL / 2).await;

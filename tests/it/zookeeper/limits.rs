@@ -8,7 +8,7 @@ use leasehold::ErrorKind;
 use leasehold::store::{Answer, Release};
 use tokio::net::TcpListener;
 
-use super::{node_of_a, open, take};
+use super::{node_of_a, open, take_waiting};
 use crate::harness::asking::{asked, chain, claim, granted, released};
 use crate::harness::leases::client_at;
 use crate::harness::times::{LIMIT, LONG};
@@ -19,7 +19,7 @@ use crate::harness::zookeeper_server::{Wire, ZookeeperEnsemble, ZookeeperServer}
 async fn a_client_of_a_crowded_address_hears_of_the_limit_and_ends_no_lease() {
     let server = ZookeeperServer::start_with("maxClientCnxns=4\n", "").await;
     let holder = client_at(&server.url(""), Duration::from_secs(3)).await;
-    let lease = take(&holder, "a").await;
+    let lease = take_waiting(&holder, "a").await;
     let rivals: Vec<_> = (0..8).map(|_| open(&server.url(""))).collect();
     for (index, rival) in rivals.iter().enumerate() {
         let answer = asked(&**rival, &claim("a", LONG), Duration::from_secs(2)).await;

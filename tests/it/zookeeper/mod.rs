@@ -31,12 +31,12 @@ pub(crate) fn open_sweeping(url: &str) -> Arc<dyn Store> {
 }
 
 /// A store in an empty chroot of the server of this run.
-async fn store() -> Arc<dyn Store> {
+async fn store_in_chroot() -> Arc<dyn Store> {
     open(&ZookeeperServer::chroot().await)
 }
 
 /// Takes a free name. On a busy machine a session takes longer to make than one request may.
-pub(crate) async fn take(client: &Client, name: &str) -> Lease {
+pub(crate) async fn take_waiting(client: &Client, name: &str) -> Lease {
     let request = client.request(name).on_outage(OutagePolicy::WaitOut);
     request.acquire().await.expect("it is free")
 }
@@ -49,7 +49,7 @@ fn node_of_a(url: &str) -> String {
 
 #[tokio::test]
 async fn the_contract_is_kept_on_a_long_tick() {
-    conformance::check(store().await).await;
+    conformance::check(store_in_chroot().await).await;
 }
 
 #[tokio::test]

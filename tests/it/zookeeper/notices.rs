@@ -6,7 +6,7 @@ use leasehold::Name;
 use leasehold::store::{Notice, Notices, Topic};
 use tokio::time::timeout;
 
-use super::{open, store};
+use super::{open, store_in_chroot};
 use crate::harness::asking::{claim, granted, released, renewed};
 use crate::harness::relay::Relay;
 use crate::harness::times::{LIMIT, LONG};
@@ -21,7 +21,7 @@ async fn next(notices: &dyn Notices) -> Notice {
 
 #[tokio::test]
 async fn a_renewal_sends_no_hint_and_a_release_does() {
-    let store = store().await;
+    let store = store_in_chroot().await;
     let lease = claim("a", LONG);
     granted(&*store, &lease).await;
     let notices = store.notices().await.expect("answered").expect("it hints");
@@ -39,7 +39,7 @@ async fn a_renewal_sends_no_hint_and_a_release_does() {
 
 #[tokio::test]
 async fn a_name_that_was_never_granted_can_be_followed() {
-    let store = store().await;
+    let store = store_in_chroot().await;
     let lease = claim("a", LONG);
     let notices = store.notices().await.expect("answered").expect("it hints");
     let topic = Topic::Freed(lease.name.clone());

@@ -7,7 +7,7 @@ use leasehold::clock::Instant;
 use leasehold::store::{Answer, Eviction, Outcome, Store};
 use leasehold::{ErrorKind, LossReason, Name, OutagePolicy, ReleaseOutcome};
 
-use super::{open, take};
+use super::{open, take_waiting};
 use crate::harness::asking::{asked, claim, granted, held, next_token, renewed};
 use crate::harness::leases::client_at;
 use crate::harness::relay::{Passing, Relay};
@@ -16,7 +16,7 @@ use crate::harness::wait::{at, lost, now, until};
 use crate::harness::zookeeper_server::ZookeeperServer;
 
 /// The URL of the server behind this network. The server ends the sessions of a client that is cut off for ten seconds.
-fn behind(relay: &Relay) -> String {
+fn url_behind(relay: &Relay) -> String {
     format!("zookeeper://127.0.0.1:{}?session=10s", relay.port())
 }
 
@@ -70,7 +70,7 @@ async fn leases_and_tokens_outlive_a_crash_of_the_server() {
 async fn clients_are_back_within_seconds_after_the_server_lost_its_data() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
     let client = client_at(&server.url(""), LONG).await;
-    let lease = take(&client, "a").await;
+    let lease = take_waiting(&client, "a").await;
     server.kill();
     server.empty();
     server.run();
@@ -88,7 +88,7 @@ async fn clients_are_back_within_seconds_after_the_server_lost_its_data() {
 async fn a_silent_server_ends_no_call_late_and_is_found_again() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
     let relay = Relay::before_port(server.port()).await;
-    let store = open(&behind(&relay));
+    let store = open(&url_behind(&relay));
     let lease = claim("a", LONG);
     let token = granted(&*store, &lease).await;
     let limit = Duration::from_millis(300);
@@ -158,8 +158,8 @@ async fn a_holder_that_is_cut_off_is_told_before_a_rival_is_granted() {
     let direct = open(&server.url(""));
     for passing in [Passing::Requests, Passing::Nothing] {
         let relay = Relay::before_port(server.port()).await;
-        let client = client_at(&behind(&relay), STORED_TTL).await;
-        let lease = take(&client, "a").await;
+        let client = client_at(&url_behind(&relay), STORED_TTL).await;
+        let lease = take_waiting(&client, "a").await;
         relay.pass(passing);
         let cut_off_at = now();
         let told_at = async {
@@ -184,8 +184,8 @@ async fn a_release_without_an_answer_frees_the_name_long_before_its_ttl() {
     let direct = open(&server.url(""));
     for passing in [Passing::Requests, Passing::Nothing] {
         let relay = Relay::before_port(server.port()).await;
-        let client = client_at(&behind(&relay), LONG).await;
-        let lease = take(&client, "a").await;
+        let client = client_at(&url_behind(&relay), LONG).await;
+        let lease = take_waiting(&client, "a").await;
         relay.pass(passing);
         let released_at = now();
         assert_eq!(lease.release().await, ReleaseOutcome::Unknown);
@@ -202,7 +202,7 @@ async fn a_release_without_an_answer_frees_the_name_long_before_its_ttl() {
 async fn a_client_whose_release_was_not_answered_does_not_overtake_the_next_holder() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
     let relay = Relay::before_port(server.port()).await;
-    let (store, other) = (open(&behind(&relay)), open(&server.url("")));
+    let (store, other) = (open(&url_behind(&relay)), open(&server.url("")));
     let first = claim("a", LONG);
     let token = granted(&*store, &first).await;
     relay.pass(Passing::Requests);
@@ -232,7 +232,7 @@ async fn a_claim_that_was_dropped_while_the_server_was_down_leaves_nothing() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
     let client = client_at(&server.url("?session=10s"), LONG).await;
     // The session is there, and the name known.
-    drop(take(&client, "b").await);
+    drop(take_waiting(&client, "b").await);
     for is_killed in [false, true] {
         if is_killed {
             server.kill();

@@ -7,7 +7,7 @@ use leasehold::store::{
     Answer, Eviction, HeldState, MAX_BATCH, Outcome, Purpose, Queued, Release, Renewal, Store,
 };
 
-use super::{node_of_a, open, store};
+use super::{node_of_a, open, store_in_chroot};
 use crate::harness::asking::{
     Asking, asked, chain, claim, granted, held, next_token, released, renewal, renewed,
 };
@@ -422,7 +422,7 @@ async fn a_lease_that_is_gone_spoils_no_batch() {
 
 #[tokio::test]
 async fn renewals_tell_the_leaders_time() {
-    let store = store().await;
+    let store = store_in_chroot().await;
     let lease = claim("a", LONG);
     granted(&*store, &lease).await;
     let time = async || {

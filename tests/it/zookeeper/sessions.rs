@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use super::{node_of_a, open, take};
+use super::{node_of_a, open, take_waiting};
 use crate::harness::asking::{claim, granted, held, released, renewed};
 use crate::harness::leases::client_at;
 use crate::harness::times::{LIMIT, LONG};
@@ -134,7 +134,7 @@ async fn a_client_that_looks_holds_and_waits_has_two_connections() {
     let listed = client.store().list("", LIMIT).await;
     assert!(listed.expect("answered").is_empty());
     for order in [WaitOrder::Fair, WaitOrder::Any] {
-        let lease = take(&client, "a").await;
+        let lease = take_waiting(&client, "a").await;
         let request = client.request("a").order(order);
         let waiting = tokio::spawn(request.on_outage(OutagePolicy::WaitOut).acquire());
         let rival = open(&server.url(""));
@@ -178,7 +178,11 @@ async fn read_frame(client: &mut TcpStream) -> io::Result<Vec<u8>> {
 }
 
 /// Serves a client as a server without nodes, whose last write has this number. Notes the session that is asked for.
-async fn serve(mut client: TcpStream, zxid: i64, sessions: &Mutex<Vec<i64>>) -> io::Result<()> {
+async fn serve_session(
+    mut client: TcpStream,
+    zxid: i64,
+    sessions: &Mutex<Vec<i64>>,
+) -> io::Result<()> {
     let hello = read_frame(&mut client).await?;
     let session = hello[16..24].try_into().expect("eight bytes");
     sessions.lock().unwrap().push(i64::from_be_bytes(session));
@@ -211,7 +215,7 @@ async fn a_server_that_is_behind_what_a_session_has_seen_shows_no_name_as_free()
         for zxid in [100, 50, 200] {
             let (client, _) = listener.accept().await.expect("a client");
             tokio::select! {
-                _ = serve(client, zxid, &asked_for) => {}
+                _ = serve_session(client, zxid, &asked_for) => {}
                 () = cut_off.notified() => {}
             }
         }

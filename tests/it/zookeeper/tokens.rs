@@ -6,7 +6,7 @@ use leasehold::store::Store;
 use leasehold::store::redis::Redis;
 use leasehold::{LossReason, Token};
 
-use super::{open, store, take};
+use super::{open, store_in_chroot, take_waiting};
 use crate::harness::asking::{claim, granted, next_token};
 use crate::harness::leases::client_at;
 use crate::harness::redis_server::RedisServer;
@@ -50,7 +50,7 @@ async fn tokens_rise_though_the_server_was_restored_from_a_snapshot() {
     server.run();
     server.serving().await;
     let client = client_at(&url, STORED_TTL).await;
-    let lease = take(&client, "a").await;
+    let lease = take_waiting(&client, "a").await;
     assert!(lease.token() > known);
     server.kill();
     server.restore(&snapshot);
@@ -73,7 +73,7 @@ async fn tokens_rise_though_the_server_was_restored_from_a_snapshot() {
 
 #[tokio::test]
 async fn tokens_rise_through_a_move_from_redis_and_back() {
-    let (zookeeper, server) = (store().await, RedisServer::start().await);
+    let (zookeeper, server) = (store_in_chroot().await, RedisServer::start().await);
     let redis = Redis::open(&server.url()).expect("a URL in order");
     let mut last: Option<Token> = None;
     let mut longest = Duration::from_millis(100);
@@ -92,7 +92,7 @@ async fn tokens_rise_through_a_move_from_redis_and_back() {
 
 #[tokio::test]
 async fn a_floor_ahead_of_the_clock_is_kept_by_the_next_tokens() {
-    let store = store().await;
+    let store = store_in_chroot().await;
     let first = next_token(&*store, "a").await;
     let floor = Token::new(first.get() + 3_600_000_000).expect("an hour ahead");
     let lifted = claim("a", LONG).with_floor(floor);

@@ -33,7 +33,7 @@ async fn seen(database: &Database, sql: &str) {
     .await;
 }
 
-async fn run(database: &Database, sql: &str) {
+async fn execute_all(database: &Database, sql: &str) {
     let client = database.connect().await;
     for sql in sql.split(';') {
         client.batch_execute(sql).await.expect(sql);
@@ -65,7 +65,7 @@ async fn what_a_lagging_standby_missed_is_not_granted_again_before_its_end() {
         "SELECT 1 / count(*) FROM leasehold.lease WHERE name = 'known'",
     )
     .await;
-    run(
+    execute_all(
         &behind,
         "ALTER SYSTEM SET primary_conninfo = ''; SELECT pg_reload_conf()",
     )
@@ -117,7 +117,7 @@ async fn what_a_lagging_standby_missed_is_not_granted_again_before_its_end() {
 async fn each_server_of_the_url_is_shown_with_its_part() {
     let (primary, database) = primary().await;
     // So that the quiet time after the promotion is not over before it was seen.
-    run(&database, "UPDATE leasehold.lineage SET max_ttl_ms = 60000").await;
+    execute_all(&database, "UPDATE leasehold.lineage SET max_ttl_ms = 60000").await;
     let standby = primary.standby(&["fsync=off"]).await;
     let behind = standby.database_named("postgres");
     seen(
@@ -211,7 +211,7 @@ async fn a_dump_in_another_server_grants_nothing_for_the_longest_ttl() {
 async fn nothing_is_granted_that_the_synchronous_standby_lacks() {
     let (primary, database) = primary().await;
     let standby = primary.standby(&["fsync=off"]).await;
-    run(
+    execute_all(
         &database,
         "ALTER SYSTEM SET synchronous_standby_names = '*'; SELECT pg_reload_conf()",
     )

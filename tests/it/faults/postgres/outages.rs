@@ -75,7 +75,7 @@ async fn a_restart_behind_a_pooler_ends_no_waiter_and_is_unavailable_until_it_is
     drop(lease.expect("in time").expect("no panic").expect("granted"));
 }
 
-async fn refused(database: &Database) -> leasehold::Error {
+async fn refused_by(database: &Database) -> leasehold::Error {
     let answer = asked(&*open(&database.url()), &claim("b", LONG), LIMIT).await;
     answer.expect_err("it is not ready")
 }
@@ -87,7 +87,7 @@ async fn a_server_that_shuts_down_or_takes_no_connections_is_unavailable() {
     set_up(&database.url()).await;
     // A standby that is still starting up takes no connections for as long as this is off.
     let cold = server.cold_standby().await;
-    let error = refused(&cold.database_named("postgres")).await;
+    let error = refused_by(&cold.database_named("postgres")).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", chain(&error));
     assert!(chain(&error).contains("57P03"), "{}", chain(&error));
     // A smart shutdown waits for this session, and refuses others.

@@ -59,15 +59,15 @@ struct Chaos {
     blind: Option<Instant>,
 }
 
-fn number(variable: &str) -> Option<u64> {
+fn number_from(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().expect("a number"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_hold_at_once_and_tokens_rise_whatever_becomes_of_the_members() {
-    let seed = number("LEASEHOLD_TEST_SEED").unwrap_or_else(|| fastrand::u64(..));
-    let time = Duration::from_secs(number("LEASEHOLD_CHAOS_SECONDS").unwrap_or(SECONDS));
+    let seed = number_from("LEASEHOLD_TEST_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let time = Duration::from_secs(number_from("LEASEHOLD_CHAOS_SECONDS").unwrap_or(SECONDS));
     println!("LEASEHOLD_TEST_SEED={seed}");
     let mut chaos = Chaos::begin(seed).await;
     let (end, mut next) = (now().after(time), now());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::harness::alone::alone;
-use crate::harness::leases::{client_at, renewed, take};
+use crate::harness::leases::{client_at, renewed_times, take};
 use crate::harness::redis_cluster::RedisCluster;
 use crate::harness::redis_server::Setup;
 use crate::harness::wait::{at, now};
@@ -88,7 +88,7 @@ async fn moved_to_another_clock(seen: Exporter) {
     for (name, _) in &slots {
         leases.push(take(&client, name).await);
     }
-    join_all(leases.iter().map(|lease| renewed(lease, 2))).await;
+    join_all(leases.iter().map(|lease| renewed_times(lease, 2))).await;
     let moving: Vec<_> = slots[..10].iter().map(|(_, slot)| *slot).collect();
     cluster.move_slots(&moving, 0, 1).await;
     at(now().after(Duration::from_secs(15))).await;

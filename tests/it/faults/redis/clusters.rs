@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold::Lease;
 
-use crate::harness::leases::{client_at, renewed, take};
+use crate::harness::leases::{client_at, renewed_times, take};
 use crate::harness::redis_cluster::RedisCluster;
 use crate::harness::rivalry::Rivalry;
 use crate::harness::wait::{at, now, soon, until_so};
@@ -198,7 +198,7 @@ async fn a_primary_that_hangs_delays_no_release_of_another_after_slots_have_move
     slots.retain(|_, slot| *slot < 5_461);
     let mut leases = join_all(slots.keys().map(|name| take(&client, name))).await;
     cluster.reshard(2_730, 0, 1).await;
-    join_all(leases.iter().map(|lease| renewed(lease, 2))).await;
+    join_all(leases.iter().map(|lease| renewed_times(lease, 2))).await;
     let moved = cluster.slots_on(1).await;
     let is_moved = |lease: &Lease| moved.contains(&slots[lease.name().as_str()]);
     // The releases that wait for the node that hangs are begun first.

@@ -120,7 +120,7 @@ fn a_holder_reports_its_leases() {
     runtime.block_on(async {
         let client = client_at(url, ttl).await;
         for name in names {
-            let lease = take(&client, name).await;
+            let lease = take_at_last(&client, name).await;
             tokio::spawn(report(lease));
         }
         // Until its parent ends.
@@ -130,7 +130,7 @@ fn a_holder_reports_its_leases() {
 }
 
 /// Takes a name, as soon as replicas can acknowledge it.
-async fn take(client: &Client, name: &str) -> Lease {
+async fn take_at_last(client: &Client, name: &str) -> Lease {
     until("the lease", async || match client.try_acquire(name).await {
         Ok(Attempt::Acquired(lease)) => Some(lease),
         _ => None,

@@ -18,7 +18,7 @@ use crate::redis::open;
 const AGAIN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Follows a name, until the server knows.
-async fn follow(store: &dyn Store, name: &Name) -> Box<dyn Notices> {
+async fn follow_freed(store: &dyn Store, name: &Name) -> Box<dyn Notices> {
     let notices = store.notices().await.expect("it can subscribe");
     let notices = notices.expect("this store has notices");
     notices.follow(&Topic::Freed(name.clone()));
@@ -49,7 +49,7 @@ async fn hints_come_again(store: &dyn Store, notices: &dyn Notices, name: &Name,
     .await;
 }
 
-fn name() -> Name {
+fn followed() -> Name {
     Name::new("followed").expect("a valid name")
 }
 
@@ -57,20 +57,20 @@ fn name() -> Name {
 async fn hints_come_again_after_the_master_is_stopped() {
     let group = RedisGroup::start().await;
     let store = open(&group.url()).await;
-    let notices = follow(&*store, &name()).await;
+    let notices = follow_freed(&*store, &followed()).await;
     group.servers[0].pause();
     group.master_after(0).await;
-    hints_come_again(&*store, &*notices, &name(), "other").await;
+    hints_come_again(&*store, &*notices, &followed(), "other").await;
 }
 
 #[tokio::test]
 async fn hints_come_again_after_the_master_is_demoted() {
     let group = RedisGroup::start().await;
     let store = open(&group.url()).await;
-    let notices = follow(&*store, &name()).await;
+    let notices = follow_freed(&*store, &followed()).await;
     group.fail_over().await;
     group.master_after(0).await;
-    hints_come_again(&*store, &*notices, &name(), "other").await;
+    hints_come_again(&*store, &*notices, &followed(), "other").await;
 }
 
 /// Returns the index of the node to which the subscription was made.
@@ -89,7 +89,7 @@ async fn hints_come_again_after_the_node_that_was_listened_to_is_stopped_or_demo
     for is_stopped in [true, false] {
         let cluster = RedisCluster::with_replicas().await;
         let store = open(&cluster.url()).await;
-        let notices = follow(&*store, &name()).await;
+        let notices = follow_freed(&*store, &followed()).await;
         let node = listened_to(&cluster.nodes[..3]).await;
         let of_node = cluster.name_on(node).await;
         if is_stopped {
@@ -98,6 +98,6 @@ async fn hints_come_again_after_the_node_that_was_listened_to_is_stopped_or_demo
             let () = cluster.nodes[node + 3].told("CLUSTER FAILOVER").await;
         }
         cluster.promoted(node + 3).await;
-        hints_come_again(&*store, &*notices, &name(), &of_node).await;
+        hints_come_again(&*store, &*notices, &followed(), &of_node).await;
     }
 }

@@ -11,7 +11,7 @@ use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now, until};
 use crate::harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
 use crate::zookeeper::sweep::{in_one_folder, swept};
-use crate::zookeeper::{open, open_sweeping, take};
+use crate::zookeeper::{open, open_sweeping, take_waiting};
 
 /// The third one leads first, and is the one behind: the next leader's clock is ahead of it by half a minute or a minute.
 const AHEAD_MS: [Option<i64>; 3] = [Some(30_000), None, Some(-30_000)];
@@ -27,7 +27,7 @@ async fn a_leader_whose_clock_is_ahead_ends_no_lease_early() {
     let (store, rival) = (open(&url), open(&url));
     // Long enough for an election on a busy machine, and renewed several times before the end.
     let client = client_at(&url, 3 * TTL).await;
-    let held = take(&client, "held").await;
+    let held = take_waiting(&client, "held").await;
     for round in 0..2 {
         // It is renewed once and never again.
         let name = format!("dead-{round}");
@@ -121,7 +121,7 @@ async fn a_client_that_saw_a_token_from_a_wrong_clock_can_have_the_name_again() 
     let client = client_at(&server.url(""), LONG).await;
     let mut last = None;
     for round in 0..3 {
-        let lease = take(&client, "a").await;
+        let lease = take_waiting(&client, "a").await;
         assert!(Some(lease.token()) > last, "{round}: {}", lease.token());
         last = Some(lease.token());
         lease.release().await;

@@ -12,7 +12,7 @@ use crate::harness::leases::client_at;
 use crate::harness::times::LIMIT;
 use crate::harness::wait::{lost, until, until_so};
 use crate::harness::zookeeper_server::ZookeeperServer;
-use crate::zookeeper::{open, take};
+use crate::zookeeper::{open, take_waiting};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -40,7 +40,7 @@ async fn on_a_full_log_the_server_ends_and_the_holder_is_told_by_its_deadline() 
     let url = quick(&server.url(""));
     let store = open(&url);
     let client = client_at(&url, TTL).await;
-    let lease = take(&client, "a").await;
+    let lease = take_waiting(&client, "a").await;
     let long = claim("long", Duration::from_secs(600));
     asked(&*store, &long, LIMIT).await.expect("there is room");
     let token = next_token(&*store, "free").await;

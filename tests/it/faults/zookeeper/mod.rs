@@ -15,7 +15,7 @@ use crate::harness::times::LIMIT;
 use crate::harness::wait::{at, lost, now, soon, until};
 use crate::harness::zookeeper_server::peers::PeerNetwork;
 use crate::harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
-use crate::zookeeper::{open, take};
+use crate::zookeeper::{open, take_waiting};
 
 mod clients;
 mod clocks;
@@ -139,7 +139,7 @@ async fn a_leader_that_is_killed_costs_an_election_and_no_lease() {
     let url = ensemble.url("");
     // Long enough for an election on a busy machine, and renewed several times before the end.
     let holder = client_at(&url, 3 * TTL).await;
-    let held = take(&holder, "held").await;
+    let held = take_waiting(&holder, "held").await;
     let mut contest = Contest::begin(&quick(&url), 4, WaitOrder::Fair).await;
     contest.advance(30).await;
     for _ in 0..2 {
@@ -178,7 +178,7 @@ async fn a_follower_that_hangs_costs_no_lease() {
         let mut held = Vec::new();
         for index in 0..8 {
             let client = client_at(&url, ttl).await;
-            let lease = take(&client, &format!("{ttl:?}-{index}")).await;
+            let lease = take_waiting(&client, &format!("{ttl:?}-{index}")).await;
             held.push((client, lease));
         }
         let leader = ensemble.leader().port();
@@ -256,7 +256,7 @@ async fn a_hint_is_followed_by_a_look_at_what_it_told_of() {
 async fn clients_are_back_within_seconds_after_all_three_servers_lost_their_data() {
     let ensemble = ensemble().await;
     let client = client_at(&ensemble.url(""), 15 * TTL).await;
-    let lease = take(&client, "a").await;
+    let lease = take_waiting(&client, "a").await;
     ensemble.servers.iter().for_each(ZookeeperServer::kill);
     for server in &ensemble.servers {
         server.empty();
@@ -278,7 +278,7 @@ async fn a_rolling_restart_loses_nothing() {
     let url = ensemble.url("");
     // Long enough for an election on a busy machine, and renewed several times before the end.
     let holder = client_at(&url, 3 * TTL).await;
-    let held = take(&holder, "held").await;
+    let held = take_waiting(&holder, "held").await;
     let mut contest = Contest::begin(&quick(&url), 4, WaitOrder::Fair).await;
     for server in &ensemble.servers {
         contest.advance(20).await;
@@ -298,7 +298,7 @@ async fn a_rolling_restart_loses_nothing() {
 async fn without_a_majority_the_holder_is_told_at_its_deadline_and_nothing_is_granted() {
     let ensemble = ensemble().await;
     let holder = client_at(&ensemble.url(""), TTL).await;
-    let lease = take(&holder, "a").await;
+    let lease = take_waiting(&holder, "a").await;
     let still = &ensemble.servers[..2];
     still.iter().for_each(|server| server.pause());
     let paused_at = now();

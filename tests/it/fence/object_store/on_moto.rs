@@ -11,23 +11,23 @@ use super::{one_more, tag_alone};
 use crate::fence::pass;
 use crate::harness::bucket_server::{BucketServer, bucket};
 
-async fn store() -> Arc<dyn ObjectStore> {
+async fn moto_bucket() -> Arc<dyn ObjectStore> {
     BucketServer::shared().await.bucket()
 }
 
 #[tokio::test]
 async fn a_token_in_the_metadata_does_not_fence_and_the_guard_does() {
-    tag_alone::compare("moto", store().await).await;
+    tag_alone::compare("moto", moto_bucket().await).await;
 }
 
 #[tokio::test]
 async fn a_server_that_compares_is_found_fit() {
-    Fence::try_out(&*store().await).await.expect("fit");
+    Fence::try_out(&*moto_bucket().await).await.expect("fit");
 }
 
 #[tokio::test]
 async fn tasks_with_one_pass_lose_no_commit() {
-    let store = store().await;
+    let store = moto_bucket().await;
     let path = format!("many/{:x}", fastrand::u64(..));
     let mut writers = tokio::task::JoinSet::new();
     for _ in 0..4 {
@@ -61,7 +61,7 @@ async fn a_successor_sees_the_parts_that_were_committed_and_no_others() {
         .build()
         .await
         .unwrap();
-    let store = store().await;
+    let store = moto_bucket().await;
     let path = format!("report/{:x}", fastrand::u64(..));
     let fence = || Fence::new(store.clone(), path.clone()).expect("valid");
     for turn in ["first", "second"] {

@@ -22,7 +22,7 @@ fn fence(resource: &str) -> Fence {
     Fence::new(resource).expect("a valid resource")
 }
 
-async fn pool() -> PgPool {
+async fn register_pool() -> PgPool {
     let database = PostgresServer::database().await;
     let pool = PgPoolOptions::new()
         .max_connections(6)
@@ -94,12 +94,12 @@ impl Guarded for Registers {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlx_keeps_the_contract() {
-    conformance::check(Arc::new(Registers(pool().await))).await;
+    conformance::check(Arc::new(Registers(register_pool().await))).await;
 }
 
 #[tokio::test]
 async fn a_raise_behind_a_paused_transaction_is_blocked_and_typed() {
-    let pool = pool().await;
+    let pool = register_pool().await;
     let mut open = fence("a").begin(&pool, &pass(1, 1)).await.expect("raised");
     let impatient = fence("a")
         .with_lock_timeout(Duration::from_millis(50))
@@ -128,7 +128,7 @@ async fn a_raise_behind_a_paused_transaction_is_blocked_and_typed() {
 
 #[tokio::test]
 async fn a_read_before_the_raise_is_refused() {
-    let pool = pool().await;
+    let pool = register_pool().await;
     let mut transaction = pool.begin().await.expect("begun");
     assert_eq!(get(&mut *transaction, "a").await, None);
     let error = fence("a")
@@ -142,7 +142,7 @@ async fn a_read_before_the_raise_is_refused() {
 
 #[tokio::test]
 async fn several_fences_are_raised_in_one_transaction() {
-    let pool = pool().await;
+    let pool = register_pool().await;
     let mut transaction = fence("a").begin(&pool, &pass(1, 1)).await.expect("raised");
     let other = pass_for("weekly", 2, 9);
     fence("b")
@@ -156,7 +156,7 @@ async fn several_fences_are_raised_in_one_transaction() {
 
 #[tokio::test]
 async fn a_dropped_transaction_leaves_no_raise() {
-    let pool = pool().await;
+    let pool = register_pool().await;
     let mut transaction = fence("a").begin(&pool, &pass(1, 1)).await.expect("raised");
     set(&mut *transaction, "a", "dropped").await;
     drop(transaction);
@@ -166,7 +166,7 @@ async fn a_dropped_transaction_leaves_no_raise() {
 
 #[tokio::test]
 async fn a_begin_that_is_dropped_leaves_no_transaction_behind() {
-    let pool = pool().await;
+    let pool = register_pool().await;
     for _ in 0..20 {
         let (fence, pass) = (fence("a"), pass(1, 1));
         let mut begin = Box::pin(fence.begin(&pool, &pass));
@@ -188,7 +188,7 @@ async fn a_begin_that_is_dropped_leaves_no_transaction_behind() {
 
 #[tokio::test]
 async fn a_raise_in_a_transaction_of_the_users_own_is_committed_with_it() {
-    let pool = pool().await;
+    let pool = register_pool().await;
     let mut transaction = pool.begin().await.expect("begun");
     fence("a")
         .raise(&mut transaction, &pass(1, 1))
@@ -200,7 +200,7 @@ async fn a_raise_in_a_transaction_of_the_users_own_is_committed_with_it() {
 
 #[tokio::test]
 async fn a_transaction_whose_raise_was_refused_commits_nothing() {
-    let pool = pool().await;
+    let pool = register_pool().await;
     let raised = fence("a").begin(&pool, &pass(2, 2)).await.expect("raised");
     raised.commit().await.expect("committed");
     let mut transaction = pool.begin().await.expect("begun");

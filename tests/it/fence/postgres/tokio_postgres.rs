@@ -466,7 +466,7 @@ async fn no_temporary_table_and_no_second_one_in_the_path_is_taken_for_the_fence
 }
 
 /// The row as it was committed.
-async fn row(client: &Client) -> Option<Pass> {
+async fn row_of_fence(client: &Client) -> Option<Pass> {
     fence("a").row(client).await.expect("read")
 }
 
@@ -509,7 +509,7 @@ async fn a_transaction_whose_raise_was_refused_commits_nothing() {
             .expect_err("the transaction has failed");
         let _ = transaction.commit().await;
         assert_eq!(get(&reader, "a").await, None, "{shown:?}");
-        assert_eq!(row(&reader).await, Some(stored));
+        assert_eq!(row_of_fence(&reader).await, Some(stored));
     }
 }
 
@@ -561,6 +561,6 @@ async fn after_a_rollback_to_a_savepoint_the_fences_raised_before_it_stand_and_n
     set(&transaction, "a", "kept").await;
     transaction.commit().await.expect("committed");
     assert_eq!(get(&other, "a").await.as_deref(), Some("kept"));
-    assert_eq!(row(&other).await, Some(pass(2, 2)));
+    assert_eq!(row_of_fence(&other).await, Some(pass(2, 2)));
     assert_eq!(fence("b").row(&other).await.expect("read"), None);
 }

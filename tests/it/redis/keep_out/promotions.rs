@@ -31,12 +31,12 @@ async fn pair(setup: fn() -> Setup) -> (RedisServer, Arc<dyn Store>, RedisServer
     let replica = setup().start().await;
     replica.follow(&master).await;
     granted(&*store, &claim("in use", LONG)).await;
-    caught_up(&replica, &master).await;
+    contents_caught_up(&replica, &master).await;
     (master, store, replica)
 }
 
 /// Returns once the replica has what the master has.
-async fn caught_up(replica: &RedisServer, master: &RedisServer) {
+async fn contents_caught_up(replica: &RedisServer, master: &RedisServer) {
     until("the replica's data", async || {
         (replica.contents().await == master.contents().await).then_some(())
     })
@@ -44,7 +44,7 @@ async fn caught_up(replica: &RedisServer, master: &RedisServer) {
 }
 
 /// One line of `INFO replication`.
-async fn line(server: &RedisServer, key: &str) -> String {
+async fn replication_info(server: &RedisServer, key: &str) -> String {
     let info: String = server.told("INFO replication").await;
     let line = info.lines().find_map(|line| line.strip_prefix(key));
     line.expect("it is told").trim().into()
@@ -53,7 +53,7 @@ async fn line(server: &RedisServer, key: &str) -> String {
 /// Returns once the server has another replication id than this.
 async fn has_other_id(server: &RedisServer, known: &str) -> String {
     until("another replication id", async || {
-        let id = line(server, "master_replid:").await;
+        let id = replication_info(server, "master_replid:").await;
         (id != known).then_some(id)
     })
     .await
@@ -92,7 +92,7 @@ async fn a_promotion_keeps_out_although_the_server_has_forgotten_its_trace() {
     first.follow(&second).await;
     first.promote().await;
     until("no trace of the promotion", async || {
-        let trace = line(&first, "master_replid2:").await;
+        let trace = replication_info(&first, "master_replid2:").await;
         trace.chars().all(|digit| digit == '0').then_some(())
     })
     .await;
@@ -122,7 +122,7 @@ async fn a_master_that_was_to_follow_one_that_was_not_there_keeps_out() {
 async fn a_replica_that_comes_or_goes_costs_no_keep_out() {
     let (master, store) = settled(forgetful()).await;
     let mut replica = forgetful().start().await;
-    let mut id = line(&master, "master_replid:").await;
+    let mut id = replication_info(&master, "master_replid:").await;
     for round in 0..2 {
         replica.follow(&master).await;
         id = has_other_id(&master, &id).await;
@@ -239,7 +239,7 @@ async fn a_replica_that_started_long_ago_keeps_out_from_its_promotion_on() {
         replica.step_clock(LATER_MS).await;
         replica.promote().await;
         if hides == "the end of the backlog" {
-            let id = line(&replica, "master_replid:").await;
+            let id = replication_info(&replica, "master_replid:").await;
             has_other_id(&replica, &id).await;
         } else if hides == "a reset" {
             let () = replica.told("CONFIG RESETSTAT").await;
@@ -264,7 +264,7 @@ async fn an_old_master_whose_replica_was_promoted_unseen_keeps_out_from_the_firs
         let (mut first, store) = settled(setup).await;
         granted(&*store, &claim("before", LONG)).await;
         let second = forgetful().start().await;
-        let id = line(&first, "master_replid:").await;
+        let id = replication_info(&first, "master_replid:").await;
         second.follow(&first).await;
         if joins != "after the last claim" {
             granted(&*store, &claim("joined", LONG)).await;

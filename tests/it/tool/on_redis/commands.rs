@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::{Ended, HOLDER, LOOK_FOR_RIVALS, STUBBORN_FAMILY};
 use super::contest::SLACK;
-use super::{Site, gone};
+use super::{Site, group_gone_at};
 use crate::harness::proxy::Fault;
 use crate::harness::times::STORED_TTL;
 use crate::harness::wait::now;
@@ -100,7 +100,7 @@ async fn an_evicted_job_is_gone_before_its_name_can_be_granted() {
     let leader = site.place.numbers("pids")[0];
     site.told(&["evict", "x"]);
     let mut second = site.run(&OPTIONS, LOOK_FOR_RIVALS);
-    let gone = gone(leader);
+    let gone = group_gone_at(leader);
     assert_eq!(second.end().code, Some(0));
     assert!(!site.place.mark("rivals").contains("alive"));
     let granted = site.granted_at(site.place.numbers("second")[0]).await;
@@ -120,7 +120,7 @@ async fn evict_now_frees_the_name_and_the_job_is_told_at_its_next_renewal() {
     site.told(&["evict", "--now", "x"]);
     assert_eq!(site.run(&["-n"], "true").end().code, Some(0));
     let told = STORED_TTL / 3 + Duration::from_millis(300);
-    let took = gone(leader).since(evicted);
+    let took = group_gone_at(leader).since(evicted);
     assert!(took < told + SLACK, "gone after {took:?}");
     let ended = first.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");

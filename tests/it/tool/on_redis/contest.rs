@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold::clock::Instant;
 use serde_json::Value;
 
-use super::super::{LOOK_FOR_RIVALS, Process, STUBBORN_FAMILY, until};
-use super::{Site, gone};
+use super::super::{LOOK_FOR_RIVALS, Process, STUBBORN_FAMILY, wait_until};
+use super::{Site, group_gone_at};
 
 /// A job that is killed soon after it was asked to end. A killed group has 0.2 s to end and the margin is 0.1 s; a
 /// shorter ttl leaves less than it takes to end and to see it where many more processes than processors want to run.
@@ -54,7 +54,7 @@ impl Contest {
         // The renewal before is longer ago than that.
         let renewed = grantable.before(Duration::from_millis(300));
         let path = self.site.place.mark("path");
-        until("the tool's knowledge of a renewal", || {
+        wait_until("the tool's knowledge of a renewal", || {
             let text = fs::read(&path).expect("there while the job runs");
             let status: Value = serde_json::from_slice(&text).expect("replaced as a whole");
             let deadline = status["deadline_ms"].as_u64().expect("a number");
@@ -65,7 +65,7 @@ impl Contest {
 
     /// Waits for the first job's end.
     pub(super) fn first_job_gone(&self) -> Instant {
-        gone(self.leader)
+        group_gone_at(self.leader)
     }
 
     /// The first job was gone then, before the server could grant the name anew and before it did; the second job found

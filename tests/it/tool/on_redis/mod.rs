@@ -115,11 +115,11 @@ impl Site {
 
 /// Waits until nothing is left of a job, whose command has this pid, and returns the last moment at which something of
 /// it was there. A busy machine may be late to find that it has gone, but not early.
-fn gone(leader: u64) -> Instant {
+fn group_gone_at(leader: u64) -> Instant {
     let leader = i32::try_from(leader).ok().and_then(Pid::from_raw);
     let leader = leader.expect("a pid");
     let mut last = Instant::ZERO;
-    super::until("the job's end", || {
+    super::wait_until("the job's end", || {
         let moment = now();
         let is_gone = test_kill_process_group(leader) == Err(Errno::SRCH);
         if !is_gone {

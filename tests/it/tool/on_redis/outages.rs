@@ -7,10 +7,10 @@ use std::time::Duration;
 use deadpool_redis::redis::{self, Value};
 use leasehold::clock::Instant;
 
-use super::super::export::{address, has, page};
+use super::super::export::{address, has_value, page};
 use super::super::{Ended, Process};
 use super::contest::SLACK;
-use super::{Site, gone};
+use super::{Site, group_gone_at};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::Setup;
 use crate::harness::wait::{at, now, until};
@@ -61,7 +61,7 @@ impl Patient {
     async fn assert_unharmed(mut self) {
         self.site.next_renewal().await;
         let status = self.site.place.start(self.site.tool(&["status", "--json"]));
-        let held = rows(status);
+        let held = listed(status);
         assert_eq!(held[0]["token"], self.token, "{held}");
         let ended = self.let_go();
         assert_eq!(ended.code, Some(4), "{ended:?}");
@@ -75,7 +75,7 @@ impl Patient {
     }
 }
 
-fn rows(mut status: Process) -> serde_json::Value {
+fn listed(mut status: Process) -> serde_json::Value {
     let ended = status.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let answer: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
@@ -176,7 +176,7 @@ async fn a_release_that_failed_at_once_is_sent_again() {
         .site
         .place
         .start(patient.site.tool(&["status", "--json"]));
-    assert_eq!(rows(status), serde_json::json!([]), "{ended:?}");
+    assert_eq!(listed(status), serde_json::json!([]), "{ended:?}");
 }
 
 #[tokio::test]
@@ -219,10 +219,10 @@ async fn a_store_that_dies_while_a_run_waits_is_said_and_so_is_its_return() {
     waiting.wait_to_say("waiting for x: ");
     let address = address(&waiting);
     let outage = "leasehold_run_outage{group=\"default\",name=\"x\"}";
-    has(&page(&address, "/metrics").1, outage, 0.0);
+    has_value(&page(&address, "/metrics").1, outage, 0.0);
     site.server.kill();
     waiting.wait_to_say("still waiting for x: the store cannot be reached for ");
-    has(&page(&address, "/metrics").1, outage, 1.0);
+    has_value(&page(&address, "/metrics").1, outage, 1.0);
     assert!(page(&address, "/status").1.contains("\"outage\""));
     let mut bytes = [0; 4096];
     let mut status = String::new();
@@ -315,7 +315,7 @@ async fn a_server_that_forgot_everything_is_noticed_at_the_next_renewal() {
     let mut patient = Patient::begin(Site::start().await, &options);
     let deadline = patient.site.next_renewal().await;
     patient.site.server.restart_empty().await;
-    let gone = gone(patient.leader);
+    let gone = group_gone_at(patient.leader);
     let ended = patient.tool.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
     assert!(ended.stderr.contains("reason=refused"), "{ended:?}");
