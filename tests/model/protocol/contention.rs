@@ -9,7 +9,8 @@ use leasehold::clock::Instant;
 use leasehold::store::quorum::protocol::{Answers, ClaimOutcome, MemberAnswer, MemberId, Rivalry};
 use leasehold::{ClientId, Holder, Token};
 
-use super::node::{At, MemberRecord, MemberRequest, NameState, Node};
+use super::node::{MemberRecord, MemberRequest, NameState, Node};
+use super::node_names::first_at;
 
 const MEMBERS: usize = 3;
 const ROUND_TRIP: u64 = 1_000;
@@ -84,7 +85,7 @@ pub(super) fn until_granted(contenders: usize, seed: u64) -> f64 {
             }
             Event::Arrives { member, token } => {
                 let (node, record) = &mut members[member];
-                let answer = node.claim(record, &request_to(member, client, token), &at(now));
+                let answer = node.claim(record, &request_to(member, client, token), &first_at(now));
                 let back = now + random.one_way();
                 push(
                     &mut events,
@@ -103,7 +104,7 @@ pub(super) fn until_granted(contenders: usize, seed: u64) -> f64 {
                     ttl_us: 0,
                     ..request_to(member, client, token)
                 };
-                node.release(record, &freeing, &at(now));
+                node.release(record, &freeing, &first_at(now));
                 push(
                     &mut events,
                     now + random.one_way(),
@@ -215,13 +216,6 @@ fn request_to(member: usize, client: usize, token: Token) -> MemberRequest {
         holder: Holder::new(ClientId::from_u128(0), client as u64),
         token,
         ttl_us: LONG_US,
-    }
-}
-
-fn at(now_us: u64) -> At<u8> {
-    At {
-        now_us,
-        incarnation: 1,
     }
 }
 

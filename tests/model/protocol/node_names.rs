@@ -11,7 +11,8 @@ const ID: MemberId = MemberId {
     of: 3,
 };
 
-const fn at(now_us: u64) -> At<u8> {
+/// This moment of a server that was never started again.
+pub(super) const fn first_at(now_us: u64) -> At<u8> {
     At {
         now_us,
         incarnation: 1,
@@ -37,7 +38,7 @@ fn opened_member() -> (Node<u8>, NameState) {
         highest: 0,
     };
     node.reserve(3);
-    node.open(&writing, 3, &at(0)).expect("it is blank");
+    node.open(&writing, 3, &first_at(0)).expect("it is blank");
     (node, NameState::default())
 }
 
@@ -45,21 +46,21 @@ fn opened_member() -> (Node<u8>, NameState) {
 fn a_claim_is_taken_above_the_mark_where_the_name_is_free() {
     let (mut node, mut record) = opened_member();
     assert_eq!(
-        node.claim(&mut record, &request_for(1, 1, 100), &at(0)),
+        node.claim(&mut record, &request_for(1, 1, 100), &first_at(0)),
         MemberAnswer::Low(1)
     );
     assert_eq!(
-        node.claim(&mut record, &request_for(1, 5, 100), &at(0)),
+        node.claim(&mut record, &request_for(1, 5, 100), &first_at(0)),
         MemberAnswer::Yes
     );
-    let taken = node.claim(&mut record, &request_for(2, 6, 100), &at(99));
+    let taken = node.claim(&mut record, &request_for(2, 6, 100), &first_at(99));
     assert!(matches!(taken, MemberAnswer::Taken(lease) if lease.token.get() == 5));
     assert_eq!(
-        node.claim(&mut record, &request_for(2, 5, 100), &at(100)),
+        node.claim(&mut record, &request_for(2, 5, 100), &first_at(100)),
         MemberAnswer::Low(5)
     );
     assert_eq!(
-        node.claim(&mut record, &request_for(2, 6, 100), &at(100)),
+        node.claim(&mut record, &request_for(2, 6, 100), &first_at(100)),
         MemberAnswer::Yes
     );
 }
@@ -68,19 +69,19 @@ fn a_claim_is_taken_above_the_mark_where_the_name_is_free() {
 fn an_older_token_of_the_same_holder_bars_nothing() {
     let (mut node, mut record) = opened_member();
     assert_eq!(
-        node.claim(&mut record, &request_for(1, 5, 100), &at(0)),
+        node.claim(&mut record, &request_for(1, 5, 100), &first_at(0)),
         MemberAnswer::Yes
     );
     assert_eq!(
-        node.claim(&mut record, &request_for(1, 6, 100), &at(0)),
+        node.claim(&mut record, &request_for(1, 6, 100), &first_at(0)),
         MemberAnswer::Yes
     );
     assert_eq!(
-        node.release(&mut record, &request_for(1, 5, 0), &at(0)),
+        node.release(&mut record, &request_for(1, 5, 0), &first_at(0)),
         MemberAnswer::NotHeld
     );
     assert_eq!(
-        node.release(&mut record, &request_for(1, 6, 0), &at(0)),
+        node.release(&mut record, &request_for(1, 6, 0), &first_at(0)),
         MemberAnswer::Yes
     );
 }
@@ -88,25 +89,25 @@ fn an_older_token_of_the_same_holder_bars_nothing() {
 #[test]
 fn an_older_token_of_the_same_holder_bars_no_renewal_and_a_newer_one_does() {
     let (mut node, mut record) = opened_member();
-    let _ = node.claim(&mut record, &request_for(1, 5, 100), &at(0));
+    let _ = node.claim(&mut record, &request_for(1, 5, 100), &first_at(0));
     let newer = request_for(1, 8, 100);
     assert_eq!(
-        node.renew(&mut record, &newer, None, &at(1)),
+        node.renew(&mut record, &newer, None, &first_at(1)),
         MemberAnswer::Yes
     );
-    let older = node.renew(&mut record, &request_for(1, 5, 100), Some(8), &at(2));
+    let older = node.renew(&mut record, &request_for(1, 5, 100), Some(8), &first_at(2));
     assert!(matches!(older, MemberAnswer::Taken(lease) if lease.token.get() == 8));
     // The mark may be above both: then a client has to vouch for the newer one.
-    let _ = node.release(&mut record, &request_for(1, 8, 0), &at(3));
-    let _ = node.claim(&mut record, &request_for(1, 10, 100), &at(3));
-    let _ = node.release(&mut record, &request_for(2, 20, 0), &at(4));
+    let _ = node.release(&mut record, &request_for(1, 8, 0), &first_at(3));
+    let _ = node.claim(&mut record, &request_for(1, 10, 100), &first_at(3));
+    let _ = node.release(&mut record, &request_for(2, 20, 0), &first_at(4));
     let renewal = request_for(1, 12, 100);
     assert_eq!(
-        node.renew(&mut record, &renewal, None, &at(5)),
+        node.renew(&mut record, &renewal, None, &first_at(5)),
         MemberAnswer::Low(20)
     );
     assert_eq!(
-        node.renew(&mut record, &renewal, Some(20), &at(6)),
+        node.renew(&mut record, &renewal, Some(20), &first_at(6)),
         MemberAnswer::Yes
     );
 }
@@ -114,34 +115,37 @@ fn an_older_token_of_the_same_holder_bars_no_renewal_and_a_newer_one_does() {
 #[test]
 fn nothing_shortens_a_lease() {
     let (mut node, mut record) = opened_member();
-    let _ = node.claim(&mut record, &request_for(1, 5, 100), &at(0));
+    let _ = node.claim(&mut record, &request_for(1, 5, 100), &first_at(0));
     let shorter = request_for(1, 5, 10);
     assert_eq!(
-        node.renew(&mut record, &shorter, None, &at(0)),
+        node.renew(&mut record, &shorter, None, &first_at(0)),
         MemberAnswer::Yes
     );
     assert_eq!(record.lease.expect("taken").ends_at_us, 100);
-    assert_eq!(node.evict(&mut record, &shorter, &at(0)), MemberAnswer::Yes);
+    assert_eq!(
+        node.evict(&mut record, &shorter, &first_at(0)),
+        MemberAnswer::Yes
+    );
     assert_eq!(record.lease.expect("evicted").ends_at_us, 100);
 }
 
 #[test]
 fn a_vouched_lease_is_taken_unless_something_has_happened() {
     let (mut node, mut record) = opened_member();
-    let _ = node.claim(&mut record, &request_for(2, 8, 100), &at(0));
-    let _ = node.release(&mut record, &request_for(2, 8, 0), &at(1));
+    let _ = node.claim(&mut record, &request_for(2, 8, 100), &first_at(0));
+    let _ = node.release(&mut record, &request_for(2, 8, 0), &first_at(1));
     let renewal = request_for(1, 5, 100);
     assert_eq!(
-        node.renew(&mut record, &renewal, None, &at(2)),
+        node.renew(&mut record, &renewal, None, &first_at(2)),
         MemberAnswer::Low(9)
     );
-    let _ = node.release(&mut record, &renewal, &at(3));
+    let _ = node.release(&mut record, &renewal, &first_at(3));
     assert_eq!(
-        node.renew(&mut record, &renewal, Some(9), &at(4)),
+        node.renew(&mut record, &renewal, Some(9), &first_at(4)),
         MemberAnswer::Low(10)
     );
     assert_eq!(
-        node.renew(&mut record, &renewal, Some(10), &at(4)),
+        node.renew(&mut record, &renewal, Some(10), &first_at(4)),
         MemberAnswer::Yes
     );
 }
@@ -150,13 +154,13 @@ fn a_vouched_lease_is_taken_unless_something_has_happened() {
 fn an_evicted_lease_is_there_also_where_there_was_none_and_is_not_extended() {
     let (mut node, mut record) = opened_member();
     assert_eq!(
-        node.evict(&mut record, &request_for(1, 5, 100), &at(0)),
+        node.evict(&mut record, &request_for(1, 5, 100), &first_at(0)),
         MemberAnswer::Yes
     );
-    let answer = node.renew(&mut record, &request_for(1, 5, 100), None, &at(1));
+    let answer = node.renew(&mut record, &request_for(1, 5, 100), None, &first_at(1));
     assert!(matches!(answer, MemberAnswer::Taken(lease) if lease.state == HeldState::Evicted));
     assert_eq!(
-        node.release(&mut record, &request_for(1, 5, 0), &at(2)),
+        node.release(&mut record, &request_for(1, 5, 0), &first_at(2)),
         MemberAnswer::Yes
     );
 }
@@ -164,19 +168,19 @@ fn an_evicted_lease_is_there_also_where_there_was_none_and_is_not_extended() {
 #[test]
 fn a_kept_name_is_taken_until_its_time_is_over() {
     let (mut node, mut record) = opened_member();
-    let _ = node.claim(&mut record, &request_for(1, 5, 100), &at(0));
+    let _ = node.claim(&mut record, &request_for(1, 5, 100), &first_at(0));
     assert_eq!(
-        node.release(&mut record, &request_for(1, 5, 50), &at(0)),
+        node.release(&mut record, &request_for(1, 5, 50), &first_at(0)),
         MemberAnswer::Yes
     );
     assert_eq!(
-        node.release(&mut record, &request_for(1, 5, 0), &at(0)),
+        node.release(&mut record, &request_for(1, 5, 0), &first_at(0)),
         MemberAnswer::NotHeld
     );
-    let taken = node.claim(&mut record, &request_for(2, 9, 100), &at(49));
+    let taken = node.claim(&mut record, &request_for(2, 9, 100), &first_at(49));
     assert!(matches!(taken, MemberAnswer::Taken(lease) if lease.state == HeldState::Kept));
     assert_eq!(
-        node.claim(&mut record, &request_for(2, 9, 100), &at(50)),
+        node.claim(&mut record, &request_for(2, 9, 100), &first_at(50)),
         MemberAnswer::Yes
     );
 }
@@ -185,19 +189,19 @@ fn a_kept_name_is_taken_until_its_time_is_over() {
 fn a_lease_lasts_no_longer_than_the_longest_ttl_once_the_clock_was_set_back() {
     let (mut node, mut record) = opened_member();
     let before = 1_000_000;
-    let _ = node.claim(&mut record, &request_for(1, 5, 100), &at(before));
-    let taken = node.claim(&mut record, &request_for(2, 9, 100), &at(7));
+    let _ = node.claim(&mut record, &request_for(1, 5, 100), &first_at(before));
+    let taken = node.claim(&mut record, &request_for(2, 9, 100), &first_at(7));
     assert!(
         matches!(taken, MemberAnswer::Taken(lease) if lease.ends_at_us == 1_007),
         "{taken:?}"
     );
     assert_eq!(
-        node.claim(&mut record, &request_for(2, 9, 100), &at(1_007)),
+        node.claim(&mut record, &request_for(2, 9, 100), &first_at(1_007)),
         MemberAnswer::Yes
     );
     // A kept name may last for longer.
-    let _ = node.release(&mut record, &request_for(2, 9, 50_000), &at(1_007));
-    let taken = node.claim(&mut record, &request_for(3, 99, 100), &at(1_008));
+    let _ = node.release(&mut record, &request_for(2, 9, 50_000), &first_at(1_007));
+    let taken = node.claim(&mut record, &request_for(3, 99, 100), &first_at(1_008));
     assert!(
         matches!(taken, MemberAnswer::Taken(lease) if lease.ends_at_us == 51_007),
         "{taken:?}"
@@ -207,6 +211,6 @@ fn a_lease_lasts_no_longer_than_the_longest_ttl_once_the_clock_was_set_back() {
 #[test]
 fn a_ttl_longer_than_the_longest_is_refused() {
     let (mut node, mut record) = opened_member();
-    let answer = node.claim(&mut record, &request_for(1, 5, 1_001), &at(0));
+    let answer = node.claim(&mut record, &request_for(1, 5, 1_001), &first_at(0));
     assert_eq!(answer, MemberAnswer::Away(Absence::TooLong(1_000)));
 }

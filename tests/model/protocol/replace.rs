@@ -14,9 +14,8 @@ use leasehold::store::quorum::protocol::{
     Absence, Answers, ClaimOutcome, MemberAnswer, MemberId, MemberLease, Membership, adoption,
     closing, majority,
 };
-use leasehold::{ClientId, Holder, Token};
 
-use super::library::{LATE_US, LATER_US, MAX_TTL_US};
+use super::library::{LATE_US, LATER_US, MAX_TTL_US, holder, token};
 use super::node::{At, FirstSeen, MemberRecord, MemberRequest, NameState, Node, Writing};
 use crate::search::Space;
 
@@ -447,7 +446,7 @@ impl Replacing {
         let mut record = NameState {
             mark: at.mark.into(),
             lease: (at.lease.0 > 0).then(|| MemberLease {
-                holder: holder(at.lease.0 - 1),
+                holder: holder(u64::from(at.lease.0 - 1)),
                 token: token(at.lease.1),
                 ends_at_us: LATER_US,
                 floor: at.lease.2.into(),
@@ -456,7 +455,7 @@ impl Replacing {
         };
         let asked = MemberRequest {
             id,
-            holder: holder(claim),
+            holder: holder(claim.into()),
             token: token(claiming.token),
             ttl_us: 1,
         };
@@ -693,12 +692,4 @@ fn under_way(world: &Exchange) -> u8 {
 
 fn has_lapsed(world: &Exchange, claims: u8) -> bool {
     under_way(world) & claims == 0
-}
-
-fn holder(claim: u8) -> Holder {
-    Holder::new(ClientId::from_u128(0), claim.into())
-}
-
-fn token(number: u8) -> Token {
-    Token::new(number.into()).expect("not 0")
 }
