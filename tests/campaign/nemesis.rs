@@ -11,7 +11,7 @@ use crate::crew::{Crew, WorkerProcess};
 use crate::fault::Fault;
 use crate::grounds::Ground;
 use crate::harness::child::GuardedChild;
-use crate::harness::wait::{at, now, until, until_so};
+use crate::harness::wait::{now, pause, until, until_so};
 use crate::history::{Facts, Operation, Phase, Scribe, micros};
 use crate::register::Storage;
 use crate::worker::Order;
@@ -179,10 +179,6 @@ pub(crate) async fn operator(ground: &dyn Ground) -> Arc<dyn Store> {
         store::open(&ground.direct_url()).await.ok()
     })
     .await
-}
-
-pub(crate) async fn pause(time: Duration) {
-    at(now().after(time)).await;
 }
 
 /// Pauses until it is so, for at most this long: what was ordered may not come about.

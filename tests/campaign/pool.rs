@@ -8,8 +8,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::ear::Ear;
+use crate::harness::wait::pause;
 use crate::history::{Facts, Operation, Phase, Scribe};
-use crate::worker::{STEP, facts_of, is_held, pause, release_noted};
+use crate::worker::{STEP, facts_of, is_held, release_noted};
 
 /// The pool. Fewer permits than workers.
 pub(crate) const POOL: &str = "pool";

@@ -13,9 +13,10 @@ use crate::crew::Crew;
 use crate::ear::note_stalls;
 use crate::fault::Fault;
 use crate::grounds::Site;
+use crate::harness::wait::pause;
 use crate::harness::wait::{now, until};
 use crate::history::{self, Event, Facts, Operation, Phase, Scribe};
-use crate::nemesis::{Pack, Scene, operator, pause};
+use crate::nemesis::{Pack, Scene, operator};
 use crate::register::{Register, Storage};
 use crate::worker::{Kind, Role};
 
@@ -118,10 +119,10 @@ fn run_on_this_thread(plan: Plan) -> Run {
         .worker_threads(2)
         .enable_all()
         .build();
-    runtime.expect("threads").block_on(run(plan))
+    runtime.expect("threads").block_on(run_plan(plan))
 }
 
-async fn run(plan: Plan) -> Run {
+async fn run_plan(plan: Plan) -> Run {
     let folder = plan.folder();
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("the target folder is ours");

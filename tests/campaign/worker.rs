@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ear::Ear;
 use crate::forked::{self, Unfinished};
-use crate::harness::wait::{at, now};
+use crate::harness::wait::{now, pause};
 use crate::history::{Facts, Operation, Phase, Scribe};
 use crate::idle::IdleLeases;
 use crate::pool::PoolTasks;
@@ -468,8 +468,4 @@ pub(crate) fn is_held(scribe: &Scribe, lease: &Lease, facts: &Facts) -> bool {
 
 pub(crate) fn facts_of(lease: &Lease) -> Facts {
     Facts::held(lease.name().as_str(), lease.holder(), lease.token().get())
-}
-
-pub(crate) async fn pause(time: Duration) {
-    at(now().after(time)).await;
 }

@@ -8,10 +8,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use leasehold::store::{Answer, Ask, Claim, Grant, Held, Info, Outcome, Release, Renewal, Store};
+use leasehold::clock::Instant;
+use leasehold::store::{
+    Answer, Ask, Claim, Grant, Held, Info, Outcome, Queued, Release, Renewal, Store,
+};
 use leasehold::{ClientId, Error, Holder, Name, Token};
 
 use super::times::{LIMIT, LONG};
+use super::wait::{now, until};
 
 /// A claim, what its next attempt carries, and the token of its last grant.
 #[derive(Debug, Clone)]
@@ -61,6 +65,13 @@ pub fn claim(name: &str, ttl: Duration) -> Asking {
     }
 }
 
+/// A claim, by a holder of its own, that stands in line.
+pub fn queued(name: &str, ttl: Duration) -> Asking {
+    let mut claim = claim(name, ttl);
+    claim.ask.queued = Some(Queued::new(0));
+    claim
+}
+
 /// Sends one attempt of this claim and returns its outcome, whether or not it may have been carried out.
 pub async fn asked(store: &dyn Store, claim: &Asking, limit: Duration) -> Result<Answer, Error> {
     let answer = store.acquire(claim, claim.ask, limit).await;
@@ -76,6 +87,16 @@ pub async fn granted(store: &dyn Store, claim: &Asking) -> Token {
         Ok(Answer::Granted(Grant { token, .. })) => claim.note(token),
         other => panic!("expected a grant of {}, got {other:?}", claim.name),
     }
+}
+
+/// When a rival for the name `a`, who asks this store all the time, is granted.
+pub async fn rival_granted_at(store: &dyn Store) -> Instant {
+    let rival = claim("a", LONG);
+    until("the rival's grant", async || {
+        let answer = asked(store, &rival, LIMIT).await.expect("its way is open");
+        matches!(answer, Answer::Granted(_)).then(now)
+    })
+    .await
 }
 
 /// Returns the facts about the holder from a claim that must not be granted.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold::clock::{Boottime, Clock, Instant};
+use leasehold::store::{Notice, Notices};
 use leasehold::{Lease, LossReason};
 
 use super::times::PATIENCE;
@@ -15,6 +16,11 @@ pub fn now() -> Instant {
 /// Returns at this moment of the same clock, and never before.
 pub async fn at(moment: Instant) {
     Boottime.sleep_until(moment).await;
+}
+
+/// Returns after this time of the same clock.
+pub async fn pause(time: Duration) {
+    at(now().after(time)).await;
 }
 
 /// Tries every few milliseconds until there is a result, and fails with `what` if there never is one.
@@ -38,6 +44,11 @@ pub async fn until_so(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 pub async fn soon<T>(future: impl Future<Output = T>) -> T {
     let outcome = tokio::time::timeout(PATIENCE, future).await;
     outcome.expect("it comes in time")
+}
+
+/// The next notice, which must come in time.
+pub async fn next_notice(notices: &dyn Notices) -> Notice {
+    soon(notices.next()).await
 }
 
 /// Returns the loss of this lease, which must come.

@@ -17,7 +17,7 @@ use fastrand::Rng;
 
 use crate::fault::Fault;
 use crate::harness::relay::{Passing, Relay};
-use crate::harness::wait::{at, now};
+use crate::harness::wait::{now, pause};
 use crate::history::Promise;
 
 /// With how many I/O threads a Redis server runs, in one half of the runs and in the other.
@@ -126,10 +126,6 @@ async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> 
         assert!(now() < end, "waited a minute in vain for {what}");
         pause(Duration::from_millis(20)).await;
     }
-}
-
-async fn pause(time: Duration) {
-    at(now().after(time)).await;
 }
 
 /// Lets this much through for a while.
