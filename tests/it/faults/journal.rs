@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use crate::harness::subprocess::Subprocess;
+
 /// Grants and holds of all names.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
@@ -33,6 +35,14 @@ pub(super) struct Wrongs {
 }
 
 impl Journal {
+    /// Ends this contender, and notes what it has said and is still to be heard.
+    pub(super) fn finish(&mut self, contender: &mut Subprocess) {
+        contender.kill();
+        while let Some(said) = contender.next_answer() {
+            self.note(&said);
+        }
+    }
+
     /// Notes `granted NAME TOKEN`, `held NAME TOKEN MOMENT` or `lost NAME TOKEN`.
     pub(super) fn note(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();

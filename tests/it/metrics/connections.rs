@@ -5,8 +5,7 @@ use std::time::Duration;
 use leasehold::store::TableSettings;
 use leasehold::{Client, Name, OutagePolicy};
 
-use super::exporter::Exporter;
-use crate::harness::alone::alone;
+use super::exporter::{Exporter, run};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::until;
@@ -14,14 +13,6 @@ use crate::harness::zookeeper_server::ZookeeperServer;
 
 /// A connection to Postgres is seen to be lost when a renewal fails.
 const TTL: Duration = Duration::from_secs(6);
-
-fn run(test: &str, body: impl AsyncFnOnce(Exporter)) {
-    alone(&format!("metrics::connections::{test}"), || {
-        let exporter = Exporter::install();
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(body(exporter));
-    });
-}
 
 /// A holder, and a waiter for the sake of its subscription.
 async fn hold_and_wait(seen: &Exporter, url: &str) -> Client {
@@ -73,7 +64,7 @@ async fn are_made_again(seen: &Exporter, client: &Client) {
 #[test]
 fn those_of_postgres_are_seen_lost_and_made_again() {
     run(
-        "those_of_postgres_are_seen_lost_and_made_again",
+        "connections::those_of_postgres_are_seen_lost_and_made_again",
         async |seen| {
             let server = PostgresServer::start(&["fsync=off"]).await;
             let url = server.database_named("postgres").url();
@@ -92,7 +83,7 @@ fn those_of_postgres_are_seen_lost_and_made_again() {
 #[test]
 fn those_of_zookeeper_are_seen_lost_and_made_again() {
     run(
-        "those_of_zookeeper_are_seen_lost_and_made_again",
+        "connections::those_of_zookeeper_are_seen_lost_and_made_again",
         async |seen| {
             let server = ZookeeperServer::start(Duration::from_secs(2)).await;
             let client = hold_and_wait(&seen, &server.url("")).await;

@@ -2,6 +2,7 @@
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::harness::alone::alone;
 use crate::harness::wait::until;
 
 /// The exporter of this process.
@@ -72,4 +73,13 @@ fn series_value(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
         "{name} {labels:?} is not one series"
     );
     first
+}
+
+/// Runs the body of this test of the folder in a process of its own, which has an exporter.
+pub(super) fn run(test: &str, body: impl AsyncFnOnce(Exporter)) {
+    alone(&format!("metrics::{test}"), || {
+        let exporter = Exporter::install();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(body(exporter));
+    });
 }

@@ -7,22 +7,13 @@ use leasehold::fence::{self, Pass, Refusal};
 use leasehold::{ClientId, Error, Holder, Name, Token};
 use tower_service::Service;
 
-use super::exporter::Exporter;
-use crate::harness::alone::alone;
+use super::exporter::{Exporter, run};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_server::RedisServer;
 
-fn pass(claim: u64, token: u64) -> Pass {
+fn pass_of_a(claim: u64, token: u64) -> Pass {
     let holder = Holder::new(ClientId::from_u128(7), claim);
     Pass::new(Name::new("a").unwrap(), holder, Token::new(token).unwrap())
-}
-
-fn run(test: &str, body: impl AsyncFnOnce(Exporter)) {
-    alone(&format!("metrics::fences::{test}"), || {
-        let exporter = Exporter::install();
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(body(exporter));
-    });
 }
 
 /// How often this fence had this outcome, as the exporter is told without being brought up to date.
@@ -43,9 +34,9 @@ fn timed(seen: &Exporter, fence: &str) -> Option<f64> {
 
 /// Has a fence admit a pass, and refuse one that is stale and one that is in conflict.
 async fn are_counted(seen: &Exporter, fence: &str, raise: impl AsyncFn(Pass) -> Result<(), Error>) {
-    raise(pass(1, 5)).await.unwrap();
-    raise(pass(1, 4)).await.unwrap_err();
-    raise(pass(2, 5)).await.unwrap_err();
+    raise(pass_of_a(1, 5)).await.unwrap();
+    raise(pass_of_a(1, 4)).await.unwrap_err();
+    raise(pass_of_a(2, 5)).await.unwrap_err();
     for outcome in ["admitted", "stale", "conflict"] {
         assert_eq!(checks(seen, fence, outcome), 1.0, "{outcome}");
     }
@@ -55,15 +46,15 @@ async fn are_counted(seen: &Exporter, fence: &str, raise: impl AsyncFn(Pass) -> 
 #[test]
 fn each_outcome_of_a_check_is_counted_and_timed() {
     run(
-        "each_outcome_of_a_check_is_counted_and_timed",
+        "fences::each_outcome_of_a_check_is_counted_and_timed",
         async |seen| {
             let folder = tempfile::tempdir().unwrap();
             let gate = Gate::open(folder.path().join("fences")).await.unwrap();
             let raise = async |pass: Pass| gate.enter("ledger", &pass).await.map(drop);
             are_counted(&seen, "gate", raise).await;
-            let inside = gate.enter("ledger", &pass(1, 5)).await.unwrap();
+            let inside = gate.enter("ledger", &pass_of_a(1, 5)).await.unwrap();
             let hasty = gate.clone().with_patience(std::time::Duration::ZERO);
-            hasty.enter("ledger", &pass(3, 6)).await.unwrap_err();
+            hasty.enter("ledger", &pass_of_a(3, 6)).await.unwrap_err();
             drop(inside);
             assert_eq!(checks(&seen, "gate", "failed"), 1.0);
             assert_eq!(timed(&seen, "gate"), Some(5.0));
@@ -73,7 +64,7 @@ fn each_outcome_of_a_check_is_counted_and_timed() {
 
 #[test]
 fn checks_in_redis_are_counted() {
-    run("checks_in_redis_are_counted", async |seen| {
+    run("fences::checks_in_redis_are_counted", async |seen| {
         let server = RedisServer::start().await;
         let connection = server.connect().await.unwrap();
         let fence = fence::redis::Fence::new("ledger").unwrap();
@@ -81,7 +72,7 @@ fn checks_in_redis_are_counted() {
         are_counted(&seen, "redis", raise).await;
         drop(server);
         fence
-            .raise(&mut connection.clone(), &pass(3, 6))
+            .raise(&mut connection.clone(), &pass_of_a(3, 6))
             .await
             .unwrap_err();
         assert_eq!(checks(&seen, "redis", "failed"), 1.0);
@@ -90,7 +81,7 @@ fn checks_in_redis_are_counted() {
 
 #[test]
 fn checks_in_sqlite_are_counted() {
-    run("checks_in_sqlite_are_counted", async |seen| {
+    run("fences::checks_in_sqlite_are_counted", async |seen| {
         let file = tempfile::NamedTempFile::new().unwrap();
         let connect = || rusqlite::Connection::open(file.path()).unwrap();
         let fence = fence::rusqlite::Fence::new("ledger").unwrap();
@@ -107,34 +98,37 @@ fn checks_in_sqlite_are_counted() {
 
 #[test]
 fn checks_in_postgres_are_counted_by_driver() {
-    run("checks_in_postgres_are_counted_by_driver", async |seen| {
-        let database = PostgresServer::database().await;
-        let fence = fence::tokio_postgres::Fence::new("ledger").unwrap();
-        let client = database.connect().await;
-        fence.create_table(&client).await.unwrap();
-        let raise = async |pass: Pass| {
-            let mut client = database.connect().await;
-            let transaction = fence.begin(&mut client, &pass).await?;
-            transaction.commit().await.unwrap();
-            Ok(())
-        };
-        are_counted(&seen, "tokio_postgres", raise).await;
+    run(
+        "fences::checks_in_postgres_are_counted_by_driver",
+        async |seen| {
+            let database = PostgresServer::database().await;
+            let fence = fence::tokio_postgres::Fence::new("ledger").unwrap();
+            let client = database.connect().await;
+            fence.create_table(&client).await.unwrap();
+            let raise = async |pass: Pass| {
+                let mut client = database.connect().await;
+                let transaction = fence.begin(&mut client, &pass).await?;
+                transaction.commit().await.unwrap();
+                Ok(())
+            };
+            are_counted(&seen, "tokio_postgres", raise).await;
 
-        let pool = sqlx::PgPool::connect(&database.url()).await.unwrap();
-        let fence = fence::sqlx::Fence::new("other").unwrap();
-        let raise = async |pass: Pass| {
-            let transaction = fence.begin(&pool, &pass).await?;
-            transaction.commit().await.unwrap();
-            Ok(())
-        };
-        are_counted(&seen, "sqlx", raise).await;
-    });
+            let pool = sqlx::PgPool::connect(&database.url()).await.unwrap();
+            let fence = fence::sqlx::Fence::new("other").unwrap();
+            let raise = async |pass: Pass| {
+                let transaction = fence.begin(&pool, &pass).await?;
+                transaction.commit().await.unwrap();
+                Ok(())
+            };
+            are_counted(&seen, "sqlx", raise).await;
+        },
+    );
 }
 
 #[test]
 fn a_refusal_that_came_over_http_is_counted_on_both_sides() {
     run(
-        "a_refusal_that_came_over_http_is_counted_on_both_sides",
+        "fences::a_refusal_that_came_over_http_is_counted_on_both_sides",
         async |seen| {
             let folder = tempfile::tempdir().unwrap();
             let gate = Gate::open(folder.path().join("fences")).await.unwrap();
@@ -179,10 +173,10 @@ impl Service<Request<()>> for Handler {
 #[test]
 fn a_refusal_by_a_guard_of_the_users_own_is_counted() {
     run(
-        "a_refusal_by_a_guard_of_the_users_own_is_counted",
+        "fences::a_refusal_by_a_guard_of_the_users_own_is_counted",
         async |seen| {
             let stored = Token::new(6).unwrap();
-            let shown = pass(1, 5);
+            let shown = pass_of_a(1, 5);
             let error = fence::refused(&shown, "ledger", &shown, Refusal::Stale { stored });
             assert_eq!(error.kind(), leasehold::ErrorKind::Stale);
             assert_eq!(checks(&seen, "other", "stale"), 1.0);

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use leasehold::store::memory::Memory;
 use leasehold::store::{Eviction, Store};
-use leasehold::{Attempt, Client, Lease, Name, ReleaseOutcome, WaitOrder};
+use leasehold::{Attempt, Client, Name, ReleaseOutcome, WaitOrder};
 
-use super::exporter::Exporter;
+use super::exporter::{Exporter, run};
 use crate::harness::alone::alone;
 use crate::harness::faulty_store::FaultyStore;
+use crate::harness::leases::take;
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::until_so;
 
@@ -17,29 +18,14 @@ async fn client_of_group(store: &Memory, group: &str) -> Client {
     builder.names_in_metrics(1).build().await.unwrap()
 }
 
-async fn held(client: &Client, name: &str) -> Lease {
-    match client.try_acquire(name).await.unwrap() {
-        Attempt::Acquired(lease) => lease,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn run(test: &str, body: impl AsyncFnOnce(Exporter)) {
-    alone(&format!("metrics::leases::{test}"), || {
-        let exporter = Exporter::install();
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(body(exporter));
-    });
-}
-
 #[test]
 fn each_end_of_a_call_to_acquire_is_counted_once() {
     run(
-        "each_end_of_a_call_to_acquire_is_counted_once",
+        "leases::each_end_of_a_call_to_acquire_is_counted_once",
         async |seen| {
             let store = Memory::new();
             let client = client_of_group(&store, "calls").await;
-            let lease = held(&client, "a").await;
+            let lease = take(&client, "a").await;
             assert!(matches!(
                 client.try_acquire("a").await,
                 Ok(Attempt::Held(_))
@@ -83,11 +69,11 @@ fn each_end_of_a_call_to_acquire_is_counted_once() {
 #[test]
 fn attempts_tell_what_caused_them_and_notices_what_became_of_them() {
     run(
-        "attempts_tell_what_caused_them_and_notices_what_became_of_them",
+        "leases::attempts_tell_what_caused_them_and_notices_what_became_of_them",
         async |seen| {
             let store = Memory::new();
             let client = client_of_group(&store, "attempts").await;
-            let lease = held(&client, "a").await;
+            let lease = take(&client, "a").await;
             let waiting = tokio::spawn({
                 let client = client.clone();
                 async move { client.acquire("a").await.unwrap() }
@@ -123,43 +109,46 @@ fn attempts_tell_what_caused_them_and_notices_what_became_of_them() {
 
 #[test]
 fn each_end_of_a_guard_is_counted_once() {
-    run("each_end_of_a_guard_is_counted_once", async |seen| {
-        let store = Memory::new();
-        let client = client_of_group(&store, "ends").await;
-        held(&client, "a").await.release().await;
-        drop(held(&client, "a").await);
-        let lost = held(&client, "b").await;
-        assert!(!client.shutdown(Duration::ZERO).await);
-        lost.lost().await;
-        drop(lost);
-        assert!(client.shutdown(PATIENCE).await);
-        for (outcome, count) in [
-            ("released", 1.0),
-            ("dropped", 1.0),
-            ("already_lost", 1.0),
-            ("unknown", 0.0),
-        ] {
-            let label = format!("outcome=\"{outcome}\"");
-            let is_right = |value| value == count;
-            seen.shows("leasehold_releases_total", &[&label], is_right)
+    run(
+        "leases::each_end_of_a_guard_is_counted_once",
+        async |seen| {
+            let store = Memory::new();
+            let client = client_of_group(&store, "ends").await;
+            take(&client, "a").await.release().await;
+            drop(take(&client, "a").await);
+            let lost = take(&client, "b").await;
+            assert!(!client.shutdown(Duration::ZERO).await);
+            lost.lost().await;
+            drop(lost);
+            assert!(client.shutdown(PATIENCE).await);
+            for (outcome, count) in [
+                ("released", 1.0),
+                ("dropped", 1.0),
+                ("already_lost", 1.0),
+                ("unknown", 0.0),
+            ] {
+                let label = format!("outcome=\"{outcome}\"");
+                let is_right = |value| value == count;
+                seen.shows("leasehold_releases_total", &[&label], is_right)
+                    .await;
+            }
+            for end in ["released", "dropped", "lost"] {
+                let label = format!("end=\"{end}\"");
+                let is_right = |value| value == 1.0;
+                seen.shows("leasehold_hold_duration_seconds_count", &[&label], is_right)
+                    .await;
+            }
+            let shutdown = ["reason=\"shutdown\""];
+            seen.counts("leasehold_leases_lost_total", &shutdown).await;
+            seen.counts("leasehold_loss_overrun_seconds_count", &["group=\"ends\""])
                 .await;
-        }
-        for end in ["released", "dropped", "lost"] {
-            let label = format!("end=\"{end}\"");
-            let is_right = |value| value == 1.0;
-            seen.shows("leasehold_hold_duration_seconds_count", &[&label], is_right)
-                .await;
-        }
-        let shutdown = ["reason=\"shutdown\""];
-        seen.counts("leasehold_leases_lost_total", &shutdown).await;
-        seen.counts("leasehold_loss_overrun_seconds_count", &["group=\"ends\""])
-            .await;
-    });
+        },
+    );
 }
 
 #[test]
 fn each_reason_of_a_loss_is_counted() {
-    run("each_reason_of_a_loss_is_counted", async |seen| {
+    run("leases::each_reason_of_a_loss_is_counted", async |seen| {
         const TTL: Duration = Duration::from_secs(6);
         const BRIEF: Duration = Duration::from_secs(1);
         let store = Memory::new();
@@ -188,12 +177,12 @@ fn each_reason_of_a_loss_is_counted() {
 #[test]
 fn calls_that_the_store_fails_are_counted_as_failed() {
     run(
-        "calls_that_the_store_fails_are_counted_as_failed",
+        "leases::calls_that_the_store_fails_are_counted_as_failed",
         async |seen| {
             let store = FaultyStore::new();
             let builder = Client::builder().store(store.clone());
             let client = builder.build().await.unwrap();
-            let lease = held(&client, "a").await;
+            let lease = take(&client, "a").await;
             store.set_down(true);
             client.try_acquire("b").await.unwrap_err();
             let failed = ["outcome=\"failed\""];
@@ -221,8 +210,8 @@ fn an_exporter_that_comes_after_two_clients_shows_the_leases_of_both() {
                     client_of_group(&store, "both").await,
                     client_of_group(&store, "both").await,
                 ];
-                let leases = [held(&one, "a").await, held(&one, "b").await];
-                let last = held(&two, "c").await;
+                let leases = [take(&one, "a").await, take(&one, "b").await];
+                let last = take(&two, "c").await;
                 let seen = Exporter::install();
                 let group = ["group=\"both\""];
                 let is = |count| move |value| value == count;
@@ -252,10 +241,10 @@ fn an_exporter_that_comes_after_two_clients_shows_the_leases_of_both() {
 #[test]
 fn names_have_series_up_to_the_limit_and_keep_them() {
     run(
-        "names_have_series_up_to_the_limit_and_keep_them",
+        "leases::names_have_series_up_to_the_limit_and_keep_them",
         async |seen| {
             let client = client_of_group(&Memory::new(), "named").await;
-            let lease = held(&client, "a").await;
+            let lease = take(&client, "a").await;
             let a = ["group=\"named\"", "name=\"a\""];
             seen.counts("leasehold_lease_held", &a).await;
             let known = |value: f64| value > 0.0;
@@ -265,7 +254,7 @@ fn names_have_series_up_to_the_limit_and_keep_them() {
             seen.shows("leasehold_lease_held", &a, |value| value == 0.0)
                 .await;
             seen.shows(deadline, &a, f64::is_nan).await;
-            let _second = held(&client, "b").await;
+            let _second = take(&client, "b").await;
             seen.counts("leasehold_label_overflow_total", &[]).await;
             assert_eq!(seen.value("leasehold_lease_held", &["name=\"b\""]), None);
         },
@@ -274,24 +263,27 @@ fn names_have_series_up_to_the_limit_and_keep_them() {
 
 #[test]
 fn calls_to_a_store_are_timed_by_what_they_do() {
-    run("calls_to_a_store_are_timed_by_what_they_do", async |seen| {
-        let client = client_of_group(&Memory::new(), "ops").await;
-        let held = held(&client, "a").await;
-        let (store, name) = (client.store(), Name::new("a").unwrap());
-        store.inspect(&name, PATIENCE).await.unwrap();
-        store.list("", PATIENCE).await.unwrap();
-        let fair = client.request("a").order(WaitOrder::Fair);
-        let waited = tokio::time::timeout(Duration::from_millis(100), fair.acquire()).await;
-        waited.unwrap_err();
-        store
-            .evict(&name, Eviction::Marked, PATIENCE)
-            .await
-            .unwrap();
-        held.release().await;
-        for op in ["acquire", "release", "leave", "inspect", "list", "evict"] {
-            let labels = ["store=\"memory\"", &format!("op=\"{op}\"")];
-            seen.counts("leasehold_store_request_duration_seconds_count", &labels)
-                .await;
-        }
-    });
+    run(
+        "leases::calls_to_a_store_are_timed_by_what_they_do",
+        async |seen| {
+            let client = client_of_group(&Memory::new(), "ops").await;
+            let held = take(&client, "a").await;
+            let (store, name) = (client.store(), Name::new("a").unwrap());
+            store.inspect(&name, PATIENCE).await.unwrap();
+            store.list("", PATIENCE).await.unwrap();
+            let fair = client.request("a").order(WaitOrder::Fair);
+            let waited = tokio::time::timeout(Duration::from_millis(100), fair.acquire()).await;
+            waited.unwrap_err();
+            store
+                .evict(&name, Eviction::Marked, PATIENCE)
+                .await
+                .unwrap();
+            held.release().await;
+            for op in ["acquire", "release", "leave", "inspect", "list", "evict"] {
+                let labels = ["store=\"memory\"", &format!("op=\"{op}\"")];
+                seen.counts("leasehold_store_request_duration_seconds_count", &labels)
+                    .await;
+            }
+        },
+    );
 }

@@ -171,7 +171,7 @@ impl Functions {
 }
 
 /// Lets real time pass.
-pub(crate) async fn pass(ms: u64) {
+pub(crate) async fn pass_ms(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
@@ -246,7 +246,7 @@ async fn a_kept_or_offered_name_has_no_holder() {
     assert_eq!(leases.release("a", "h").await.0, "not_held");
     assert_eq!(leases.evict("a", "marked").await, "not_held");
     assert_eq!(leases.acquire("a", "h2", LONG_MS).await.state, Some(2));
-    pass(600).await;
+    pass_ms(600).await;
     assert_eq!(leases.acquire("a", "h2", LONG_MS).await.outcome, "granted");
 }
 

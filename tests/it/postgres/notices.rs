@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::store::{Notice, Notices, Release, Topic};
+use leasehold::store::{Notice, Release, Topic};
 use tokio_postgres::AsyncMessage;
 
 use super::store;
 use crate::harness::asking::{claim, granted, next_token, released};
 use crate::harness::postgres_server::Database;
 use crate::harness::times::{LIMIT, LONG};
-use crate::harness::wait::until;
+use crate::harness::wait::{next_notice, until};
 
 /// How many notices of this name's channel are heard while this is done.
 async fn heard(database: &Database, name: &str, what: impl Future<Output = ()>) -> usize {
@@ -48,11 +48,6 @@ async fn heard(database: &Database, name: &str, what: impl Future<Output = ()>) 
     heard.load(Ordering::Relaxed)
 }
 
-async fn next(notices: &dyn Notices) -> Notice {
-    let notice = tokio::time::timeout(LIMIT, notices.next()).await;
-    notice.expect("a notice in time")
-}
-
 #[tokio::test]
 async fn releases_without_a_waiting_client_send_no_notice() {
     let (database, store) = store().await;
@@ -75,7 +70,10 @@ async fn a_listener_that_lost_its_connection_says_so_and_listens_again() {
         .expect("answered")
         .expect("there are notices");
     notices.follow(&Topic::Freed(claim.name.clone()));
-    assert_eq!(next(&*notices).await, Notice::Freed(claim.name.clone()));
+    assert_eq!(
+        next_notice(&*notices).await,
+        Notice::Freed(claim.name.clone())
+    );
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'leasehold'";
     database
@@ -84,14 +82,17 @@ async fn a_listener_that_lost_its_connection_says_so_and_listens_again() {
         .query(end, &[])
         .await
         .expect("ended");
-    assert_eq!(next(&*notices).await, Notice::Reconnected);
+    assert_eq!(next_notice(&*notices).await, Notice::Reconnected);
     // The connection for requests was ended too, and a request may be the first to find out.
     until("the release", async || {
         let released = store.release(&claim.name, claim.holder, None, LIMIT);
         released.await.ok()
     })
     .await;
-    assert_eq!(next(&*notices).await, Notice::Freed(claim.name.clone()));
+    assert_eq!(
+        next_notice(&*notices).await,
+        Notice::Freed(claim.name.clone())
+    );
 }
 
 #[tokio::test]
@@ -108,7 +109,10 @@ async fn a_client_that_begins_to_follow_misses_no_release() {
         notices.follow(&Topic::Freed(claim.name.clone()));
         // Its hint comes after it listens; a client that looks then finds the name free, or gets a notice.
         tokio::join!(released(&*store, &claim), async {
-            assert_eq!(next(&*notices).await, Notice::Freed(claim.name.clone()));
+            assert_eq!(
+                next_notice(&*notices).await,
+                Notice::Freed(claim.name.clone())
+            );
         });
         notices.unfollow(&Topic::Freed(claim.name.clone()));
         let is_free = store
@@ -132,7 +136,10 @@ async fn a_release_succeeds_though_the_servers_queue_of_notices_is_full() {
     let notices = store.notices().await.expect("answered");
     let notices = notices.expect("there are notices");
     notices.follow(&Topic::Freed(claim.name.clone()));
-    assert_eq!(next(&*notices).await, Notice::Freed(claim.name.clone()));
+    assert_eq!(
+        next_notice(&*notices).await,
+        Notice::Freed(claim.name.clone())
+    );
     // What the server answers then. Its queue takes eight gigabytes, too many to be filled here.
     let full = "CREATE OR REPLACE FUNCTION leasehold.tell_1(p_names text[]) RETURNS void
         LANGUAGE plpgsql
@@ -167,19 +174,22 @@ async fn a_row_that_a_stranger_locks_silences_no_other_names_notices() {
     }
     let freed = |name: &str| Notice::Freed(claim(name, LONG).name.clone());
     // Both are listened to.
-    let first = [next(&*notices).await, next(&*notices).await];
+    let first = [next_notice(&*notices).await, next_notice(&*notices).await];
     assert!(
         first.contains(&freed("a")) && first.contains(&freed("b")),
         "{first:?}"
     );
     for claim in &claims[1..] {
         released(&*store, claim).await;
-        assert_eq!(next(&*notices).await, Notice::Freed(claim.name.clone()));
+        assert_eq!(
+            next_notice(&*notices).await,
+            Notice::Freed(claim.name.clone())
+        );
     }
     // And the locked one from the moment at which it is not locked any more.
     stranger.batch_execute("COMMIT").await.expect("let go");
     let soon = tokio::time::timeout(Duration::from_secs(1), notices.next());
     assert_eq!(soon.await.expect("soon"), freed("locked"));
     released(&*store, &claims[0]).await;
-    assert_eq!(next(&*notices).await, freed("locked"));
+    assert_eq!(next_notice(&*notices).await, freed("locked"));
 }

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use leasehold::store::{self, TableSettings};
 
-use super::functions::{Functions, LONG_MS, pass};
+use super::functions::{Functions, LONG_MS, pass_ms};
 use crate::harness::postgres_server::{Database, PostgresServer};
 
 /// For how long a stranger keeps a row.
@@ -44,7 +44,7 @@ impl Pair {
         let lock = format!("SELECT FROM leasehold.lease WHERE name = '{name}' FOR UPDATE");
         self.two.run(&lock).await.expect("locked");
         let (outcome, ()) = tokio::join!(what, async {
-            pass(KEPT).await;
+            pass_ms(KEPT).await;
             self.two.run("COMMIT").await.expect("let go");
         });
         outcome
@@ -63,7 +63,7 @@ async fn time_is_not_that_of_the_transactions_begin() {
     let pair = Pair::fresh().await;
     pair.one.run("BEGIN").await.expect("begun");
     pair.one.run("SELECT 1").await.expect("a snapshot");
-    pass(KEPT).await;
+    pass_ms(KEPT).await;
     pair.one.acquire("a", "h", 2_000).await;
     pair.one.run("COMMIT").await.expect("done");
     let left = left_us(&pair.one, "a").await;
@@ -105,7 +105,7 @@ async fn a_release_sees_who_joined_while_it_waited() {
     let joined = pair.two.queue("a", "c", 0).await;
     assert!(joined.ahead == Some(0), "{joined:?}");
     let (released, ()) = tokio::join!(pair.one.release("a", "h"), async {
-        pass(KEPT / 2).await;
+        pass_ms(KEPT / 2).await;
         pair.two.run("COMMIT").await.expect("done");
     });
     assert!(released.0 == "released", "{released:?}");
@@ -121,7 +121,7 @@ async fn a_client_that_joins_sees_that_the_name_was_freed() {
     pair.two.run("BEGIN").await.expect("begun");
     pair.two.release("a", "h").await;
     let (joined, ()) = tokio::join!(pair.one.queue("a", "c", 0), async {
-        pass(KEPT / 2).await;
+        pass_ms(KEPT / 2).await;
         pair.two.run("COMMIT").await.expect("done");
     });
     assert!(joined.outcome == "granted", "{joined:?}");
@@ -136,7 +136,7 @@ async fn a_client_that_leaves_takes_its_locks_in_the_common_order() {
     let lock = "SELECT FROM leasehold.lease WHERE name = 'a' FOR UPDATE";
     pair.two.run(lock).await.expect("locked");
     let passing_on = async {
-        pass(KEPT / 2).await;
+        pass_ms(KEPT / 2).await;
         let passed = pair
             .two
             .run("DELETE FROM leasehold.queue WHERE name = 'a'")
@@ -375,7 +375,7 @@ async fn two_claims_at_once_have_one_grant() {
     pair.two.run("BEGIN").await.expect("begun");
     let first = pair.two.acquire("a", "h2", LONG_MS).await;
     let (second, ()) = tokio::join!(pair.one.acquire("a", "h1", LONG_MS), async {
-        pass(KEPT / 2).await;
+        pass_ms(KEPT / 2).await;
         pair.two.run("COMMIT").await.expect("done");
     });
     let outcomes = [first.outcome.as_str(), second.outcome.as_str()];
@@ -452,7 +452,7 @@ async fn a_client_told_that_it_is_next_keeps_its_place_in_quiet_time() {
         .await
         .expect("quiet");
     pair.one.release("a", "h").await;
-    pass(2_100).await;
+    pass_ms(2_100).await;
     // The offer of two seconds would be over.
     let other = pair.two.acquire("a", "h2", LONG_MS).await;
     assert!(other.outcome == "held", "{other:?}");
@@ -461,7 +461,7 @@ async fn a_client_told_that_it_is_next_keeps_its_place_in_quiet_time() {
         kept_out.state == Some(5) && kept_out.ahead == Some(0),
         "{kept_out:?}"
     );
-    pass(600).await;
+    pass_ms(600).await;
     let granted = pair.one.queue("a", "c", 0).await;
     assert!(granted.outcome == "granted", "{granted:?}");
 }
@@ -481,7 +481,7 @@ async fn an_end_written_by_a_clock_that_was_ahead_is_no_further_than_its_ttl() {
     assert!(left <= 1_500_000, "left_us={left}");
     let found = leases.acquire("kept", "h2", 1_500).await;
     assert!(found.left_us.expect("kept") > 20_000_000, "{found:?}");
-    pass(1_600).await;
+    pass_ms(1_600).await;
     let next = leases.acquire("dead", "h2", 1_500).await;
     assert!(next.outcome == "granted", "{next:?}");
     // The same for the quiet time.
@@ -494,7 +494,7 @@ async fn an_end_written_by_a_clock_that_was_ahead_is_no_further_than_its_ttl() {
         kept_out.left_us.expect("an end") <= 1_500_000,
         "{kept_out:?}"
     );
-    pass(1_600).await;
+    pass_ms(1_600).await;
     let next = leases.acquire("new", "h", 1_000).await;
     assert!(next.outcome == "granted", "{next:?}");
 }

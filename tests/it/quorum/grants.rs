@@ -8,17 +8,12 @@ use leasehold::store::{Answer, Eviction, MemberState, Outcome, Purpose, Release,
 use leasehold::{ErrorKind, Token};
 use tokio::task::JoinSet;
 
+use super::rivals::states;
 use crate::harness::asking::{Asking, asked, claim, granted, held, next_token, released, renewed};
 use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum, end_keep_out};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG, STORED_TTL, UNANSWERED};
 use crate::harness::wait::{at, now, until};
-
-/// The state of each member.
-async fn states(store: &Quorum) -> Vec<MemberState> {
-    let members = store.members(LIMIT).await.expect("answered");
-    members.iter().map(|member| member.state).collect()
-}
 
 /// Renews a lease. On a busy machine the claim may not have reached every member, and a renewal is unknown at first.
 async fn renewed_in_the_end(store: &Quorum, claim: &Asking) {

@@ -8,6 +8,7 @@ use leasehold::{Attempt, Client, ErrorKind, OutagePolicy};
 
 use super::open;
 use crate::harness::asking::{asked, chain, claim, granted, next_token, renewal, renewed};
+use crate::harness::leases::client_at;
 use crate::harness::proxy::Proxy;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG};
@@ -96,16 +97,10 @@ async fn demote(master: &RedisServer) {
     let () = master.told("REPLICAOF 127.0.0.1 1").await;
 }
 
-async fn client_at(address: &Proxy) -> Client {
-    let builder = Client::builder().store_url(address.url());
-    let client = builder.ttl(Duration::from_secs(3)).build().await;
-    client.expect("a URL in order")
-}
-
 #[tokio::test]
 async fn a_demoted_master_is_left_for_the_one_behind_the_same_address() {
     let (first, second, address) = behind_one_address().await;
-    let client = client_at(&address).await;
+    let client = client_at(&address.url(), Duration::from_secs(3)).await;
     let lease = client.acquire("a").await.expect("granted");
     caught_up(&second, &first).await;
     second.promote().await;
@@ -151,7 +146,7 @@ async fn a_demoted_master_is_left_within_seconds_however_long_the_leases_are() {
 #[tokio::test]
 async fn waiting_clients_and_holders_survive_a_slow_failover() {
     let (first, second, address) = behind_one_address().await;
-    let client = client_at(&address).await;
+    let client = client_at(&address.url(), Duration::from_secs(3)).await;
     let lease = client.acquire("a").await.expect("granted");
     caught_up(&second, &first).await;
     demote(&first).await;

@@ -7,11 +7,13 @@ use leasehold::store::{Answer, Outcome, Release, Store};
 
 use super::open;
 use super::wire::{lease_key, token_at};
-use crate::harness::asking::{asked, claim, granted, held, released, renewal, renewed};
+use crate::harness::asking::{
+    asked, claim, granted, held, released, renewal, renewed, rival_granted_at,
+};
 use crate::harness::proxy::{Fault, Proxy, Request};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG, UNANSWERED};
-use crate::harness::wait::{at, now, until};
+use crate::harness::wait::{at, now};
 
 /// How a reply can be lost: the connection ends, or falls silent.
 const LOSSES: [Fault; 2] = [Fault::DropReply, Fault::HoldReply];
@@ -180,18 +182,6 @@ async fn a_claim_repeated_after_a_lost_reply_keeps_its_rival_out_for_a_whole_ttl
         over.since(granted_at)
     );
     server.assert_all_keys_run_out().await;
-}
-
-/// When a rival for the name `a`, asking all the time, is granted.
-async fn rival_granted_at(store: &dyn Store) -> leasehold::clock::Instant {
-    let rival = claim("a", TTL);
-    until("the rival's grant", async || {
-        match asked(&*store, &rival, LIMIT).await.expect("a direct way") {
-            Answer::Granted(_) => Some(now()),
-            _ => None,
-        }
-    })
-    .await
 }
 
 #[tokio::test]

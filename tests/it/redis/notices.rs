@@ -10,16 +10,11 @@ use super::open;
 use crate::harness::asking::{claim, granted, next_token};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG, PATIENCE};
-use crate::harness::wait::until;
+use crate::harness::wait::{next_notice, until};
 
 async fn subscribe(store: &dyn Store) -> Box<dyn Notices> {
     let notices = store.notices().await.expect("it can subscribe");
     notices.expect("this store has notices")
-}
-
-async fn next(notices: &dyn Notices) -> Notice {
-    let next = tokio::time::timeout(PATIENCE, notices.next()).await;
-    next.expect("a notice within the test's patience")
 }
 
 fn freed(name: &str) -> Notice {
@@ -29,7 +24,7 @@ fn freed(name: &str) -> Notice {
 /// Follows a name. Returns once the server knows, which comes as a first hint.
 async fn follow(notices: &dyn Notices, name: &str) {
     notices.follow(&Topic::Freed(Name::new(name).expect("a valid name")));
-    assert_eq!(next(notices).await, freed(name));
+    assert_eq!(next_notice(notices).await, freed(name));
 }
 
 #[tokio::test]
@@ -41,12 +36,12 @@ async fn a_release_and_an_eviction_are_told_to_those_who_follow_the_name() {
     follow(&*notices, "b c*").await;
     next_token(&*store, "other").await;
     next_token(&*store, "b c*").await;
-    assert_eq!(next(&*notices).await, freed("b c*"));
+    assert_eq!(next_notice(&*notices).await, freed("b c*"));
     let claim = claim("a", LONG);
     granted(&*store, &claim).await;
     let evicted = store.evict(&claim.name, Eviction::Now, LIMIT).await;
     assert!(evicted.expect("answered"));
-    assert_eq!(next(&*notices).await, freed("a"));
+    assert_eq!(next_notice(&*notices).await, freed("a"));
 }
 
 #[tokio::test]
@@ -60,7 +55,7 @@ async fn a_name_that_is_no_longer_followed_is_quiet() {
     follow(&*notices, "b").await;
     next_token(&*store, "a").await;
     next_token(&*store, "b").await;
-    assert_eq!(next(&*notices).await, freed("b"));
+    assert_eq!(next_notice(&*notices).await, freed("b"));
 }
 
 #[tokio::test]
@@ -70,9 +65,9 @@ async fn a_server_that_comes_back_is_followed_as_before() {
     let notices = subscribe(&*store).await;
     follow(&*notices, "a").await;
     server.restart_empty().await;
-    assert_eq!(next(&*notices).await, Notice::Reconnected);
+    assert_eq!(next_notice(&*notices).await, Notice::Reconnected);
     next_token(&*store, "a").await;
-    assert_eq!(next(&*notices).await, freed("a"));
+    assert_eq!(next_notice(&*notices).await, freed("a"));
 }
 
 #[tokio::test]
@@ -87,7 +82,7 @@ async fn one_subscription_serves_a_thousand_names() {
     }
     let mut told = std::collections::BTreeSet::new();
     while told.len() < 1_000 {
-        match next(&*notices).await {
+        match next_notice(&*notices).await {
             Notice::Freed(name) => told.insert(name),
             other => panic!("expected a name, got {other:?}"),
         };
@@ -116,7 +111,7 @@ async fn unread_hints_become_one_look_at_every_name() {
             .then_some(())
     })
     .await;
-    assert_eq!(next(&*notices).await, Notice::Reconnected);
+    assert_eq!(next_notice(&*notices).await, Notice::Reconnected);
 }
 
 #[tokio::test]
@@ -130,7 +125,7 @@ async fn a_next_that_is_dropped_loses_no_hint() {
         assert!(cut.is_err(), "nothing was freed");
     }
     next_token(&*store, "a").await;
-    assert_eq!(next(&*notices).await, freed("a"));
+    assert_eq!(next_notice(&*notices).await, freed("a"));
 }
 
 #[tokio::test]
@@ -157,7 +152,7 @@ async fn a_name_outside_the_users_channels_does_not_spoil_the_others() {
     }
     next_token(&*open(&server.url()).await, "b").await;
     next_token(&*open(&server.url()).await, "a").await;
-    assert_eq!(next(&*notices).await, freed("a"));
+    assert_eq!(next_notice(&*notices).await, freed("a"));
 }
 
 #[tokio::test]

@@ -5,23 +5,16 @@ use std::time::Duration;
 use leasehold::store::Queued;
 use leasehold::store::redis::Redis;
 
-use crate::harness::asking::{Asking, claim, granted, held, released};
+use crate::harness::asking::{claim, granted, held, queued, released};
 use crate::harness::redis_server::RedisServer;
 
 const TTL: Duration = Duration::from_secs(30);
-
-/// A claim of a client of its own that stands in line.
-fn in_queue() -> Asking {
-    let mut claim = claim("a", TTL);
-    claim.ask.queued = Some(Queued::new(0));
-    claim
-}
 
 #[tokio::test]
 async fn a_full_server_sends_no_waiting_client_away() {
     let server = RedisServer::start().await;
     let store = Redis::open(&server.url()).unwrap();
-    let (first, stands, comes) = (claim("a", TTL), in_queue(), in_queue());
+    let (first, stands, comes) = (claim("a", TTL), queued("a", TTL), queued("a", TTL));
     granted(&store, &first).await;
     assert_eq!(held(&store, &stands).await.ahead, Some(0));
     let () = server.told("CONFIG SET maxmemory-policy noeviction").await;
@@ -43,7 +36,7 @@ async fn dead_clients_do_not_count_as_before_a_queued_one() {
         let dead = format!("ZADD leasehold:{{a}}:queue {place} dead{place}");
         let _: i64 = server.told(&dead).await;
     }
-    let next = in_queue();
+    let next = queued("a", TTL);
     // At most 64 of them are dropped at once.
     assert_eq!(held(&store, &next).await.ahead, Some(36));
     assert_eq!(held(&store, &next).await.ahead, Some(0));
@@ -54,7 +47,7 @@ async fn dead_clients_do_not_count_as_before_a_queued_one() {
 async fn a_client_that_does_not_answer_its_offer_leaves_nothing_behind() {
     let server = RedisServer::start().await;
     let store = Redis::open(&server.url()).unwrap();
-    let (first, dies, next) = (claim("a", TTL), in_queue(), in_queue());
+    let (first, dies, next) = (claim("a", TTL), queued("a", TTL), queued("a", TTL));
     granted(&store, &first).await;
     for client in [&dies, &next] {
         held(&store, client).await;
@@ -73,7 +66,7 @@ async fn a_client_that_does_not_answer_its_offer_leaves_nothing_behind() {
 async fn a_client_that_took_its_offer_is_offered_the_name_again() {
     let server = RedisServer::start().await;
     let store = Redis::open(&server.url()).unwrap();
-    let (first, mut next) = (claim("a", TTL), in_queue());
+    let (first, mut next) = (claim("a", TTL), queued("a", TTL));
     granted(&store, &first).await;
     held(&store, &next).await;
     released(&store, &first).await;

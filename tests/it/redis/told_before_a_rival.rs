@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::store::{Answer, Store};
 use leasehold::{Client, Lease, LeaseState, LossReason, OutagePolicy, ReleaseOutcome};
 
 use super::open;
 use super::wire::{lease_key as key, mark, token_at};
-use crate::harness::asking::{asked, chain, claim};
-use crate::harness::leases::{client_at, take};
+use crate::harness::asking::{chain, rival_granted_at};
+use crate::harness::leases::{client_at, renewed_times, take};
 use crate::harness::proxy::{Fault, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, STORED_TTL};
@@ -20,27 +19,6 @@ use crate::harness::wait::{at, lost, now, until};
 const SLACK: Duration = Duration::from_millis(500);
 /// How much before its deadline a holder may be told.
 const EARLY: Duration = Duration::from_millis(10);
-
-/// Returns once it has been renewed.
-async fn renewed(lease: &Lease) {
-    let deadline = lease.term().expect("it is held").deadline();
-    lease.renewed_past(deadline).await.expect("it is renewed");
-}
-
-/// When a rival for the name `a`, asking this store all the time, is granted.
-async fn rival_granted_at(store: std::sync::Arc<dyn Store>) -> Instant {
-    let rival = claim("a", LONG);
-    until("the rival's grant", async || {
-        match asked(&*store, &rival, LIMIT)
-            .await
-            .expect("the rival's way is open")
-        {
-            Answer::Granted(_) => Some(now()),
-            _ => None,
-        }
-    })
-    .await
-}
 
 /// The lease is lost by its deadline, and its holder is told then and not long after.
 async fn told_at(lease: &Lease) -> Instant {
@@ -57,11 +35,11 @@ async fn behind_a_black_hole_the_holder_is_told_before_a_rival_is_granted() {
     let proxy = server.proxy().await;
     let client = client_at(&proxy.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;
-    renewed(&lease).await;
+    renewed_times(&lease, 1).await;
     let deadline = lease.term().expect("it is held").deadline();
     proxy.stall();
     let direct = open(&server.url()).await;
-    let (told_at, granted_at) = tokio::join!(told_at(&lease), rival_granted_at(direct));
+    let (told_at, granted_at) = tokio::join!(told_at(&lease), rival_granted_at(&*direct));
     // A renewal under way at the stall may have moved the deadline by a third of the ttl.
     assert!(told_at >= deadline.before(EARLY) && told_at < deadline.after(STORED_TTL / 3 + SLACK));
     assert!(
@@ -82,7 +60,7 @@ async fn a_stopped_servers_holder_is_told_at_the_deadline_and_a_late_renewal_rev
     let server = RedisServer::start().await;
     let client = client_at(&server.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;
-    renewed(&lease).await;
+    renewed_times(&lease, 1).await;
     server.pause();
     let deadline = lease.term().expect("it is held").deadline();
     let told_at = told_at(&lease).await;
@@ -93,7 +71,7 @@ async fn a_stopped_servers_holder_is_told_at_the_deadline_and_a_late_renewal_rev
     );
     server.resume();
     // The renewals that wait in the server's socket are carried out now, too late for the holder.
-    let granted_at = rival_granted_at(open(&server.url()).await).await;
+    let granted_at = rival_granted_at(&*open(&server.url()).await).await;
     assert!(granted_at > told_at);
     assert_eq!(lease.state(), LeaseState::Lost(LossReason::Deadline));
     assert_eq!(lease.release().await, ReleaseOutcome::AlreadyLost);
@@ -105,7 +83,7 @@ async fn a_server_that_pauses_its_clients_is_as_one_that_is_stopped() {
     let server = RedisServer::start().await;
     let client = client_at(&server.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;
-    renewed(&lease).await;
+    renewed_times(&lease, 1).await;
     let () = server.told("CLIENT PAUSE 60000 ALL").await;
     let deadline = lease.term().expect("it is held").deadline();
     let told_at = told_at(&lease).await;
@@ -123,7 +101,7 @@ async fn an_outage_within_the_window_loses_nothing() {
     let lease = take(&client, "a").await;
     let token = lease.token();
     for outage in ["stopped", "killed", "paused by itself"] {
-        renewed(&lease).await;
+        renewed_times(&lease, 1).await;
         let start = now();
         let rest = start.after(STORED_TTL / 3);
         match outage {
@@ -147,7 +125,7 @@ async fn an_outage_within_the_window_loses_nothing() {
                     .await
             }
         }
-        renewed(&lease).await;
+        renewed_times(&lease, 1).await;
         lease
             .check()
             .unwrap_or_else(|error| panic!("{outage}: {error}"));
@@ -203,7 +181,7 @@ async fn a_hung_server_does_not_touch_the_leases_of_another() {
     assert_eq!(safe.state(), LeaseState::Held);
     let waiter = on_hung.request("b").acquire_within(STORED_TTL / 4).await;
     waiter.expect_err("its server is stopped");
-    renewed(&safe).await;
+    renewed_times(&safe, 1).await;
     drop(take(&on_healthy, "b").await);
     assert_eq!(safe.release().await, ReleaseOutcome::Released);
 }
@@ -213,7 +191,7 @@ async fn a_clock_that_jumps_past_the_ttl_is_told_at_the_next_renewal() {
     let server = Setup::default().with_clock().start().await;
     let client = client_at(&server.url(), STORED_TTL).await;
     let lease = take(&client, "a").await;
-    renewed(&lease).await;
+    renewed_times(&lease, 1).await;
     let start = now();
     server.step_clock(60_000).await;
     let reason = lost(&lease).await;
@@ -238,10 +216,10 @@ async fn a_small_jump_of_the_servers_clock_loses_nothing() {
     let client = builder.build().await.expect("a URL in order");
     let lease = take(&client, "a").await;
     for by_ms in [1_000, -1_000, 1_000] {
-        renewed(&lease).await;
+        renewed_times(&lease, 1).await;
         server.step_clock(by_ms).await;
     }
-    renewed(&lease).await;
+    renewed_times(&lease, 1).await;
     lease.check().expect("it is held");
     server.assert_all_keys_run_out().await;
 }

@@ -50,7 +50,7 @@ impl Bench {
     }
 }
 
-fn token(answer: &str) -> u64 {
+pub(super) fn told_token(answer: &str) -> u64 {
     let token = answer
         .strip_prefix("granted ")
         .unwrap_or_else(|| panic!("no grant: {answer}"));
@@ -68,7 +68,7 @@ async fn a_lease_of_another_boot_ends_after_short_processes_watched_one_ttl() {
         return;
     }
     let bench = Bench::new();
-    let first = token(
+    let first = told_token(
         &bench
             .child("other")
             .ask(&format!("acquire a {}", TTL.as_millis())),
@@ -86,7 +86,7 @@ async fn a_lease_of_another_boot_ends_after_short_processes_watched_one_ttl() {
     let second = loop {
         let answer = told_once(&bench.file(), "acquire a 1000");
         if !answer.starts_with("held ") {
-            break token(&answer);
+            break told_token(&answer);
         }
     };
     let waited = Monotonic.now().since(watched_from);
@@ -101,7 +101,7 @@ async fn a_live_lease_of_another_boot_is_kept_and_two_kernels_are_told_apart() {
     }
     let bench = Bench::new();
     let mut holder = bench.child("other");
-    token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    told_token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
     let store = open(&bench.file()).await;
     held(&store, &claim("a", TTL)).await;
     let end = Monotonic.now().after(TTL * 2);
@@ -133,7 +133,7 @@ async fn a_third_boot_begins_its_own_watch() {
         return;
     }
     let bench = Bench::new();
-    token(
+    told_token(
         &bench
             .child("other")
             .ask(&format!("acquire a {}", TTL.as_millis())),
@@ -161,7 +161,7 @@ async fn boots_that_watch_at_once_do_not_end_each_others_watch() {
         let bench = Bench::new();
         // The holder is dead, and of the boot of this process.
         let ttl = TTL.as_millis();
-        token(&told_once(&bench.file(), &format!("acquire a {ttl}")));
+        told_token(&told_once(&bench.file(), &format!("acquire a {ttl}")));
         let mut children: Vec<_> = watchers.iter().map(|id| bench.child(id)).collect();
         let end = Monotonic.now().after(TTL * 4);
         'asking: loop {
@@ -186,7 +186,7 @@ async fn boot_ids_of_one_kernel_are_one_boot_for_live_and_for_dead_holders() {
     }
     let bench = Bench::of_one_kernel();
     let mut holder = bench.child("other");
-    token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    told_token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
     let mut third = bench.child("third");
     let store = open(&bench.file()).await;
     for _ in 0..8 {
@@ -210,7 +210,7 @@ async fn a_fifo_without_a_reader_on_this_kernel_makes_no_boot_ids_one() {
     }
     let bench = Bench::of_one_kernel();
     let mut holder = bench.child("other");
-    token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    told_token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
     let fifo = bench
         .folder
         .path()
@@ -235,7 +235,7 @@ async fn leases_of_another_boot_are_shown_and_are_a_hazard() {
     let store = open(&bench.file()).await;
     assert_eq!(store.hazards(LIMIT).await.expect("answered"), []);
     let mut holder = bench.child("other");
-    token(&holder.ask("acquire a 60000"));
+    told_token(&holder.ask("acquire a 60000"));
     let found = store
         .inspect(&name("a"), LIMIT)
         .await
@@ -260,7 +260,7 @@ async fn leases_of_dead_names_of_another_boot_are_swept() {
     let bench = Bench::new();
     let mut gone = bench.child("other");
     for index in 0..20 {
-        token(&gone.ask(&format!("acquire gone/{index} 300")));
+        told_token(&gone.ask(&format!("acquire gone/{index} 300")));
     }
     drop(gone);
     let store = open(&bench.file()).await;
@@ -280,7 +280,7 @@ async fn a_live_lease_of_another_boot_is_not_swept() {
     }
     let bench = Bench::new();
     let mut holder = bench.child("other");
-    token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    told_token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
     let store = open(&bench.file()).await;
     let watched_until = Monotonic.now().after(TTL);
     while Monotonic.now() < watched_until.after(TTL / 2) {
@@ -297,8 +297,8 @@ async fn a_live_lease_of_another_boot_is_not_swept() {
 async fn a_live_lease_of_another_boot_is_not_swept_with_a_dead_one() {
     let bench = Bench::new();
     let mut other = bench.child("other");
-    token(&other.ask(&format!("acquire alive {}", TTL.as_millis())));
-    token(&other.ask(&format!("acquire dead {}", TTL.as_millis())));
+    told_token(&other.ask(&format!("acquire alive {}", TTL.as_millis())));
+    told_token(&other.ask(&format!("acquire dead {}", TTL.as_millis())));
     let store = open(&bench.file()).await;
     assert_eq!(other.ask("renew alive"), "renewed");
     pass_time(TTL).await;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::boots::told_token;
 use super::child::Child;
 use super::places;
 use crate::harness::preload;
@@ -80,10 +81,8 @@ impl Machine {
     }
 }
 
-fn token(process: &mut Child, name: &str) -> u64 {
-    let answer = process.ask(&format!("acquire {name} 60000"));
-    let token = answer.strip_prefix("granted ").expect(&answer);
-    token.parse().expect("a token")
+fn granted_token(process: &mut Child, name: &str) -> u64 {
+    told_token(&process.ask(&format!("acquire {name} 60000")))
 }
 
 #[test]
@@ -93,7 +92,7 @@ fn tokens_rise_through_power_cuts_of_a_machine_whose_clock_begins_in_1970() {
     for boot in 0..3 {
         let mut process = machine.process();
         for index in 0..50 {
-            let next = token(&mut process, &format!("{boot}/{index}"));
+            let next = granted_token(&mut process, &format!("{boot}/{index}"));
             assert!(next > last, "boot {boot}: {next} after {last}");
             last = next;
         }
@@ -106,11 +105,11 @@ fn tokens_rise_through_power_cuts_of_a_machine_whose_clock_begins_in_1970() {
 fn grants_are_not_synced_one_by_one() {
     let machine = Machine::new(3_600_000);
     let mut process = machine.process();
-    token(&mut process, "first");
+    granted_token(&mut process, "first");
     let before = machine.syncs();
     assert!(before > 0, "the first grant is synced");
     for index in 0..50 {
-        token(&mut process, &index.to_string());
+        granted_token(&mut process, &index.to_string());
     }
     let after = machine.syncs();
     // One more every ten seconds, however slow this machine is, and a checkpoint.
@@ -121,9 +120,9 @@ fn grants_are_not_synced_one_by_one() {
 fn a_kill_alone_takes_no_token_back_and_lifts_none() {
     let machine = Machine::new(3_600_000);
     let mut process = machine.process();
-    let first = token(&mut process, "first");
+    let first = granted_token(&mut process, "first");
     process.kill();
-    let second = token(&mut machine.process(), "second");
+    let second = granted_token(&mut machine.process(), "second");
     assert!(second > first, "{second} after {first}");
     let apart = Duration::from_micros(second - first);
     assert!(apart < Duration::from_secs(9), "{apart:?}");
@@ -134,7 +133,7 @@ fn a_kill_alone_takes_no_token_back_and_lifts_none() {
 fn what_is_synced_is_kept_aside() {
     let machine = Machine::new(0);
     let mut process = machine.process();
-    token(&mut process, "first");
+    granted_token(&mut process, "first");
     assert!(is_file(&machine.path("synced").join("leases.sqlite")));
     let rival = machine.process().ask("acquire first 60000");
     assert!(rival.starts_with("held "), "{rival}");

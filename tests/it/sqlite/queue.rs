@@ -9,23 +9,12 @@ use leasehold::store::{Answer, Eviction, Held, Notice, Notices, Queued, Release,
 use tempfile::TempDir;
 
 use super::{Asking, LIMIT, LONG, asked, claim, granted, held, name, open, raw};
+use crate::harness::asking::{queued, released};
 
 async fn bench() -> (TempDir, Sqlite) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(&folder.path().join("leases.sqlite")).await;
     (folder, store)
-}
-
-/// A claim of a client of its own that stands in line.
-fn in_queue(text: &str) -> Asking {
-    let mut claim = claim(text, LONG);
-    claim.ask.queued = Some(Queued::new(0));
-    claim
-}
-
-async fn release(store: &Sqlite, claim: &Asking) {
-    let released = store.release(&claim.name, claim.holder, None, LIMIT).await;
-    assert_eq!(released.expect("answered"), Release::Released);
 }
 
 async fn inspect(store: &Sqlite, text: &str) -> Option<Held> {
@@ -46,11 +35,11 @@ fn count(file: &Path, sql: &str) -> i64 {
 #[tokio::test]
 async fn an_offer_is_shown_as_taken_by_no_holder_and_an_operator_passes_it_on() {
     let (_folder, store) = bench().await;
-    let (first, one, two) = (claim("a", LONG), in_queue("a"), in_queue("a"));
+    let (first, one, two) = (claim("a", LONG), queued("a", LONG), queued("a", LONG));
     granted(&store, &first).await;
     held(&store, &one).await;
     held(&store, &two).await;
-    release(&store, &first).await;
+    assert_eq!(released(&store, &first).await, Release::Released);
     let shown = inspect(&store, "a").await.expect("it is kept for somebody");
     assert_eq!((shown.by, shown.token, shown.since), (None, None, None));
     assert!(shown.remaining.expect("an end") <= Queued::OFFER);
@@ -66,10 +55,10 @@ async fn an_offer_is_shown_as_taken_by_no_holder_and_an_operator_passes_it_on() 
 #[tokio::test]
 async fn an_offer_that_no_client_accepts_runs_out_and_is_swept() {
     let (folder, store) = bench().await;
-    let (first, dead) = (claim("a", LONG), in_queue("a"));
+    let (first, dead) = (claim("a", LONG), queued("a", LONG));
     granted(&store, &first).await;
     held(&store, &dead).await;
-    release(&store, &first).await;
+    assert_eq!(released(&store, &first).await, Release::Released);
     assert!(inspect(&store, "a").await.is_some());
     Monotonic
         .sleep_until(Monotonic.now().after(Queued::OFFER))
@@ -88,15 +77,15 @@ async fn a_long_queue_of_dead_clients_is_passed_over_at_once_and_swept() {
     let first = claim("a", LONG);
     granted(&store, &first).await;
     for _ in 0..500 {
-        held(&store, &in_queue("a")).await;
+        held(&store, &queued("a", LONG)).await;
     }
-    let live = in_queue("a");
+    let live = queued("a", LONG);
     raw(&file)
         .execute("UPDATE line SET alive_until_ns = 1", ())
         .expect("ours");
     assert_eq!(held(&store, &live).await.ahead, Some(0));
     let began = Monotonic.now();
-    release(&store, &first).await;
+    assert_eq!(released(&store, &first).await, Release::Released);
     granted(&store, &live).await;
     let took = Monotonic.now().since(began);
     println!("500 dead were passed over in {took:?}");
@@ -111,11 +100,11 @@ async fn a_long_queue_of_dead_clients_is_passed_over_at_once_and_swept() {
 async fn clients_queued_under_another_boot_are_dead_and_their_offers_void() {
     let (folder, store) = bench().await;
     let file = folder.path().join("leases.sqlite");
-    let (first, dead) = (claim("a", LONG), in_queue("a"));
+    let (first, dead) = (claim("a", LONG), queued("a", LONG));
     granted(&store, &first).await;
-    held(&store, &in_queue("a")).await;
+    held(&store, &queued("a", LONG)).await;
     held(&store, &dead).await;
-    release(&store, &first).await;
+    assert_eq!(released(&store, &first).await, Release::Released);
     let other = "UPDATE line SET boot = 'b'; UPDATE lease SET boot = 'b';";
     raw(&file).execute_batch(other).expect("ours");
     assert!(inspect(&store, "a").await.is_none());
@@ -123,7 +112,7 @@ async fn clients_queued_under_another_boot_are_dead_and_their_offers_void() {
     granted(&store, &next).await;
     // One that is there all the same only has to claim again.
     assert_eq!(held(&store, &dead).await.ahead, Some(0));
-    release(&store, &next).await;
+    assert_eq!(released(&store, &next).await, Release::Released);
     granted(&store, &dead).await;
     raw(&file)
         .execute("INSERT INTO line VALUES ('c', 1, '?', 'b', 9000)", ())
@@ -138,7 +127,7 @@ async fn clients_queued_under_another_boot_are_dead_and_their_offers_void() {
 async fn a_try_at_a_lease_that_ran_out_offers_it_to_the_queue() {
     let (_folder, store) = bench().await;
     let short = Duration::from_millis(200);
-    let (first, next) = (claim("a", short), in_queue("a"));
+    let (first, next) = (claim("a", short), queued("a", LONG));
     granted(&store, &first).await;
     held(&store, &next).await;
     Monotonic.sleep_until(Monotonic.now().after(short)).await;
@@ -177,7 +166,7 @@ async fn hinted_as_next(notices: &dyn Notices) -> Duration {
 #[tokio::test]
 async fn a_kept_name_is_hinted_once_and_its_end_is_told_to_the_first_client() {
     let (_folder, store) = bench().await;
-    let (first, next) = (claim("a", LONG), in_queue("a"));
+    let (first, next) = (claim("a", LONG), queued("a", LONG));
     granted(&store, &first).await;
     held(&store, &next).await;
     let notices = following(&store, &next).await;
@@ -202,12 +191,12 @@ async fn a_kept_name_is_hinted_once_and_its_end_is_told_to_the_first_client() {
 #[tokio::test]
 async fn a_client_that_comes_after_an_offer_is_told_what_is_left_of_it() {
     let (_folder, store) = bench().await;
-    let (first, one, two) = (claim("a", LONG), in_queue("a"), in_queue("a"));
+    let (first, one, two) = (claim("a", LONG), queued("a", LONG), queued("a", LONG));
     granted(&store, &first).await;
     held(&store, &one).await;
     held(&store, &two).await;
     let notices = following(&store, &two).await;
-    release(&store, &first).await;
+    assert_eq!(released(&store, &first).await, Release::Released);
     let early = hinted_as_next(&*notices).await;
     assert!(early <= Queued::OFFER);
     let began = Monotonic.now();

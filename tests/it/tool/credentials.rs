@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{HOLDER, Place, Process};
 use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::redis_server::RedisServer;
-use crate::harness::wait::{at, now, until_so};
+use crate::harness::wait::{now, pause, until_so};
 
 /// A renewal is due every third of it, and a job is ended when its lease has a tenth left.
 const TTL: Duration = Duration::from_secs(6);
@@ -100,10 +100,6 @@ fn write_url(place: &Place, url: &str) {
     fs::write(place.path("url"), format!("{url}\n")).expect("written");
 }
 
-async fn pass(time: Duration) {
-    at(now().after(time)).await;
-}
-
 /// The password of the server changes before that in the file: the login is refused meanwhile.
 async fn holds_through_a_new_password(server: Server) {
     let place = Place::new();
@@ -112,9 +108,9 @@ async fn holds_through_a_new_password(server: Server) {
     place.mark("first");
     server.change_password().await;
     // A renewal has been refused by then.
-    pass(TTL * 2 / 5).await;
+    pause(TTL * 2 / 5).await;
     write_url(&place, &server.url("new-s3cret"));
-    pass(TTL * 3 / 2).await;
+    pause(TTL * 3 / 2).await;
     let rival = run_from_file(&place, &["-n"], "true").end();
     assert_eq!(rival.code, Some(75), "{rival:?}");
     place.let_go();
@@ -147,7 +143,7 @@ async fn waits_through_a_new_password(server: Server) {
     server.change_password().await;
     waiting.wait_to_say("has another one by now");
     server.is_listened_to().await;
-    pass(TTL / 2).await;
+    pause(TTL / 2).await;
     place.let_go();
     assert_eq!(holder.end().code, Some(0));
     let freed = now();

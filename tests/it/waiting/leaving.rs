@@ -3,18 +3,13 @@
 use std::time::Duration;
 
 use leasehold::clock::{Boottime, Clock};
-use leasehold::{Client, ErrorKind, LossReason, ReleaseOutcome};
+use leasehold::{ErrorKind, LossReason, ReleaseOutcome};
 
 use crate::harness::faulty_store::FaultyStore;
-use crate::harness::leases::{client, take};
+use crate::harness::leases::{client, client_at, take};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{PATIENCE, TTL};
 use crate::harness::wait::{soon, until_so};
-
-async fn client_at(url: &str, ttl: Duration) -> Client {
-    let builder = Client::builder().store_url(url);
-    builder.ttl(ttl).build().await.unwrap()
-}
 
 #[tokio::test]
 async fn a_second_shutdown_finds_nothing_left() {

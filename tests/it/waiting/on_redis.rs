@@ -3,38 +3,25 @@
 use std::time::Duration;
 
 use deadpool_redis::redis;
-use leasehold::clock::{Boottime, Clock, Instant};
 use leasehold::store::Queued;
-use leasehold::{Client, Lease, OutagePolicy, ReleaseOutcome, WaitOrder};
-use tokio::task::{JoinHandle, JoinSet};
+use leasehold::{Client, Lease, ReleaseOutcome, WaitOrder};
+use tokio::task::JoinSet;
 
-use super::child;
+use super::{child, waiter};
 use crate::harness::leases::client_at;
 use crate::harness::proxy::{Fault, Proxy, Request};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LONG, STORED_TTL};
-use crate::harness::wait::{soon, until_so};
+use crate::harness::wait::{now, soon, until_so};
 
 /// How long a lost notice can cost at most.
 const CAP: Duration = Duration::from_secs(5);
 const QUEUE: &str = "leasehold:{a}:queue";
 const LEASE: &str = "leasehold:{a}";
 
-fn now() -> Instant {
-    Boottime.now()
-}
-
 /// A lease of a minute, which no test outlives.
 async fn long_lease(client: &Client) -> Lease {
     client.request("a").ttl(LONG).acquire().await.unwrap()
-}
-
-fn waiter(client: &Client, order: WaitOrder) -> JoinHandle<Lease> {
-    let request = client
-        .request("a")
-        .order(order)
-        .on_outage(OutagePolicy::WaitOut);
-    tokio::spawn(async move { request.acquire().await.unwrap() })
 }
 
 /// Returns once so many clients are told when the name is freed.

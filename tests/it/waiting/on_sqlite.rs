@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::Queued;
-use leasehold::{Attempt, Client, Lease, OutagePolicy, WaitOrder};
+use leasehold::{Attempt, Client, Lease, WaitOrder};
 use rusqlite::Connection;
 use rusqlite::types::FromSql;
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
 
-use super::child;
+use super::{child, waiter};
 use crate::harness::leases::client_at;
 use crate::harness::subprocess::Subprocess;
 use crate::harness::times::{LONG, STORED_TTL};
@@ -93,13 +92,6 @@ async fn token_answered(child: Subprocess) -> (Subprocess, u64) {
         (child, token)
     });
     soon(answering).await.unwrap()
-}
-
-fn waiter(client: &Client, order: WaitOrder) -> JoinHandle<Lease> {
-    // A busy disk may keep the file longer than a request waits.
-    let request = client.request("a").order(order);
-    let request = request.on_outage(OutagePolicy::WaitOut);
-    tokio::spawn(async move { request.acquire().await.unwrap() })
 }
 
 #[tokio::test]

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::clock::Instant;
 use leasehold::store::{Answer, Eviction, Outcome, Store};
 use leasehold::{ErrorKind, LossReason, Name, OutagePolicy, ReleaseOutcome};
 
 use super::{open, take_waiting};
-use crate::harness::asking::{asked, claim, granted, held, next_token, renewed};
+use crate::harness::asking::{asked, claim, granted, held, next_token, renewed, rival_granted_at};
 use crate::harness::leases::client_at;
 use crate::harness::relay::{Passing, Relay};
 use crate::harness::times::{LIMIT, LONG, STORED_TTL, UNANSWERED};
@@ -18,16 +17,6 @@ use crate::harness::zookeeper_server::ZookeeperServer;
 /// The URL of the server behind this network. The server ends the sessions of a client that is cut off for ten seconds.
 fn url_behind(relay: &Relay) -> String {
     format!("zookeeper://127.0.0.1:{}?session=10s", relay.port())
-}
-
-/// When a rival for the name `a`, asking this store all the time, is granted.
-async fn rival_granted_at(store: &dyn Store) -> Instant {
-    let rival = claim("a", LONG);
-    until("the rival's grant", async || {
-        let answer = asked(store, &rival, LIMIT).await.expect("its way is open");
-        matches!(answer, Answer::Granted(_)).then(now)
-    })
-    .await
 }
 
 /// Frees the name `a` by force.

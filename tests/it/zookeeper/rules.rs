@@ -9,7 +9,7 @@ use leasehold::store::{
 
 use super::{node_of_a, open, store_in_chroot};
 use crate::harness::asking::{
-    Asking, asked, chain, claim, granted, held, next_token, released, renewal, renewed,
+    Asking, asked, chain, claim, granted, held, next_token, queued, released, renewal, renewed,
 };
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now};
@@ -17,11 +17,6 @@ use crate::harness::zookeeper_server::held_way::HeldWay;
 use crate::harness::zookeeper_server::{TWO_HOLDERS, Wire, ZookeeperServer};
 
 const SHORT: Duration = Duration::from_millis(400);
-
-fn queued(mut claim: Asking) -> Asking {
-    claim.ask.queued = Some(Queued::new(0));
-    claim
-}
 
 /// A remembered version holds again once the name was removed and made anew; the token's node does not.
 #[tokio::test]
@@ -155,7 +150,7 @@ async fn a_lease_whose_token_was_removed_is_granted_again_and_released() {
 async fn a_name_whose_token_was_removed_is_granted_and_its_clients_join_again() {
     let url = ZookeeperServer::chroot().await;
     let (store, other, third) = (open(&url), open(&url), open(&url));
-    let (first, next) = (claim("a", LONG), queued(claim("a", LONG)));
+    let (first, next) = (claim("a", LONG), queued("a", LONG));
     granted(&*store, &first).await;
     held(&*other, &next).await;
     let before = released(&*store, &first).await;
@@ -177,7 +172,7 @@ async fn clients_wait_in_order_past_the_end_of_the_servers_numbers() {
     server.count_changes("/leasehold/2c/a", i32::MAX).await;
     let store = open(&url);
     granted(&*store, &claim("a", LONG)).await;
-    let mut waiting = [queued(claim("a", LONG)), queued(claim("a", LONG))];
+    let mut waiting = [queued("a", LONG), queued("a", LONG)];
     // The number alone says that the second came later.
     waiting.sort_by_key(|claim| std::cmp::Reverse(claim.holder.client()));
     for (ahead, claim) in waiting.iter().enumerate() {
@@ -193,7 +188,7 @@ async fn a_client_that_took_its_turn_does_not_overtake_one_that_joined_meanwhile
     let (holder, store, other) = (open(&url), open(&way.url(&url)), open(&url));
     let first = claim("a", LONG);
     granted(&*holder, &first).await;
-    let (turn, behind) = (queued(claim("a", LONG)), queued(claim("a", LONG)));
+    let (turn, behind) = (queued("a", LONG), queued("a", LONG));
     held(&*store, &turn).await;
     released(&*holder, &first).await;
     way.hold();
@@ -207,7 +202,7 @@ async fn a_client_that_took_its_turn_does_not_overtake_one_that_joined_meanwhile
     };
     tokio::join!(taking, joining);
     released(&*store, &turn).await;
-    let found = held(&*store, &queued(claim("a", LONG))).await;
+    let found = held(&*store, &queued("a", LONG)).await;
     assert_eq!(found.state, HeldState::Offered);
     granted(&*other, &behind).await;
 }
@@ -270,7 +265,7 @@ async fn a_client_that_leaves_during_its_offer_gives_the_next_a_full_one() {
     let (holder, first, second) = (open(&url), open(&url), open(&url));
     let lease = claim("a", LONG);
     granted(&*holder, &lease).await;
-    let (turn, behind) = (queued(claim("a", LONG)), queued(claim("a", LONG)));
+    let (turn, behind) = (queued("a", LONG), queued("a", LONG));
     held(&*first, &turn).await;
     held(&*second, &behind).await;
     released(&*holder, &lease).await;
@@ -291,7 +286,7 @@ async fn a_client_that_released_a_name_does_not_overtake_the_queue() {
     let (store, other) = (open(&url), open(&url));
     let first = claim("a", LONG);
     granted(&*store, &first).await;
-    let next = queued(claim("a", LONG));
+    let next = queued("a", LONG);
     held(&*other, &next).await;
     assert_eq!(released(&*store, &first).await, Release::Released);
     let found = held(&*store, &claim("a", LONG)).await;
@@ -306,13 +301,13 @@ async fn a_client_that_had_its_turn_does_not_overtake_those_behind_it() {
     let (holder, store, other) = (open(&url), open(&url), open(&url));
     let first = claim("a", LONG);
     granted(&*holder, &first).await;
-    let (turn, behind) = (queued(claim("a", LONG)), queued(claim("a", LONG)));
+    let (turn, behind) = (queued("a", LONG), queued("a", LONG));
     held(&*store, &turn).await;
     held(&*other, &behind).await;
     released(&*holder, &first).await;
     granted(&*store, &turn).await;
     released(&*store, &turn).await;
-    let found = held(&*store, &queued(claim("a", LONG))).await;
+    let found = held(&*store, &queued("a", LONG)).await;
     assert_eq!(found.state, HeldState::Offered);
     granted(&*other, &behind).await;
 }

@@ -7,7 +7,6 @@ use leasehold::clock::Instant;
 use crate::faults::contender::take_turns_behind;
 use crate::faults::journal::{Journal, Wrongs};
 use crate::harness::postgres_server::PostgresServer;
-use crate::harness::subprocess::Subprocess;
 use crate::harness::wait::{at, now};
 use crate::postgres::set_up;
 
@@ -55,7 +54,7 @@ async fn no_two_hold_at_once_and_tokens_rise_whatever_is_cut_stopped_and_killed(
             }
             1..16 => {
                 faults.kills += 1;
-                finish(&mut contenders[which], &mut journal);
+                journal.finish(&mut contenders[which]);
                 contenders[which] = start();
                 stopped[which] = None;
             }
@@ -69,7 +68,7 @@ async fn no_two_hold_at_once_and_tokens_rise_whatever_is_cut_stopped_and_killed(
         }
     }
     for contender in &mut contenders {
-        finish(contender, &mut journal);
+        journal.finish(contender);
     }
     let (grants, wrongs) = (journal.grants, journal.wrongs());
     let losses = journal.losses;
@@ -78,14 +77,6 @@ async fn no_two_hold_at_once_and_tokens_rise_whatever_is_cut_stopped_and_killed(
     );
     assert_eq!(wrongs, Wrongs::default());
     assert!(grants > 100, "only {grants} grants");
-}
-
-/// Kills it, and notes all that it has said.
-fn finish(contender: &mut Subprocess, journal: &mut Journal) {
-    contender.kill();
-    while let Some(said) = contender.next_answer() {
-        journal.note(&said);
-    }
 }
 
 /// What was done to the processes and to the server.

@@ -180,7 +180,7 @@ impl Chaos {
             }
             28..32 => {
                 self.done.kills += 1;
-                finish(&mut self.contenders[which], &mut self.journal);
+                self.journal.finish(&mut self.contenders[which]);
                 let url = self.ways[which].url(TTL);
                 self.contenders[which] = take_turns(&url, TTL, self.dice.u64(..));
                 self.stopped[which] = None;
@@ -260,7 +260,7 @@ impl Chaos {
 
     fn end(mut self, time: Duration) {
         for contender in &mut self.contenders {
-            finish(contender, &mut self.journal);
+            self.journal.finish(contender);
         }
         let met = self.ways.iter().map(Way::met);
         let met = met.fold(Met::default(), |sum, met| Met {
@@ -278,13 +278,5 @@ impl Chaos {
         );
         assert_eq!(wrongs, Wrongs::default());
         assert!(journal.grants > CONTENDERS, "{} grants", journal.grants);
-    }
-}
-
-/// Kills it, and notes all that it has said.
-fn finish(contender: &mut Subprocess, journal: &mut Journal) {
-    contender.kill();
-    while let Some(said) = contender.next_answer() {
-        journal.note(&said);
     }
 }
