@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{Machine, example_path, stderr_of};
+use super::{Machine, example_path, stderr};
 use crate::harness::tree::root;
 
 const FILE: &str = "container/entrypoint.sh";
@@ -23,7 +23,7 @@ fn the_entry_point_holds_the_name_around_its_command() {
         .env("SERVICE_NAME", "billing")
         .args(["sh", "-c", script]);
     let ended = entry.output().unwrap();
-    assert_eq!(ended.status.code(), Some(7), "{}", stderr_of(&ended));
+    assert_eq!(ended.status.code(), Some(7), "{}", stderr(&ended));
     let told = fs::read_to_string(machine.0.path().join("told")).unwrap();
     assert_eq!(told, "billing 15000\n");
 }
@@ -37,16 +37,13 @@ fn the_entry_point_says_what_is_missing_and_starts_nothing() {
         .output();
     let nameless = nameless.unwrap();
     assert!(!nameless.status.success());
-    assert!(
-        stderr_of(&nameless).contains("SERVICE_NAME"),
-        "{nameless:?}"
-    );
+    assert!(stderr(&nameless).contains("SERVICE_NAME"), "{nameless:?}");
     assert!(!machine.0.path().join("ran").exists());
 
     let mut jobless = machine.program(example_path(FILE));
     let jobless = jobless.env("SERVICE_NAME", "billing").output().unwrap();
     assert_eq!(jobless.status.code(), Some(64), "{jobless:?}");
-    assert!(stderr_of(&jobless).contains("usage"), "{jobless:?}");
+    assert!(stderr(&jobless).contains("usage"), "{jobless:?}");
 }
 
 /// A build of a quarter of an hour would end with it otherwise.
@@ -62,7 +59,7 @@ fn what_the_packages_need_is_named_before_anything_is_built() {
     let mut script = std::process::Command::new(root().join(".github/packages"));
     let ended = script.env("PATH", bin.path()).output().unwrap();
     let (said, page) = (
-        stderr_of(&ended),
+        stderr(&ended),
         include_str!("../../../src/bin/leasehold/README.md"),
     );
     assert_eq!(ended.status.code(), Some(1), "{said}");

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
 use super::programs::built;
-use super::{Machine, example_text, stderr_of};
+use super::{Machine, example, stderr};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::server_clock::ServerClock;
 use crate::harness::times::LIMIT;
@@ -20,7 +20,7 @@ fn scheduled_command(line: &str) -> String {
 
 /// The commands of a crontab.
 fn commands(file: &str) -> Vec<String> {
-    let table = example_text(file);
+    let table = example(file);
     let lines = table.lines().filter(|line| line.contains(" -- "));
     lines.map(scheduled_command).collect()
 }
@@ -37,13 +37,8 @@ fn each_line_of_a_crontab_runs_its_job_and_skips_a_held_name() {
         let nested = format!("{tool} -- sh -c 'touch outer; {inner}'");
         let ended = machine.program("/bin/sh").args(["-c", &nested]).output();
         let ended = ended.unwrap();
-        assert_eq!(
-            ended.status.code(),
-            Some(0),
-            "{line}: {}",
-            stderr_of(&ended)
-        );
-        assert_eq!(stderr_of(&ended), "", "{line}: cron would mail it");
+        assert_eq!(ended.status.code(), Some(0), "{line}: {}", stderr(&ended));
+        assert_eq!(stderr(&ended), "", "{line}: cron would mail it");
         assert!(machine.0.path().join("outer").exists(), "{line}");
         assert!(!machine.0.path().join("ran").exists(), "{line}");
     }

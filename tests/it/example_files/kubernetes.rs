@@ -1,6 +1,6 @@
 //! The CronJob.
 
-use super::{Machine, example_text, option, seconds, setting, stderr_of, with_job};
+use super::{Machine, example, option, seconds, setting, stderr, with_job};
 
 const FILE: &str = "kubernetes/cronjob.yaml";
 
@@ -18,12 +18,12 @@ fn command_words(file: &str) -> Vec<String> {
 
 #[test]
 fn the_cron_jobs_command_runs_and_a_held_name_is_no_failure() {
-    let file = example_text(FILE);
+    let file = example(FILE);
     let words = command_words(&file);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let machine = Machine::new();
     let ended = machine.run(&words, &["sh", "-c", "exit 3"]);
-    assert_eq!(ended.status.code(), Some(3), "{}", stderr_of(&ended));
+    assert_eq!(ended.status.code(), Some(3), "{}", stderr(&ended));
 
     // Held by the job itself; a wait of minutes is cut short, the rest stays as it is.
     let short = words.iter().map(|word| match word.starts_with("--wait=") {
@@ -33,18 +33,18 @@ fn the_cron_jobs_command_runs_and_a_held_name_is_no_failure() {
     let inner = with_job(&short.collect::<Vec<_>>(), &["touch", "ran"]);
     let job = [&["leasehold"], &inner[1..]].concat();
     let ended = machine.run(&words, &job);
-    assert_eq!(ended.status.code(), Some(0), "{}", stderr_of(&ended));
+    assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
     assert!(
-        stderr_of(&ended).contains("not acquired"),
+        stderr(&ended).contains("not acquired"),
         "{}",
-        stderr_of(&ended)
+        stderr(&ended)
     );
     assert!(!machine.0.path().join("ran").exists());
 }
 
 #[test]
 fn the_pod_gives_the_job_its_time_to_end() {
-    let file = example_text(FILE);
+    let file = example(FILE);
     let words = command_words(&file);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let stop = seconds(setting(&file, "terminationGracePeriodSeconds: "));
@@ -53,8 +53,5 @@ fn the_pod_gives_the_job_its_time_to_end() {
 
 #[test]
 fn the_pod_takes_no_variables_from_services_of_the_name_leasehold() {
-    assert_eq!(
-        setting(&example_text(FILE), "enableServiceLinks: "),
-        "false"
-    );
+    assert_eq!(setting(&example(FILE), "enableServiceLinks: "), "false");
 }

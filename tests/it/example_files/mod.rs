@@ -91,10 +91,10 @@ fn example_path(file: &str) -> PathBuf {
     root().join("examples").join(file)
 }
 
-fn example_text(file: &str) -> String {
+fn example(file: &str) -> String {
     fs::read_to_string(example_path(file)).unwrap()
 }
 
-fn stderr_of(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::{Machine, stderr_of};
+use super::{Machine, stderr};
 
 use crate::harness::tree::root;
 
@@ -45,7 +45,7 @@ fn run_block(block: &str) {
     file("script", &format!("{head}{script}\n"));
     let ended = machine.program(machine.0.path().join("script")).output();
     let ended = ended.unwrap();
-    assert!(ended.status.success(), "{block}\n{}", stderr_of(&ended));
+    assert!(ended.status.success(), "{block}\n{}", stderr(&ended));
 
     let ran = fs::read_to_string(machine.0.path().join("ran")).unwrap_or_default();
     assert_eq!(

@@ -1,6 +1,6 @@
 //! The units.
 
-use super::{Machine, example_text, option, seconds, setting};
+use super::{Machine, example, option, seconds, setting};
 
 const NIGHTLY: &str = "systemd/leasehold-nightly.service";
 const WORKER: &str = "systemd/leasehold-worker.service";
@@ -11,7 +11,7 @@ fn exec_start(unit: &str) -> Vec<&str> {
 
 #[test]
 fn the_unit_of_the_second_machine_skips_the_night_without_a_failure() {
-    let unit = example_text(NIGHTLY);
+    let unit = example(NIGHTLY);
     let machine = Machine::new();
     let first = machine.run(&exec_start(&unit), &["true"]);
     assert_eq!(first.status.code(), Some(0), "{first:?}");
@@ -24,7 +24,7 @@ fn the_unit_of_the_second_machine_skips_the_night_without_a_failure() {
 
 #[test]
 fn a_standing_service_passes_its_workers_code_on_and_outlives_its_lease() {
-    let unit = example_text(WORKER);
+    let unit = example(WORKER);
     let ended = Machine::new().run(&exec_start(&unit), &["sh", "-c", "exit 4"]);
     assert_eq!(ended.status.code(), Some(4), "{ended:?}");
     let command = exec_start(&unit);
@@ -35,7 +35,7 @@ fn a_standing_service_passes_its_workers_code_on_and_outlives_its_lease() {
 #[test]
 fn the_units_give_the_job_its_time_to_end() {
     for file in [NIGHTLY, WORKER] {
-        let unit = example_text(file);
+        let unit = example(file);
         let stop = seconds(setting(&unit, "TimeoutStopSec="));
         let command = exec_start(&unit);
         let kill_after = option(&command, "--kill-after").expect("said");

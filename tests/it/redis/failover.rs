@@ -85,9 +85,9 @@ async fn behind_one_address() -> (RedisServer, RedisServer, Proxy) {
 }
 
 /// Returns once the replica has what the master has.
-async fn caught_up(replica: &RedisServer, master: &RedisServer) {
+pub(super) async fn caught_up(replica: &RedisServer, master: &RedisServer) {
     until("the replica's data", async || {
-        (replica.keys().await == master.keys().await).then_some(())
+        (replica.contents().await == master.contents().await).then_some(())
     })
     .await;
 }

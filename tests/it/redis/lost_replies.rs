@@ -20,7 +20,7 @@ const LOSSES: [Fault; 2] = [Fault::DropReply, Fault::HoldReply];
 const TTL: Duration = Duration::from_secs(5);
 
 /// A server, a network before it, and a store across it that has its scripts loaded.
-async fn behind_proxy() -> (RedisServer, Proxy, std::sync::Arc<dyn Store>) {
+async fn proxied() -> (RedisServer, Proxy, std::sync::Arc<dyn Store>) {
     let server = RedisServer::start().await;
     let proxy = server.proxy().await;
     let store = open(&proxy.url()).await;
@@ -39,7 +39,7 @@ fn assert_open(kind: ErrorKind) {
 #[tokio::test]
 async fn a_claim_whose_reply_was_lost_gets_the_same_token_and_a_full_ttl() {
     for loss in LOSSES {
-        let (server, proxy, store) = behind_proxy().await;
+        let (server, proxy, store) = proxied().await;
         let claim = claim("a", TTL);
         proxy.once(Request::is_script, loss);
         let lost = asked(&*store, &claim, UNANSWERED).await;
@@ -59,7 +59,7 @@ async fn a_claim_whose_reply_was_lost_gets_the_same_token_and_a_full_ttl() {
 #[tokio::test]
 async fn a_renewal_whose_reply_was_lost_can_be_repeated() {
     for loss in LOSSES {
-        let (server, proxy, store) = behind_proxy().await;
+        let (server, proxy, store) = proxied().await;
         let claim = claim("a", TTL);
         granted(&*store, &claim).await;
         let () = server
@@ -87,7 +87,7 @@ async fn a_renewal_whose_reply_was_lost_can_be_repeated() {
 #[tokio::test]
 async fn a_release_whose_reply_was_lost_can_be_repeated_and_frees_no_other_lease() {
     for loss in LOSSES {
-        let (server, proxy, store) = behind_proxy().await;
+        let (server, proxy, store) = proxied().await;
         let (first, next) = (claim("a", TTL), claim("a", TTL));
         granted(&*store, &first).await;
         proxy.once(Request::is_script, loss);
@@ -116,7 +116,7 @@ async fn a_release_whose_reply_was_lost_can_be_repeated_and_frees_no_other_lease
 
 #[tokio::test]
 async fn a_request_that_arrives_twice_has_the_effect_of_one() {
-    let (server, proxy, store) = behind_proxy().await;
+    let (server, proxy, store) = proxied().await;
     let claim = claim("a", TTL);
     proxy.once(Request::is_script, Fault::DoubleRequest);
     let token = granted(&*store, &claim).await;
@@ -131,7 +131,7 @@ async fn a_request_that_arrives_twice_has_the_effect_of_one() {
 
 #[tokio::test]
 async fn a_reply_that_arrives_twice_is_not_taken_for_the_next() {
-    let (_server, proxy, store) = behind_proxy().await;
+    let (_server, proxy, store) = proxied().await;
     let (mine, theirs) = (claim("a", TTL), claim("b", LONG));
     proxy.once(Request::is_script, Fault::DoubleReply);
     let token = granted(&*store, &mine).await;
@@ -145,7 +145,7 @@ async fn a_reply_that_arrives_twice_is_not_taken_for_the_next() {
 
 #[tokio::test]
 async fn a_slow_network_is_waited_for_within_the_limit() {
-    let (server, proxy, store) = behind_proxy().await;
+    let (server, proxy, store) = proxied().await;
     let slow = Duration::from_millis(900);
     let claim = claim("a", TTL);
     proxy.once(Request::is_script, Fault::DelayReply(slow));
@@ -160,7 +160,7 @@ async fn a_slow_network_is_waited_for_within_the_limit() {
 
 #[tokio::test]
 async fn a_claim_repeated_after_a_lost_reply_keeps_its_rival_out_for_a_whole_ttl() {
-    let (server, proxy, store) = behind_proxy().await;
+    let (server, proxy, store) = proxied().await;
     let ttl = Duration::from_millis(1_000);
     let claim = claim("a", ttl);
     proxy.once(Request::is_script, Fault::HoldReply);
@@ -186,7 +186,7 @@ async fn a_claim_repeated_after_a_lost_reply_keeps_its_rival_out_for_a_whole_ttl
 
 #[tokio::test]
 async fn a_renewal_that_arrives_after_the_release_revives_nothing() {
-    let (server, proxy, store) = behind_proxy().await;
+    let (server, proxy, store) = proxied().await;
     let first = claim("a", TTL);
     granted(&*store, &first).await;
     let late = 2 * UNANSWERED;

@@ -178,37 +178,32 @@ pub(super) async fn release_script(
     holder: &str,
     keep: &str,
 ) -> Answer {
-    Script::new(concat!(
-        include_str!("../../../src/store/redis/protocol/lease.lua"),
-        include_str!("../../../src/store/redis/protocol/queue.lua"),
-        include_str!("../../../src/store/redis/protocol/release.lua")
-    ))
-    .key(lease_key(name))
-    .key(queue(name))
-    .key(alive(name))
-    .arg(holder)
-    .arg(keep)
-    .arg("PUBLISH")
-    .arg("2000")
-    .invoke_async::<Value>(to)
-    .await
-    .map(Reply::from)
+    let script = include_str!("../../../src/store/redis/protocol/release.lua");
+    end_lease(to, script, name, &[holder, keep]).await
 }
 
 /// Calls `evict.lua`.
 pub(super) async fn evict_script(to: &mut MultiplexedConnection, name: &str, how: &str) -> Answer {
-    Script::new(concat!(
-        include_str!("../../../src/store/redis/protocol/lease.lua"),
-        include_str!("../../../src/store/redis/protocol/queue.lua"),
-        include_str!("../../../src/store/redis/protocol/evict.lua")
-    ))
-    .key(lease_key(name))
-    .key(queue(name))
-    .key(alive(name))
-    .arg(how)
-    .arg("PUBLISH")
-    .arg("2000")
-    .invoke_async::<Value>(to)
-    .await
-    .map(Reply::from)
+    let script = include_str!("../../../src/store/redis/protocol/evict.lua");
+    end_lease(to, script, name, &[how]).await
+}
+
+async fn end_lease(
+    to: &mut MultiplexedConnection,
+    script: &str,
+    name: &str,
+    how: &[&str],
+) -> Answer {
+    let lease = include_str!("../../../src/store/redis/protocol/lease.lua");
+    let queued = include_str!("../../../src/store/redis/protocol/queue.lua");
+    Script::new(&[lease, queued, script].concat())
+        .key(lease_key(name))
+        .key(queue(name))
+        .key(alive(name))
+        .arg(how)
+        .arg("PUBLISH")
+        .arg("2000")
+        .invoke_async::<Value>(to)
+        .await
+        .map(Reply::from)
 }

@@ -7,10 +7,12 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Outcome, Purpose, Queued, Store};
+use leasehold::store::{Outcome, Purpose, Store};
 
 use super::child::Child;
-use super::{LIMIT, LONG, asked, claim, granted, held, integrity, name, open, pass_time, raw};
+use super::{
+    LIMIT, LONG, asked, claim, granted, held, integrity, name, open, pass_time, queued, raw,
+};
 
 /// The limit of calls that are to reach it, and how much later they may end on a busy machine.
 const SHORT: Duration = Duration::from_millis(200);
@@ -183,8 +185,7 @@ async fn what_was_given_up_while_the_file_was_busy_is_not_carried_out() {
     granted(&store, &ours).await;
     let mut renewal = [ours.renewal()];
     renewal[0].ttl = LONG * 2;
-    let mut in_queue = claim("ours", LONG);
-    in_queue.ask.queued = Some(Queued::new(0));
+    let in_queue = queued("ours", LONG);
     let release = store.release(&ours.name, ours.holder, None, LIMIT);
     give_up(&store, &file, asked(&store, &free, LIMIT)).await;
     give_up(&store, &file, asked(&store, &in_queue, LIMIT)).await;

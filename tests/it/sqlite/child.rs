@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Answer, Outcome, Queued, Release, Store};
+use leasehold::store::{Answer, Outcome, Release, Store};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::{Asking, LIMIT, LONG, asked, claim, held, open, pass_time};
+use super::{Asking, LIMIT, LONG, asked, claim, held, open, pass_time, queued};
 use crate::harness::subprocess::{self, Subprocess, say};
 
 /// A child, as its parent sees it.
@@ -145,8 +145,7 @@ async fn acquire(
 
 /// Has a client of its own stand in line.
 async fn stand(store: &Sqlite, claims: &mut HashMap<String, Asking>, name: &str) -> String {
-    let mut claim = claim(name, LONG);
-    claim.ask.queued = Some(Queued::new(0));
+    let claim = queued(name, LONG);
     let answer = stay(store, &claim).await;
     claims.insert(queued_key(name), claim);
     answer

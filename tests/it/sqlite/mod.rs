@@ -18,7 +18,7 @@ use leasehold::store::Store;
 use leasehold::store::sqlite::Sqlite;
 use leasehold::{Error, Name};
 
-use crate::harness::asking::{Asking, asked, claim, granted, held};
+use crate::harness::asking::{Asking, asked, claim, granted, held, queued};
 use crate::harness::times::{LIMIT, LONG};
 
 async fn open(path: &Path) -> Sqlite {

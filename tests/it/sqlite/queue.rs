@@ -8,8 +8,8 @@ use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{Answer, Eviction, Held, Notice, Notices, Queued, Release, Store, Topic};
 use tempfile::TempDir;
 
-use super::{Asking, LIMIT, LONG, asked, claim, granted, held, name, open, raw};
-use crate::harness::asking::{queued, released};
+use super::{Asking, LIMIT, LONG, asked, claim, granted, held, name, open, queued, raw};
+use crate::harness::asking::released;
 
 async fn bench() -> (TempDir, Sqlite) {
     let folder = tempfile::tempdir().expect("a folder");

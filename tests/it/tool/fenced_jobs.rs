@@ -23,7 +23,7 @@ fn documented(language: &str, start: &str) -> &'static str {
 }
 
 /// A pass under the same name that is far ahead of every grant.
-fn pass_ahead() -> Pass {
+fn newer() -> Pass {
     Pass::new(
         Name::new("x").expect("valid"),
         Holder::new(ClientId::from_u128(7), 1),
@@ -62,10 +62,7 @@ async fn psql_as_documented_writes_under_the_jobs_pass_and_fails_when_it_is_stal
         let ended = job(script, &environment).await;
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
-    let raised = fence
-        .begin(&mut client, &pass_ahead())
-        .await
-        .expect("raised");
+    let raised = fence.begin(&mut client, &newer()).await.expect("raised");
     raised.commit().await.expect("committed");
     let ended = job(script, &environment).await;
     assert_eq!(ended.code, Some(3), "{ended:?}");
@@ -95,7 +92,7 @@ async fn curl_as_documented_writes_under_the_jobs_pass_and_fails_when_it_is_stal
     let ended = job(script, &environment).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(*writes.lock().unwrap(), ["total=7"]);
-    gate.raise("ledger", &pass_ahead()).await.expect("raised");
+    gate.raise("ledger", &newer()).await.expect("raised");
     let ended = job(script, &environment).await;
     assert_eq!(ended.code, Some(22), "{ended:?}");
     assert!(
@@ -127,7 +124,7 @@ pub(crate) async fn python_writes_under_the_jobs_pass_and_fails_when_it_is_stale
         let object = fence.read().await.expect("the page's format");
         assert_eq!(object.expect("written").content, total);
     }
-    let raised = fence.raise(&pass_ahead()).await.expect("raised");
+    let raised = fence.raise(&newer()).await.expect("raised");
     let ended = job(&script, &environment).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("stale: the ledger"), "{ended:?}");

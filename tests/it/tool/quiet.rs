@@ -4,7 +4,7 @@ use super::{Place, loss};
 use crate::harness::child::stop;
 
 /// What a quiet run with these options says, which ends with this code.
-fn said_quietly(place: &Place, options: &[&str], script: &str, code: i32) -> String {
+fn quiet(place: &Place, options: &[&str], script: &str, code: i32) -> String {
     let ended = place.run(&[&["-q"], options].concat(), script).end();
     assert_eq!(ended.code, Some(code), "{ended:?}");
     ended.stderr
@@ -22,11 +22,7 @@ fn a_held_name_is_told_by_the_exit_code_alone() {
         (&["-w", "1s"], 75),
         (&["-w", "1s", "--skip-ok"], 0),
     ] {
-        assert_eq!(
-            said_quietly(&place, options, "true", code),
-            "",
-            "{options:?}"
-        );
+        assert_eq!(quiet(&place, options, "true", code), "", "{options:?}");
     }
     let loud = place.run(&["-n", "--skip-ok"], "true").end();
     assert!(loud.stderr.contains("x not acquired: "), "{loud:?}");
@@ -35,20 +31,17 @@ fn a_held_name_is_told_by_the_exit_code_alone() {
 #[test]
 fn a_job_that_ends_by_itself_is_passed_on_without_a_word() {
     let place = Place::new();
-    assert_eq!(said_quietly(&place, &[], "exit 3", 3), "");
-    assert_eq!(said_quietly(&place, &[], "sleep 20 & exit 0", 0), "");
-    assert_eq!(
-        said_quietly(&place, &[], "echo its own >&2", 0),
-        "its own\n"
-    );
+    assert_eq!(quiet(&place, &[], "exit 3", 3), "");
+    assert_eq!(quiet(&place, &[], "sleep 20 & exit 0", 0), "");
+    assert_eq!(quiet(&place, &[], "echo its own >&2", 0), "its own\n");
 }
 
 #[test]
 fn why_the_tool_fails_is_said() {
     let place = Place::new();
-    let text = said_quietly(&place, &["--store", "sqlite:/dev/null/x"], "true", 78);
+    let text = quiet(&place, &["--store", "sqlite:/dev/null/x"], "true", 78);
     assert!(text.contains("/dev/null/x"), "{text}");
-    let text = said_quietly(&place, &["--ttl", "0s"], "true", 64);
+    let text = quiet(&place, &["--ttl", "0s"], "true", 64);
     assert!(text.contains("1s to 24h"), "{text}");
 }
 
@@ -68,14 +61,14 @@ fn a_store_that_is_gone_until_the_wait_runs_out_is_said() {
 fn why_a_job_was_ended_is_said_in_one_line() {
     let place = Place::new();
     let options = ["--max-runtime", "200ms"];
-    let text = said_quietly(&place, &options, "exec sleep 20", 124);
+    let text = quiet(&place, &options, "exec sleep 20", 124);
     assert!(
         text.contains("ran for as long as --max-runtime allows"),
         "{text}"
     );
     assert_eq!(text.lines().count(), 1, "{text}");
     let options = ["--max-hold", "200ms"];
-    let text = said_quietly(&place, &options, "exec sleep 20", 79);
+    let text = quiet(&place, &options, "exec sleep 20", 79);
     assert!(
         text.contains("held for as long as --max-hold allows"),
         "{text}"

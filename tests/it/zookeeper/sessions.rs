@@ -4,14 +4,14 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::store::{Outcome, Purpose, Queued};
+use leasehold::store::{Outcome, Purpose};
 use leasehold::{ErrorKind, OutagePolicy, ReleaseOutcome, WaitOrder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 use super::{node_of_a, open, take_waiting};
-use crate::harness::asking::{claim, granted, held, released, renewed};
+use crate::harness::asking::{claim, granted, held, queued, released, renewed};
 use crate::harness::leases::client_at;
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now, until, until_so};
@@ -110,11 +110,9 @@ async fn the_places_of_a_client_that_ends_are_gone_with_it() {
     let (holder, dead, next) = (open(&url), open(&url), open(&url));
     let first = claim("a", LONG);
     granted(&*holder, &first).await;
-    let mut gone = claim("a", LONG);
-    gone.ask.queued = Some(Queued::new(0));
+    let gone = queued("a", LONG);
     assert_eq!(held(&*dead, &gone).await.ahead, Some(0));
-    let mut behind = claim("a", LONG);
-    behind.ask.queued = Some(Queued::new(0));
+    let behind = queued("a", LONG);
     assert_eq!(held(&*next, &behind).await.ahead, Some(1));
     dead.close().await;
     until("the place", async || {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::way::Way;
 use crate::harness::redis_quorum::{RedisQuorum, Watch};
 use crate::harness::rivalry::{Ended, Rivalry};
-use crate::harness::wait::{at, now};
+use crate::harness::wait::{at, now, pause};
 
 /// The ttl of the leases, and the longest of the quorum. The caller's limit is a sixth of it.
 const TTL: Duration = Duration::from_secs(6);
@@ -87,17 +87,13 @@ async fn note_lateness(late_us: Arc<AtomicU64>) {
     }
 }
 
-async fn rest(time: Duration) {
-    at(now().after(time)).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_member_that_dies_and_comes_back_empty_costs_no_lease() {
     let mut stage = Stage::set().await;
     stage.quorum.servers[0].kill();
-    rest(TTL).await;
+    pause(TTL).await;
     stage.quorum.servers[0].restart_empty().await;
-    rest(TTL * 2).await;
+    pause(TTL * 2).await;
     stage.end_with_all_leases().await;
 }
 
@@ -111,11 +107,11 @@ async fn a_member_that_was_empty_has_the_leases_again_when_the_next_one_dies() {
     for index in 0..NAMES {
         while !stage.is_put_back(index).await {
             assert!(now() < end, "rivalry-{index} was not put back");
-            rest(TTL / 100).await;
+            pause(TTL / 100).await;
         }
     }
     stage.quorum.servers[1].kill();
-    rest(TTL * 2).await;
+    pause(TTL * 2).await;
     stage.end_with_all_leases().await;
 }
 
@@ -135,7 +131,7 @@ async fn two_members_emptied_at_once_end_the_leases_before_a_rival_is_granted() 
 async fn one_member_that_hangs_costs_no_lease() {
     let stage = Stage::set().await;
     stage.quorum.servers[0].pause();
-    rest(TTL * 2).await;
+    pause(TTL * 2).await;
     stage.quorum.servers[0].resume();
     stage.end_with_all_leases().await;
 }
@@ -147,7 +143,7 @@ async fn two_members_that_hang_end_the_leases_before_a_rival_is_granted() {
         server.pause();
     }
     stage.rivalry.all_are_lost().await;
-    rest(TTL / 2).await;
+    pause(TTL / 2).await;
     for server in &stage.quorum.servers[..2] {
         server.resume();
     }
@@ -161,7 +157,7 @@ async fn clients_that_are_blind_to_one_member_each_exclude_each_other() {
     for (way, member) in stage.ways.iter().zip(0..) {
         way.0[member].stall();
     }
-    rest(TTL * 2).await;
+    pause(TTL * 2).await;
     for (way, member) in stage.ways.iter().zip(0..) {
         way.0[member].flow();
     }
@@ -176,10 +172,10 @@ async fn requests_that_come_two_ttls_late_or_twice_let_no_two_hold() {
     for (way, index) in stage.ways.iter().zip(0..) {
         way.storm(seed ^ (index << 32), TTL * 2, [10, 100]);
     }
-    rest(TTL * 3).await;
+    pause(TTL * 3).await;
     stage.ways.iter().for_each(Way::calm);
     // What is late arrives meanwhile.
-    rest(TTL * 2).await;
+    pause(TTL * 2).await;
     let met = stage.ways.each_ref().map(Way::met);
     eprintln!("{met:?}");
     assert!(met.iter().all(|met| met.late > 0 && met.doubled > 0));

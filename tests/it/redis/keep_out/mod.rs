@@ -14,7 +14,9 @@ use leasehold::{ErrorKind, LossReason};
 
 use super::open;
 use super::rights::{DESCRIPTION, least_rights};
-use crate::harness::asking::{Asking, asked, chain, claim, granted, held, released, renewed};
+use crate::harness::asking::{
+    Asking, asked, chain, claim, granted, held, queued, released, renewed,
+};
 use crate::harness::leases::{client_at, take};
 use crate::harness::redis_group::RedisGroup;
 use crate::harness::redis_server::{RedisServer, Setup};
@@ -211,12 +213,7 @@ async fn a_ttl_above_the_longest_is_invalid_before_anything_is_sent() {
 #[tokio::test]
 async fn those_who_wait_in_turn_keep_their_places_while_a_server_keeps_out() {
     let (mut server, store) = settled(Setup::default()).await;
-    let in_turn = || {
-        let mut claim = claim("a", LONG);
-        claim.ask.queued = Some(Queued::new(0));
-        claim
-    };
-    let (holder, first, second) = (claim("a", LONG), in_turn(), in_turn());
+    let (holder, first, second) = (claim("a", LONG), queued("a", LONG), queued("a", LONG));
     granted(&*store, &holder).await;
     held(&*store, &first).await;
     held(&*store, &second).await;

@@ -13,6 +13,7 @@ use crate::harness::asking::{asked, chain, claim, granted};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::until;
+use crate::redis::failover::caught_up;
 
 /// Longer than a keep-out of these servers.
 const LATER_MS: i64 = 120_000;
@@ -31,16 +32,8 @@ async fn pair(setup: fn() -> Setup) -> (RedisServer, Arc<dyn Store>, RedisServer
     let replica = setup().start().await;
     replica.follow(&master).await;
     granted(&*store, &claim("in use", LONG)).await;
-    contents_caught_up(&replica, &master).await;
+    caught_up(&replica, &master).await;
     (master, store, replica)
-}
-
-/// Returns once the replica has what the master has.
-async fn contents_caught_up(replica: &RedisServer, master: &RedisServer) {
-    until("the replica's data", async || {
-        (replica.contents().await == master.contents().await).then_some(())
-    })
-    .await;
 }
 
 /// One line of `INFO replication`.
