@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::boundary::{LOOK, killed, program};
-use super::{Place, children, is_alive, numbered, sleep, wait_until};
+use super::{Place, children, numbered, sleep, wait_until};
 
 /// Its work is in the command's group, in a group of its own, and orphaned. What is in another session may outlive the
 /// command, which a schedule can end.
@@ -90,20 +90,25 @@ fn play(seed: u64) -> (bool, Option<usize>, String) {
         children(guardian)[0],
     ];
     let steps = schedule(&mut random);
-    let mut is_out = [false; 3];
+    let mut is_stopped = [false; TARGETS.len()];
+    let mut is_killed = [false; TARGETS.len()];
     let mut were_all_out = false;
-    for step in &steps {
-        sleep(step.after);
-        let _ = kill_process(targets[step.target], step.signal);
-        if let Some(is_out) = is_out.get_mut(step.target) {
-            match step.signal {
-                Signal::KILL | Signal::STOP => *is_out = true,
-                // Who was killed does not come back.
-                Signal::CONT => *is_out = !is_alive(pid_number(targets[step.target])),
-                _ => {}
-            }
+    for Step {
+        after,
+        target,
+        signal,
+    } in &steps
+    {
+        sleep(*after);
+        let _ = kill_process(targets[*target], *signal);
+        match *signal {
+            Signal::STOP => is_stopped[*target] = true,
+            Signal::CONT => is_stopped[*target] = false,
+            // Who was killed does not come back, though this test, its parent, has not reaped it.
+            Signal::KILL => is_killed[*target] = true,
+            _ => {}
         }
-        were_all_out |= is_out.iter().all(|is_out| *is_out);
+        were_all_out |= (0..3).all(|target| is_stopped[target] || is_killed[target]);
     }
     let ended = place.run(&["-w", "5s"], LOOK).end();
     let rivals = fs::read_to_string(place.path("rivals")).unwrap_or_default();
@@ -120,10 +125,6 @@ fn play(seed: u64) -> (bool, Option<usize>, String) {
         rivals.map(|rivals| rivals.lines().count()),
         said,
     )
-}
-
-fn pid_number(pid: Pid) -> u64 {
-    u64::try_from(pid.as_raw_pid()).expect("positive")
 }
 
 /// Runs so many schedules, some at a time.
