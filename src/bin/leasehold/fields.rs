@@ -20,7 +20,7 @@ const EVENTS: [(&str, &str); 27] = [
     ),
     (
         "store_file",
-        "a file that holds a password can be read by others",
+        "about the file that names the store: others can read its password, it names another store by now, or its new login is used",
     ),
     (
         "waiting",
