@@ -219,6 +219,22 @@ fn decode(text: &str) -> Result<String, Reason> {
     Ok(percent::decode(text).ok_or(why)?)
 }
 
+/// Asserts that the page of a store lists each of these parameters of its URLs.
+#[cfg(test)]
+pub(crate) fn assert_listed(store: &str, parameters: &[&str]) {
+    let page = format!("{}/src/store/{store}/mod.rs", env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(page).expect("the page");
+    let rows = page.lines().filter(|line| line.starts_with("//! - `"));
+    let rows: Vec<_> = rows.filter_map(|row| row.split_once(": ")).collect();
+    for name in parameters {
+        let name = format!("`{name}`");
+        assert!(
+            rows.iter().any(|(names, _)| names.contains(&name)),
+            "{name}"
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

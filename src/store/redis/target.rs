@@ -271,6 +271,7 @@ fn several_servers(scheme: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::kit::server_url::assert_listed;
     use crate::store::redis::address::AddressMap;
 
     fn parse(url: &str) -> Result<Target, Error> {
@@ -461,24 +462,13 @@ mod tests {
 
     #[test]
     fn the_page_of_the_store_lists_each_parameter() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/redis/mod.rs");
-        let page = std::fs::read_to_string(page).expect("the page");
-        let rows = page.lines().filter(|line| line.starts_with("//! - `"));
-        let rows: Vec<_> = rows.filter_map(|row| row.split_once(": ")).collect();
-        for name in [
+        let all = [
             &STORE_PARAMETERS[..],
             &SENTINEL_PARAMETERS,
             &Tls::PARAMETERS,
             &[REACH],
             &SOCKET_PARAMETERS,
-        ]
-        .concat()
-        {
-            let name = format!("`{name}`");
-            assert!(
-                rows.iter().any(|(names, _)| names.contains(&name)),
-                "{name}"
-            );
-        }
+        ];
+        assert_listed("redis", &all.concat());
     }
 }

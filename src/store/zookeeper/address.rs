@@ -133,6 +133,7 @@ fn refused(why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::kit::server_url::assert_listed;
 
     fn parse(url: &str) -> Address {
         Address::parse(url).expect("a URL in order")
@@ -182,16 +183,6 @@ mod tests {
 
     #[test]
     fn the_page_of_the_store_lists_each_parameter() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/zookeeper/mod.rs");
-        let page = std::fs::read_to_string(page).expect("the page");
-        let rows = page.lines().filter(|line| line.starts_with("//! - `"));
-        let rows: Vec<_> = rows.filter_map(|row| row.split_once(": ")).collect();
-        for name in PARAMETERS {
-            let name = format!("`{name}`");
-            assert!(
-                rows.iter().any(|(names, _)| names.contains(&name)),
-                "{name}"
-            );
-        }
+        assert_listed("zookeeper", PARAMETERS);
     }
 }
