@@ -54,7 +54,8 @@
 //! instead, because then the URL probably names a replica.
 //!
 //! At a server that has no room for another client (`maxclients`), those that hold leases come first: their connection
-//! for renewals is made again as soon as it breaks, while others ask at growing pauses, of up to 30 s. A client that
+//! for renewals is made again as soon as it breaks, while others ask at growing pauses, of up to 30 s, and come back to
+//! a server that was down one to two seconds after they find it up. A client that
 //! waits has three connections, and keeps those that it has while it is refused the next: where few are left, a name
 //! that is freed can wait for as long as they are taken. Leave room for three connections a client.
 //!

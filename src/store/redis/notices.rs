@@ -179,7 +179,7 @@ impl Listener {
         let budget = Budget::new(self.limit);
         let connector = self.fleet.listening(budget).await?;
         let address = connector.address.clone();
-        let open = self.within_limit(address.open::<PubSub>());
+        let open = || self.within_limit(address.open::<PubSub>());
         let opened = connector.make_in_turn(open).await;
         let (mut sink, stream) = opened.map_err(|failure| connector.named(failure))?.split();
         let channel = self.keys.probe_channel();

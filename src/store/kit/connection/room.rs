@@ -1,9 +1,10 @@
 //! Who gets a connection where a server has too few: first the clients that hold leases.
 //!
 //! A client that was told that there is no room asks again after a growing pause, so that those who ask in earnest find
-//! one.
+//! one. A client that holds nothing gives its first connection to a server that was down back at once, and asks again a
+//! little later: whoever is first in would keep the room, and on a busy machine that is not always a holder.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,37 +16,62 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest of them. A client that only waits is served by the next one all the same.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The last refusal of a server without room, until when no connection is asked for, and the pause that led there.
+/// The longest time for which a client without a lease leaves a server that was down to those that hold leases.
+const GIVING_WAY: Duration = Duration::from_secs(2);
+
+/// How the last attempts to connect to a server ended.
 #[derive(Debug)]
-pub(crate) struct Refusals<F>(Mutex<Option<(F, Instant, Duration)>>);
+pub(crate) struct Refusals<F> {
+    /// The last refusal for want of room, until when no connection is asked for, and the pause that led there.
+    full: Mutex<Option<(F, Instant, Duration)>>,
+    /// The last attempt found the server down.
+    was_down: AtomicBool,
+}
 
 impl<F> Default for Refusals<F> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self {
+            full: Mutex::default(),
+            was_down: AtomicBool::new(false),
+        }
     }
 }
 
 impl<F: Clone> Refusals<F> {
     /// Returns why none is asked for now.
     pub(crate) fn now(&self) -> Option<F> {
-        match &*self.0.lock() {
+        match &*self.full.lock() {
             Some((refusal, until, _)) if Boottime.now() < *until => Some(refusal.clone()),
             _ => None,
         }
     }
 
-    /// Takes in how an attempt to connect ended.
-    pub(crate) fn note<T>(&self, made: &Result<T, F>, is_full: impl Fn(&F) -> bool) {
-        let mut refused = self.0.lock();
-        *refused = match made {
+    /// Takes in how an attempt to connect ended. Returns after which pause to make the connection anew instead of using
+    /// it: a client that `holds` nothing leaves a server that was down to the others first.
+    pub(crate) fn note<T>(
+        &self,
+        made: &Result<T, F>,
+        is_full: impl Fn(&F) -> bool,
+        holds: bool,
+    ) -> Option<Duration> {
+        let mut refused = self.full.lock();
+        match made {
             Err(failure) if is_full(failure) => {
                 let last = refused.as_ref().map(|(_, _, pause)| *pause * 2);
                 let pause = last.unwrap_or(FIRST_PAUSE).min(LONGEST_PAUSE);
                 let until = Boottime.now().after(half_random(pause));
-                Some((failure.clone(), until, pause))
+                *refused = Some((failure.clone(), until, pause));
+                None
             }
-            Err(_) => return,
-            Ok(_) => None,
+            Err(_) => {
+                self.was_down.store(true, Ordering::Relaxed);
+                None
+            }
+            Ok(_) => {
+                *refused = None;
+                let was_down = self.was_down.swap(false, Ordering::Relaxed);
+                (was_down && !holds).then(|| half_random(GIVING_WAY))
+            }
         }
     }
 }
@@ -71,20 +97,36 @@ impl Need {
 mod tests {
     use super::*;
 
+    fn is_full(failure: &&str) -> bool {
+        *failure == "full"
+    }
+
+    #[test]
+    fn a_client_that_holds_nothing_leaves_a_server_that_was_down_to_the_others_first() {
+        let refusals = Refusals::default();
+        let note = |made, holds| refusals.note::<()>(&made, is_full, holds);
+        assert_eq!(note(Ok(()), false), None);
+        assert_eq!(note(Err("down"), false), None);
+        let pause = note(Ok(()), false).expect("it gives way");
+        assert!(pause >= GIVING_WAY / 2 && pause <= GIVING_WAY, "{pause:?}");
+        assert_eq!(note(Ok(()), false), None, "once");
+        assert_eq!(note(Err("down"), true), None);
+        assert_eq!(note(Ok(()), true), None, "it holds a lease");
+    }
+
     #[test]
     fn a_full_server_is_asked_at_growing_pauses() {
         let refusals = Refusals::default();
-        let is_full = |failure: &&str| *failure == "full";
         for seconds in [1, 2, 4, 8, 16, 30, 30] {
-            refusals.note::<()>(&Err("full"), is_full);
-            let pause = refusals.0.lock().map(|(_, _, pause)| pause);
+            refusals.note::<()>(&Err("full"), is_full, false);
+            let pause = refusals.full.lock().map(|(_, _, pause)| pause);
             assert_eq!(pause, Some(Duration::from_secs(seconds)));
             assert!(refusals.now().is_some(), "{seconds} s");
         }
         // A server that is down says nothing about its room.
-        refusals.note::<()>(&Err("down"), is_full);
+        refusals.note::<()>(&Err("down"), is_full, false);
         assert!(refusals.now().is_some());
-        refusals.note(&Ok(()), is_full);
+        refusals.note(&Ok(()), is_full, false);
         assert!(refusals.now().is_none());
     }
 }

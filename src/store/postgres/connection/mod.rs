@@ -107,8 +107,16 @@ impl Connect for Connector {
         if let Some(refusal) = self.room.refusal() {
             return Err(refusal);
         }
-        let opened = connect::open(&self.address, self.connect_timeout, &self.given_up).await;
-        self.room.note(&opened);
+        let opened = loop {
+            let opened = connect::open(&self.address, self.connect_timeout, &self.given_up).await;
+            match self.room.note(&opened) {
+                Some(pause) => {
+                    drop(opened);
+                    sleep(pause).await;
+                }
+                None => break opened,
+            }
+        };
         let Opened {
             client,
             connection,

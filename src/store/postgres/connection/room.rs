@@ -38,9 +38,10 @@ impl Room {
         self.refusals.now().filter(|_| !self.is_urgent())
     }
 
-    /// Takes in how an attempt to connect ended.
-    pub(super) fn note<T>(&self, made: &Result<T, Failure>) {
-        self.refusals.note(made, Failure::is_of_room);
+    /// Takes in how an attempt to connect ended. Returns after which pause to connect anew instead, because others come
+    /// first.
+    pub(super) fn note<T>(&self, made: &Result<T, Failure>) -> Option<Duration> {
+        (self.refusals).note(made, Failure::is_of_room, self.is_needed())
     }
 
     /// Notes that a lease may be held for so long.
@@ -92,7 +93,7 @@ mod tests {
     fn a_client_that_holds_a_lease_and_has_no_connection_asks_at_once() {
         let room = Arc::new(Room::default());
         room.watchdogs.store(1, Ordering::Relaxed);
-        room.note(&full());
+        assert!(room.note(&full()).is_none() && room.refusal().is_some());
         room.need_for(Duration::from_secs(60));
         assert!(room.is_urgent() && room.refusal().is_none());
         let up = room.count();

@@ -25,7 +25,7 @@ use deadpool_redis::{Connection, Pool, PoolError, TimeoutType, Timeouts};
 use futures_util::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
 use tokio::sync::{self, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use self::acks::{Acks, IsWritten};
 use super::address::Address;
@@ -79,8 +79,11 @@ impl Connect for Connector {
     type Failure = Failure;
 
     async fn connect(&mut self) -> Result<(OpenConnection, Self::Engine), Failure> {
-        let made = timeout(self.connect_timeout, self.make_in_turn(self.make())).await;
-        made.unwrap_or(Err(FailureCause::Silent.into()))
+        let make = || async {
+            let made = timeout(self.connect_timeout, self.make()).await;
+            made.unwrap_or(Err(FailureCause::Silent.into()))
+        };
+        self.make_in_turn(make).await
     }
 
     fn again_after(&self, failure: &Failure) -> Option<Duration> {
@@ -196,17 +199,23 @@ impl Connector {
         self.is_of_watchdog && self.need.is_there()
     }
 
-    /// Makes a connection, unless the server had no room just now and others need it more.
-    pub(super) async fn make_in_turn<T>(
+    /// Makes a connection, unless the server had no room just now, or was down, and others need it more.
+    pub(super) async fn make_in_turn<T, F: Future<Output = Result<T, Failure>>>(
         &self,
-        make: impl Future<Output = Result<T, Failure>>,
+        make: impl Fn() -> F,
     ) -> Result<T, Failure> {
         if let Some(refusal) = self.refusals.now().filter(|_| !self.is_urgent()) {
             return Err(refusal);
         }
-        let made = make.await;
-        self.refusals.note(&made, Failure::is_of_too_many_clients);
-        made
+        loop {
+            let made = make().await;
+            let (is_full, holds) = (Failure::is_of_too_many_clients, self.need.is_there());
+            let Some(pause) = self.refusals.note(&made, is_full, holds) else {
+                return made;
+            };
+            drop(made);
+            sleep(pause).await;
+        }
     }
 
     async fn send(
