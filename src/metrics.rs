@@ -11,16 +11,12 @@ pub fn table() -> &'static [Metric] {
 
 /// The bucket bounds of each histogram by the name of the metric, for an exporter that has to know them. Without them
 /// `metrics-exporter-prometheus` shows summaries, which cannot be added up over processes.
+/// That exporter has each by `builder.set_buckets_for_metric(Matcher::Full(name.into()), bounds)?`.
 ///
 /// ```
-/// use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
-///
-/// let mut builder = PrometheusBuilder::new();
 /// for (name, bounds) in leasehold::metrics::buckets() {
-///     builder = builder.set_buckets_for_metric(Matcher::Full(name.into()), bounds)?;
+///     println!("{name} {bounds:?}");
 /// }
-/// let recorder = builder.build_recorder();
-/// # Ok::<(), metrics_exporter_prometheus::BuildError>(())
 /// ```
 pub fn buckets() -> impl Iterator<Item = (&'static str, &'static [f64])> {
     let histograms = table().iter().filter(|metric| !metric.buckets.is_empty());

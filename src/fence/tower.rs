@@ -3,14 +3,15 @@
 //! ```
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use axum::{Router, routing::put};
-//! use leasehold::fence::{gate::Gate, tower::FenceLayer};
+//! use leasehold::fence::gate::Gate;
+//! use leasehold::fence::tower::{FenceLayer, tower_layer::Layer};
 //!
-//! # let folder = tempfile::tempdir()?;
+//! # let (folder, service) = (tempfile::tempdir()?, ());
 //! let gate = Gate::open(folder.path().join("fences")).await?;
 //! // One resource for all devices: a fixed name, whatever path a client sends.
 //! let fence = FenceLayer::new(gate, |_| "devices".into());
-//! let service: Router = Router::new().route("/devices/{id}", put(async || "written")).layer(fence);
+//! // With axum: `Router::new().route("/devices/{id}", put(handler)).layer(fence)`.
+//! let fenced = fence.layer(service);
 //! # Ok(())
 //! # }
 //! ```

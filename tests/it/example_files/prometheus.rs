@@ -1,7 +1,7 @@
 //! The example that shows the metrics of a lease.
 
 #[expect(dead_code, reason = "the test runs all of it but `main`")]
-#[path = "../../../examples/prometheus.rs"]
+#[path = "../../../examples/services/prometheus.rs"]
 mod example;
 
 use crate::harness::alone::alone;

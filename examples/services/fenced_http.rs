@@ -1,7 +1,7 @@
 //! An HTTP service that refuses a stale writer with 412 and one without a token with 428. Needs no server.
 //!
 //! ```text
-//! cargo run -p leasehold --example fenced_http --features tower
+//! cargo run -p leasehold-examples --example fenced_http
 //! ```
 
 use std::error::Error;

@@ -2,10 +2,10 @@
 //! bucket.
 //!
 //! ```text
-//! cargo run -p leasehold --example storage_writer --features object_store,rusqlite
-//! cargo run -p leasehold --example storage_writer --features object_store,rusqlite -- --pauses 200
+//! cargo run -p leasehold-examples --example storage_writer
+//! cargo run -p leasehold-examples --example storage_writer -- --pauses 200
 //! AWS_ENDPOINT=http://localhost:9000 AWS_ALLOW_HTTP=true AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... \
-//!     cargo run -p leasehold --example storage_writer --features object_store,rusqlite -- --bucket mine --pauses 20
+//!     cargo run -p leasehold-examples --example storage_writer -- --bucket mine --pauses 20
 //! ```
 //!
 //! Two processes take turns at the lease `ledger`. Each reads a total, checks its lease, and writes the total plus one.

@@ -1,7 +1,7 @@
 //! Shows the metrics of a lease as Prometheus sees them. Needs no server.
 //!
 //! ```text
-//! cargo run -p leasehold --example prometheus
+//! cargo run -p leasehold-examples --example prometheus
 //! ```
 //! A service would not print them but serve them: with its feature `http-listener`, the exporter does so itself
 //! (`builder.with_http_listener(([127, 0, 0, 1], 9000)).install()`).
