@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fastrand::Rng;
 
 use super::redis::left_for_ever;
-use super::{Ground, LocalBoxFuture, eventually, pause};
+use super::{Ground, eventually, pause};
 use crate::fault::Fault;
 use crate::harness::redis_cluster::RedisCluster;
 use crate::harness::wait::now;
@@ -169,6 +170,7 @@ fn has_slot(line: &str, slot: u16) -> bool {
     })
 }
 
+#[async_trait(?Send)]
 impl Ground for ClusterGround {
     fn url(&self) -> String {
         self.cluster.url()
@@ -186,33 +188,24 @@ impl Ground for ClusterGround {
         ]
     }
 
-    fn strike<'a>(
-        &'a mut self,
-        fault: Fault,
-        hold: Duration,
-        _: &'a mut Rng,
-    ) -> LocalBoxFuture<'a, ()> {
-        Box::pin(async move {
-            match fault {
-                Fault::SlotMoved => self.move_slot().await,
-                Fault::NodeAdded => self.add_node(hold).await,
-                Fault::Flushed | Fault::ScriptsFlushed => {
-                    let primary = &self.cluster.nodes[self.primary().await];
-                    let command = match fault {
-                        Fault::Flushed => "FLUSHALL",
-                        _ => "SCRIPT FLUSH",
-                    };
-                    let () = primary.told(command).await;
-                }
-                _ => self.fail_over(fault, hold).await,
+    async fn strike(&mut self, fault: Fault, hold: Duration, _: &mut Rng) {
+        match fault {
+            Fault::SlotMoved => self.move_slot().await,
+            Fault::NodeAdded => self.add_node(hold).await,
+            Fault::Flushed | Fault::ScriptsFlushed => {
+                let primary = &self.cluster.nodes[self.primary().await];
+                let command = match fault {
+                    Fault::Flushed => "FLUSHALL",
+                    _ => "SCRIPT FLUSH",
+                };
+                let () = primary.told(command).await;
             }
-        })
+            _ => self.fail_over(fault, hold).await,
+        }
     }
 
-    fn left_for_ever(&self) -> LocalBoxFuture<'_, Vec<String>> {
-        Box::pin(async {
-            let primary = self.primary().await;
-            left_for_ever(&self.cluster.nodes[primary]).await
-        })
+    async fn left_for_ever(&self) -> Vec<String> {
+        let primary = self.primary().await;
+        left_for_ever(&self.cluster.nodes[primary]).await
     }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fastrand::Rng;
 
 use super::zookeeper::step_clock;
-use super::{Ground, LocalBoxFuture, eventually, pause};
+use super::{Ground, eventually, pause};
 use crate::fault::Fault;
 use crate::harness::relay::Passing;
 use crate::harness::zookeeper_server::peers::PeerNetwork;
@@ -46,6 +47,7 @@ impl EnsembleGround {
     }
 }
 
+#[async_trait(?Send)]
 impl Ground for EnsembleGround {
     fn url(&self) -> String {
         self.ensemble.url("")
@@ -78,39 +80,32 @@ impl Ground for EnsembleGround {
         Duration::ZERO
     }
 
-    fn strike<'a>(
-        &'a mut self,
-        fault: Fault,
-        hold: Duration,
-        random: &'a mut Rng,
-    ) -> LocalBoxFuture<'a, ()> {
-        Box::pin(async move {
-            let servers = &self.ensemble.servers;
-            match fault {
-                Fault::ServerKilled => {
-                    let leader = self.leader().await;
-                    leader.kill();
-                    pause(hold).await;
-                    leader.run();
-                }
-                Fault::ServerStopped => {
-                    let leader = self.leader().await;
-                    leader.pause();
-                    pause(hold).await;
-                    leader.resume();
-                }
-                Fault::ClockAhead | Fault::ClockBehind => {
-                    step_clock(self.leader().await, fault);
-                }
-                Fault::MinorityStopped => {
-                    let one = random.usize(..3);
-                    Self::stop(&servers[one..=one], hold).await;
-                }
-                Fault::MajorityStopped => Self::stop(&servers[1..], hold).await,
-                Fault::MinorityCutOff => self.cut_off(&[random.usize(..3)], hold).await,
-                _ => self.cut_off(&[1, 2], hold).await,
+    async fn strike(&mut self, fault: Fault, hold: Duration, random: &mut Rng) {
+        let servers = &self.ensemble.servers;
+        match fault {
+            Fault::ServerKilled => {
+                let leader = self.leader().await;
+                leader.kill();
+                pause(hold).await;
+                leader.run();
             }
-            self.ensemble.serving().await;
-        })
+            Fault::ServerStopped => {
+                let leader = self.leader().await;
+                leader.pause();
+                pause(hold).await;
+                leader.resume();
+            }
+            Fault::ClockAhead | Fault::ClockBehind => {
+                step_clock(self.leader().await, fault);
+            }
+            Fault::MinorityStopped => {
+                let one = random.usize(..3);
+                Self::stop(&servers[one..=one], hold).await;
+            }
+            Fault::MajorityStopped => Self::stop(&servers[1..], hold).await,
+            Fault::MinorityCutOff => self.cut_off(&[random.usize(..3)], hold).await,
+            _ => self.cut_off(&[1, 2], hold).await,
+        }
+        self.ensemble.serving().await;
     }
 }

@@ -10,9 +10,9 @@ mod sentinel;
 mod sqlite;
 mod zookeeper;
 
-use std::pin::Pin;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fastrand::Rng;
 
 use crate::fault::Fault;
@@ -23,10 +23,8 @@ use crate::history::Promise;
 /// With how many I/O threads a Redis server runs, in one half of the runs and in the other.
 const IO_THREADS: [&str; 2] = ["1", "4"];
 
-/// A future that stays on its thread.
-pub(crate) type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
-
 /// A store and what surrounds it.
+#[async_trait(?Send)]
 pub(crate) trait Ground {
     /// The URL for the workers, through the network that fails.
     fn url(&self) -> String;
@@ -55,16 +53,11 @@ pub(crate) trait Ground {
     }
 
     /// Makes a fault happen, for about so long, and heals it.
-    fn strike<'a>(
-        &'a mut self,
-        fault: Fault,
-        hold: Duration,
-        random: &'a mut Rng,
-    ) -> LocalBoxFuture<'a, ()>;
+    async fn strike(&mut self, fault: Fault, hold: Duration, random: &mut Rng);
 
     /// What is in the store without an expiry, though no lease is left.
-    fn left_for_ever(&self) -> LocalBoxFuture<'_, Vec<String>> {
-        Box::pin(async { Vec::new() })
+    async fn left_for_ever(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

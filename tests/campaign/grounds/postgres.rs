@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fastrand::Rng;
 use leasehold::store;
 use leasehold::store::TableSettings;
 
-use super::{Ground, LocalBoxFuture, pass_only, pause};
+use super::{Ground, pass_only, pause};
 use crate::fault::Fault;
 use crate::harness::full_disk::{Full, FullDisk};
 use crate::harness::postgres_server::{Database, PostgresServer};
@@ -53,6 +54,7 @@ impl PostgresGround {
     }
 }
 
+#[async_trait(?Send)]
 impl Ground for PostgresGround {
     fn url(&self) -> String {
         let port = self.relay.port();
@@ -79,42 +81,35 @@ impl Ground for PostgresGround {
         ]
     }
 
-    fn strike<'a>(
-        &'a mut self,
-        fault: Fault,
-        hold: Duration,
-        _: &'a mut Rng,
-    ) -> LocalBoxFuture<'a, ()> {
-        Box::pin(async move {
-            match fault {
-                Fault::ServerKilled => self.restart("QUIT", hold).await,
-                Fault::ServerRestarted => self.restart("INT", hold).await,
-                Fault::Cut => self.relay.cut(),
-                Fault::BlackHole => pass_only(&self.relay, Passing::Nothing, hold).await,
-                Fault::OneWay => pass_only(&self.relay, Passing::Requests, hold).await,
-                Fault::Flushed => self.flush().await,
-                Fault::Full => {
-                    self.disk.set(Full::Data);
-                    pause(hold).await;
-                    self.disk.set(Full::Nothing);
-                }
-                Fault::ClockAhead | Fault::ClockBehind | Fault::FlushedBehind => {
-                    self.clock.step(fault.step_ms());
-                    if fault == Fault::FlushedBehind {
-                        self.flush().await;
-                    }
-                    pause(hold).await;
-                    self.clock.step(-fault.step_ms());
-                }
-                _ => {
-                    let stranger = self.database.connect().await;
-                    let busy = format!(
-                        "BEGIN; LOCK TABLE leasehold.lease; SELECT pg_sleep({}); ROLLBACK",
-                        hold.as_secs_f64()
-                    );
-                    stranger.batch_execute(&busy).await.expect("locked");
-                }
+    async fn strike(&mut self, fault: Fault, hold: Duration, _: &mut Rng) {
+        match fault {
+            Fault::ServerKilled => self.restart("QUIT", hold).await,
+            Fault::ServerRestarted => self.restart("INT", hold).await,
+            Fault::Cut => self.relay.cut(),
+            Fault::BlackHole => pass_only(&self.relay, Passing::Nothing, hold).await,
+            Fault::OneWay => pass_only(&self.relay, Passing::Requests, hold).await,
+            Fault::Flushed => self.flush().await,
+            Fault::Full => {
+                self.disk.set(Full::Data);
+                pause(hold).await;
+                self.disk.set(Full::Nothing);
             }
-        })
+            Fault::ClockAhead | Fault::ClockBehind | Fault::FlushedBehind => {
+                self.clock.step(fault.step_ms());
+                if fault == Fault::FlushedBehind {
+                    self.flush().await;
+                }
+                pause(hold).await;
+                self.clock.step(-fault.step_ms());
+            }
+            _ => {
+                let stranger = self.database.connect().await;
+                let busy = format!(
+                    "BEGIN; LOCK TABLE leasehold.lease; SELECT pg_sleep({}); ROLLBACK",
+                    hold.as_secs_f64()
+                );
+                stranger.batch_execute(&busy).await.expect("locked");
+            }
+        }
     }
 }

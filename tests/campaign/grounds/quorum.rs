@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fastrand::Rng;
 
-use super::redis::{busy, left_for_ever, strike_clock};
-use super::{Ground, LocalBoxFuture, pass_only, pause};
+use super::redis::{left_for_ever, strike_server};
+use super::{Ground, pass_only, pause};
 use crate::fault::Fault;
 use crate::harness::redis_quorum::{RedisQuorum, Watch};
 use crate::harness::redis_server::{RedisServer, Setup};
@@ -56,37 +57,9 @@ impl QuorumGround {
         pause(hold).await;
         relays.iter().for_each(|relay| relay.pass(Passing::All));
     }
-
-    async fn strike_member(&mut self, fault: Fault, member: usize, hold: Duration) {
-        let server = &mut self.quorum.servers[member];
-        match fault {
-            Fault::ServerKilled => {
-                // No write is acknowledged after the snapshot.
-                let () = server.told("CLIENT PAUSE 60000 WRITE").await;
-                let all = server.snapshot().await;
-                server.kill();
-                pause(hold).await;
-                server.restart_from(&all).await;
-            }
-            Fault::RestartedEmpty => server.restart_empty().await,
-            Fault::RestartedOld => {
-                let now = server.snapshot().await;
-                let old = std::mem::replace(&mut self.old[member], now);
-                server.restart_from(&old).await;
-            }
-            Fault::Flushed => server.told("FLUSHALL").await,
-            Fault::ScriptsFlushed => server.told("SCRIPT FLUSH").await,
-            Fault::Full => {
-                let () = server.told("CONFIG SET maxmemory 1").await;
-                pause(hold).await;
-                let () = server.told("CONFIG SET maxmemory 0").await;
-            }
-            Fault::Busy => busy(server, hold).await,
-            _ => strike_clock(server, fault, hold).await,
-        }
-    }
 }
 
+#[async_trait(?Send)]
 impl Ground for QuorumGround {
     fn url(&self) -> String {
         let places = self.relays.iter();
@@ -131,39 +104,33 @@ impl Ground for QuorumGround {
         }
     }
 
-    fn strike<'a>(
-        &'a mut self,
-        fault: Fault,
-        hold: Duration,
-        random: &'a mut Rng,
-    ) -> LocalBoxFuture<'a, ()> {
-        Box::pin(async move {
-            let one = random.usize(..MEMBERS);
-            let two = match random.bool() {
-                true => 0..2,
-                false => 1..3,
-            };
-            match fault {
-                Fault::ServerStopped => {
-                    Self::stop(&self.quorum.servers[one..=one], hold).await;
-                }
-                Fault::MajorityStopped => Self::stop(&self.quorum.servers[two], hold).await,
-                Fault::Cut => self.relays[one].cut(),
-                Fault::OneWay => pass_only(&self.relays[one], Passing::Requests, hold).await,
-                Fault::MinorityCutOff => Self::cut_off(&self.relays[one..=one], hold).await,
-                Fault::MajorityCutOff => Self::cut_off(&self.relays[two], hold).await,
-                _ => self.strike_member(fault, one, hold).await,
+    async fn strike(&mut self, fault: Fault, hold: Duration, random: &mut Rng) {
+        let one = random.usize(..MEMBERS);
+        let two = match random.bool() {
+            true => 0..2,
+            false => 1..3,
+        };
+        match fault {
+            Fault::ServerStopped => {
+                Self::stop(&self.quorum.servers[one..=one], hold).await;
             }
-        })
+            Fault::MajorityStopped => Self::stop(&self.quorum.servers[two], hold).await,
+            Fault::Cut => self.relays[one].cut(),
+            Fault::OneWay => pass_only(&self.relays[one], Passing::Requests, hold).await,
+            Fault::MinorityCutOff => Self::cut_off(&self.relays[one..=one], hold).await,
+            Fault::MajorityCutOff => Self::cut_off(&self.relays[two], hold).await,
+            _ => {
+                let (server, old) = (&mut self.quorum.servers[one], &mut self.old[one]);
+                strike_server(server, old, fault, hold).await;
+            }
+        }
     }
 
-    fn left_for_ever(&self) -> LocalBoxFuture<'_, Vec<String>> {
-        Box::pin(async {
-            let mut left = Vec::new();
-            for server in &self.quorum.servers {
-                left.extend(left_for_ever(server).await);
-            }
-            left
-        })
+    async fn left_for_ever(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        for server in &self.quorum.servers {
+            left.extend(left_for_ever(server).await);
+        }
+        left
     }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use deadpool_redis::redis;
 use fastrand::Rng;
 
-use super::{Ground, LocalBoxFuture, eventually, pause};
+use super::{Ground, eventually, pause};
 use crate::fault::Fault;
 use crate::harness::proxy::{self, Proxy, Request};
 use crate::harness::redis_server::{RedisServer, Setup};
@@ -52,42 +53,48 @@ impl RedisGround {
         proxy.flow();
         proxy.set(|_| None);
     }
+}
 
-    async fn strike_server(&mut self, fault: Fault, hold: Duration) {
-        match fault {
-            Fault::ServerStopped => {
-                self.server.pause();
-                pause(hold).await;
-                self.server.resume();
-            }
-            Fault::ServerKilled => {
-                // No write is acknowledged after the snapshot.
-                let () = self.server.told("CLIENT PAUSE 60000 WRITE").await;
-                let all = self.server.snapshot().await;
-                self.server.kill();
-                pause(hold).await;
-                self.server.restart_from(&all).await;
-            }
-            Fault::RestartedEmpty => self.server.restart_empty().await,
-            Fault::RestartedOld => {
-                let old = std::mem::replace(&mut self.old, self.server.snapshot().await);
-                self.server.restart_from(&old).await;
-            }
-            Fault::Flushed => self.server.told("FLUSHALL").await,
-            Fault::ScriptsFlushed => self.server.told("SCRIPT FLUSH").await,
-            Fault::Full => {
-                let () = self.server.told("CONFIG SET maxmemory 1").await;
-                pause(hold).await;
-                let () = self.server.told("CONFIG SET maxmemory 0").await;
-            }
-            Fault::Busy => busy(&self.server, hold).await,
-            _ => strike_clock(&self.server, fault, hold).await,
+/// Makes a fault of one server happen, and heals it. `old` is a snapshot of it, of a while ago.
+pub(super) async fn strike_server(
+    server: &mut RedisServer,
+    old: &mut Vec<u8>,
+    fault: Fault,
+    hold: Duration,
+) {
+    match fault {
+        Fault::ServerStopped => {
+            server.pause();
+            pause(hold).await;
+            server.resume();
         }
+        Fault::ServerKilled => {
+            // No write is acknowledged after the snapshot.
+            let () = server.told("CLIENT PAUSE 60000 WRITE").await;
+            let all = server.snapshot().await;
+            server.kill();
+            pause(hold).await;
+            server.restart_from(&all).await;
+        }
+        Fault::RestartedEmpty => server.restart_empty().await,
+        Fault::RestartedOld => {
+            let old = std::mem::replace(old, server.snapshot().await);
+            server.restart_from(&old).await;
+        }
+        Fault::Flushed => server.told("FLUSHALL").await,
+        Fault::ScriptsFlushed => server.told("SCRIPT FLUSH").await,
+        Fault::Full => {
+            let () = server.told("CONFIG SET maxmemory 1").await;
+            pause(hold).await;
+            let () = server.told("CONFIG SET maxmemory 0").await;
+        }
+        Fault::Busy => busy(server, hold).await,
+        _ => strike_clock(server, fault, hold).await,
     }
 }
 
 /// Steps the wall clock of a server, and back.
-pub(super) async fn strike_clock(server: &RedisServer, fault: Fault, hold: Duration) {
+async fn strike_clock(server: &RedisServer, fault: Fault, hold: Duration) {
     server.step_clock(fault.step_ms()).await;
     if fault == Fault::FlushedBehind {
         let () = server.told("FLUSHALL").await;
@@ -114,6 +121,7 @@ pub(super) async fn busy(server: &RedisServer, hold: Duration) {
     .await;
 }
 
+#[async_trait(?Send)]
 impl Ground for RedisGround {
     fn url(&self) -> String {
         let url = self.proxy.url();
@@ -158,26 +166,17 @@ impl Ground for RedisGround {
         }
     }
 
-    fn strike<'a>(
-        &'a mut self,
-        fault: Fault,
-        hold: Duration,
-        random: &'a mut Rng,
-    ) -> LocalBoxFuture<'a, ()> {
-        Box::pin(async move {
-            match fault {
-                Fault::Cut
-                | Fault::BlackHole
-                | Fault::Delayed
-                | Fault::HalfOpen
-                | Fault::OneWay => self.strike_network(fault, hold, random).await,
-                _ => self.strike_server(fault, hold).await,
+    async fn strike(&mut self, fault: Fault, hold: Duration, random: &mut Rng) {
+        match fault {
+            Fault::Cut | Fault::BlackHole | Fault::Delayed | Fault::HalfOpen | Fault::OneWay => {
+                self.strike_network(fault, hold, random).await
             }
-        })
+            _ => strike_server(&mut self.server, &mut self.old, fault, hold).await,
+        }
     }
 
-    fn left_for_ever(&self) -> LocalBoxFuture<'_, Vec<String>> {
-        Box::pin(left_for_ever(&self.server))
+    async fn left_for_ever(&self) -> Vec<String> {
+        left_for_ever(&self.server).await
     }
 }
 

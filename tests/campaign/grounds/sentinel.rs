@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fastrand::Rng;
 use leasehold::clock::Instant;
 
 use super::redis::{busy, left_for_ever};
-use super::{Ground, LocalBoxFuture, eventually, pause};
+use super::{Ground, eventually, pause};
 use crate::fault::Fault;
 use crate::harness::redis_group::{GROUP, RedisGroup};
 use crate::harness::times::PATIENCE;
@@ -134,6 +135,7 @@ impl SentinelGround {
     }
 }
 
+#[async_trait(?Send)]
 impl Ground for SentinelGround {
     fn url(&self) -> String {
         self.group.url()
@@ -150,27 +152,20 @@ impl Ground for SentinelGround {
         ]
     }
 
-    fn strike<'a>(
-        &'a mut self,
-        fault: Fault,
-        hold: Duration,
-        _: &'a mut Rng,
-    ) -> LocalBoxFuture<'a, ()> {
-        Box::pin(async move {
-            // Sentinels replace a master that a busy machine keeps silent for long enough.
-            self.master = self.group.master().await;
-            let master = &self.group.servers[self.master];
-            match fault {
-                Fault::Flushed => master.told("FLUSHALL").await,
-                Fault::ScriptsFlushed => master.told("SCRIPT FLUSH").await,
-                // Less than the Sentinels wait for a master that is silent.
-                Fault::Busy => busy(master, Duration::from_millis(500)).await,
-                _ => self.fail_over(fault, hold).await,
-            }
-        })
+    async fn strike(&mut self, fault: Fault, hold: Duration, _: &mut Rng) {
+        // Sentinels replace a master that a busy machine keeps silent for long enough.
+        self.master = self.group.master().await;
+        let master = &self.group.servers[self.master];
+        match fault {
+            Fault::Flushed => master.told("FLUSHALL").await,
+            Fault::ScriptsFlushed => master.told("SCRIPT FLUSH").await,
+            // Less than the Sentinels wait for a master that is silent.
+            Fault::Busy => busy(master, Duration::from_millis(500)).await,
+            _ => self.fail_over(fault, hold).await,
+        }
     }
 
-    fn left_for_ever(&self) -> LocalBoxFuture<'_, Vec<String>> {
-        Box::pin(left_for_ever(&self.group.servers[self.master]))
+    async fn left_for_ever(&self) -> Vec<String> {
+        left_for_ever(&self.group.servers[self.master]).await
     }
 }

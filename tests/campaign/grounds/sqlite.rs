@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fastrand::Rng;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use super::{Ground, LocalBoxFuture, eventually, pause};
+use super::{Ground, eventually, pause};
 use crate::fault::Fault;
 use crate::harness::full_disk::{Full, FullDisk};
 
@@ -62,6 +63,7 @@ impl SqliteGround {
     }
 }
 
+#[async_trait(?Send)]
 impl Ground for SqliteGround {
     fn url(&self) -> String {
         format!("sqlite:{}", self.file().display())
@@ -78,26 +80,19 @@ impl Ground for SqliteGround {
         &[Fault::Busy, Fault::Flushed, Fault::Full]
     }
 
-    fn strike<'a>(
-        &'a mut self,
-        fault: Fault,
-        hold: Duration,
-        random: &'a mut Rng,
-    ) -> LocalBoxFuture<'a, ()> {
-        Box::pin(async move {
-            match fault {
-                Fault::Flushed => {
-                    let deleted = self.stranger().execute("DELETE FROM lease", []);
-                    deleted.expect("deleted");
-                }
-                Fault::Full => self.fill_disk(hold, random).await,
-                _ => {
-                    let stranger = self.stranger();
-                    stranger.execute_batch("BEGIN IMMEDIATE").expect("begun");
-                    pause(hold).await;
-                    stranger.execute_batch("ROLLBACK").expect("ended");
-                }
+    async fn strike(&mut self, fault: Fault, hold: Duration, random: &mut Rng) {
+        match fault {
+            Fault::Flushed => {
+                let deleted = self.stranger().execute("DELETE FROM lease", []);
+                deleted.expect("deleted");
             }
-        })
+            Fault::Full => self.fill_disk(hold, random).await,
+            _ => {
+                let stranger = self.stranger();
+                stranger.execute_batch("BEGIN IMMEDIATE").expect("begun");
+                pause(hold).await;
+                stranger.execute_batch("ROLLBACK").expect("ended");
+            }
+        }
     }
 }

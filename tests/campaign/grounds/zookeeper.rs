@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fastrand::Rng;
 use leasehold::clock::Instant;
 use tempfile::TempDir;
 
-use super::{Ground, LocalBoxFuture, eventually, pass_only, pause};
+use super::{Ground, eventually, pass_only, pause};
 use crate::fault::Fault;
 use crate::harness::full_disk::Full;
 use crate::harness::relay::{Passing, Relay};
@@ -98,6 +99,7 @@ pub(super) fn step_clock(server: &ZookeeperServer, fault: Fault) {
     server.step_clock(fault.step_ms());
 }
 
+#[async_trait(?Send)]
 impl Ground for ZookeeperGround {
     fn url(&self) -> String {
         format!("zookeeper://127.0.0.1:{}", self.relay.port())
@@ -141,33 +143,26 @@ impl Ground for ZookeeperGround {
         Duration::ZERO
     }
 
-    fn strike<'a>(
-        &'a mut self,
-        fault: Fault,
-        hold: Duration,
-        _: &'a mut Rng,
-    ) -> LocalBoxFuture<'a, ()> {
-        Box::pin(async move {
-            match fault {
-                Fault::Cut => self.relay.cut(),
-                Fault::BlackHole => pass_only(&self.relay, Passing::Nothing, hold).await,
-                Fault::OneWay => pass_only(&self.relay, Passing::Requests, hold).await,
-                Fault::ServerStopped => {
-                    self.server.pause();
-                    pause(hold).await;
-                    self.server.resume();
-                }
-                Fault::Full => self.fill_disk(hold).await,
-                Fault::ClockAhead | Fault::ClockBehind => {
-                    step_clock(&self.server, fault);
-                    let time = match self.has_lost_within(AFTER_LOSS) {
-                        true => AFTER_LOSS,
-                        false => TOGETHER,
-                    };
-                    self.stepped_until = self.stepped_until.max(Some(now().after(time)));
-                }
-                _ => self.restart(fault, hold).await,
+    async fn strike(&mut self, fault: Fault, hold: Duration, _: &mut Rng) {
+        match fault {
+            Fault::Cut => self.relay.cut(),
+            Fault::BlackHole => pass_only(&self.relay, Passing::Nothing, hold).await,
+            Fault::OneWay => pass_only(&self.relay, Passing::Requests, hold).await,
+            Fault::ServerStopped => {
+                self.server.pause();
+                pause(hold).await;
+                self.server.resume();
             }
-        })
+            Fault::Full => self.fill_disk(hold).await,
+            Fault::ClockAhead | Fault::ClockBehind => {
+                step_clock(&self.server, fault);
+                let time = match self.has_lost_within(AFTER_LOSS) {
+                    true => AFTER_LOSS,
+                    false => TOGETHER,
+                };
+                self.stepped_until = self.stepped_until.max(Some(now().after(time)));
+            }
+            _ => self.restart(fault, hold).await,
+        }
     }
 }
