@@ -2,10 +2,10 @@
 //! too early.
 
 use leasehold::ErrorKind;
-use leasehold::fence::conformance;
 use leasehold::fence::object_store::Fence;
 
 use crate::fence::control::on_another_bucket_server;
+use crate::fence::keeps_the_contract;
 use crate::fence::object_store::registers::Registers;
 use crate::fence::object_store::tag_alone;
 use crate::harness::bucket_server::{BucketServer, Program};
@@ -15,15 +15,15 @@ use crate::tool::fenced_jobs::python_writes_under_the_jobs_pass_and_fails_when_i
 async fn a_gateway_to_files_keeps_the_contract() {
     let server = BucketServer::start(Program::Versitygw).await;
     Fence::try_out(&*server.bucket()).await.expect("fit");
-    conformance::check(Registers::of_one_process(server.bucket())).await;
-    conformance::check(Registers::of_many_processes(server.bucket())).await;
+    keeps_the_contract(Registers::of_one_process(server.bucket())).await;
+    keeps_the_contract(Registers::of_many_processes(server.bucket())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moto_keeps_the_contract() {
     let server = BucketServer::start(Program::Moto).await;
-    conformance::check(Registers::of_one_process(server.bucket())).await;
-    conformance::check(Registers::of_many_processes(server.bucket())).await;
+    keeps_the_contract(Registers::of_one_process(server.bucket())).await;
+    keeps_the_contract(Registers::of_many_processes(server.bucket())).await;
 }
 
 #[tokio::test]

@@ -6,16 +6,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::BoxFuture;
-use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::gate::{Gate, Journal};
 use leasehold::fence::{Blocked, Pass, Refusal};
-use leasehold::{Error, ErrorKind};
+use leasehold::{BoxFuture, Error, ErrorKind};
 use tempfile::TempDir;
 use tokio::sync::{RwLock, Semaphore};
 use tokio::time::timeout;
 
-use super::pass;
+use super::{Guard, keeps_the_contract, pass};
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::until;
 
@@ -46,65 +44,50 @@ impl Service {
     }
 }
 
-impl Guarded for Service {
-    fn raise<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            self.gate()
-                .await
-                .raise(resource, Pass::required(shown)?)
-                .await
-        })
+impl Guard for Service {
+    async fn raise(&self, resource: &str, shown: Option<&Pass>) -> Result<(), Error> {
+        self.gate()
+            .await
+            .raise(resource, Pass::required(shown)?)
+            .await
     }
 
-    fn write<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let gate = self.gate().await;
-            let entry = gate.enter(resource, Pass::required(shown)?).await?;
-            // A handler takes its time.
-            tokio::task::yield_now().await;
-            let mut registers = self.registers.lock().unwrap();
-            registers.insert(resource.into(), value.into());
-            drop(entry);
-            Ok(())
-        })
+    async fn write(&self, resource: &str, shown: Option<&Pass>, value: &str) -> Result<(), Error> {
+        let gate = self.gate().await;
+        let entry = gate.enter(resource, Pass::required(shown)?).await?;
+        // A handler takes its time.
+        tokio::task::yield_now().await;
+        let mut registers = self.registers.lock().unwrap();
+        registers.insert(resource.into(), value.into());
+        drop(entry);
+        Ok(())
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
-        Box::pin(async move { self.registers.lock().unwrap().get(resource).cloned() })
+    async fn read(&self, resource: &str) -> Option<String> {
+        self.registers.lock().unwrap().get(resource).cloned()
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
-        Box::pin(async move { self.gate().await.row(resource).await })
+    async fn row(&self, resource: &str) -> Option<Pass> {
+        self.gate().await.row(resource).await
     }
 
-    fn restart(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            let mut gate = self.gate.write().await;
-            *gate = None;
-            // A raise that is being made durable has the file until it is.
-            let free = async {
-                loop {
-                    match Gate::open(&self.path).await {
-                        Ok(gate) => return gate,
-                        Err(_) => tokio::task::yield_now().await,
-                    }
+    async fn restart(&self) {
+        let mut gate = self.gate.write().await;
+        *gate = None;
+        // A raise that is being made durable has the file until it is.
+        let free = async {
+            loop {
+                match Gate::open(&self.path).await {
+                    Ok(gate) => return gate,
+                    Err(_) => tokio::task::yield_now().await,
                 }
-            };
-            *gate = Some(
-                timeout(PATIENCE, free)
-                    .await
-                    .expect("the file is free soon"),
-            );
-        })
+            }
+        };
+        *gate = Some(
+            timeout(PATIENCE, free)
+                .await
+                .expect("the file is free soon"),
+        );
     }
 }
 
@@ -152,7 +135,7 @@ const AT_ONCE: Duration = Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_gate_keeps_the_contract() {
-    conformance::check(Arc::new(Service::new().await)).await;
+    keeps_the_contract(Service::new().await).await;
 }
 
 #[tokio::test]
@@ -255,11 +238,17 @@ async fn a_raise_waits_for_older_entries_and_is_blocked_and_typed_in_the_end() {
     assert!(gate.enter("a", &older).await.is_err());
 }
 
-#[tokio::test]
-async fn one_process_at_a_time_has_the_file() {
+/// A gate on a file in a folder of its own.
+async fn opened() -> (TempDir, PathBuf, Gate) {
     let folder = TempDir::new().expect("a temporary folder");
     let path = folder.path().join("fences");
     let gate = Gate::open(&path).await.expect("opened");
+    (folder, path, gate)
+}
+
+#[tokio::test]
+async fn one_process_at_a_time_has_the_file() {
+    let (_folder, path, gate) = opened().await;
     let error = Gate::open(&path).await.expect_err("taken");
     assert_eq!(error.kind(), ErrorKind::Misconfigured);
     drop(gate);
@@ -285,9 +274,7 @@ async fn a_removed_lock_file_or_a_hard_link_lets_no_second_gate_in() {
 /// A cleaner of old files removes it, or an operator puts another one there: a row in it would be gone after a restart.
 #[tokio::test]
 async fn a_raise_into_a_file_that_is_no_longer_at_its_path_is_refused() {
-    let folder = TempDir::new().expect("a temporary folder");
-    let path = folder.path().join("fences");
-    let gate = Gate::open(&path).await.expect("opened");
+    let (_folder, path, gate) = opened().await;
     gate.raise("a", &pass(2, 2)).await.expect("raised");
     let copy = fs::read(&path).expect("read");
     fs::remove_file(&path).expect("it is there");
@@ -305,9 +292,7 @@ async fn a_raise_into_a_file_that_is_no_longer_at_its_path_is_refused() {
 
 #[tokio::test]
 async fn one_changed_bit_at_any_place_is_damage() {
-    let folder = TempDir::new().expect("a temporary folder");
-    let path = folder.path().join("fences");
-    let gate = Gate::open(&path).await.expect("opened");
+    let (_folder, path, gate) = opened().await;
     gate.raise("a", &pass(1, 41)).await.expect("raised");
     gate.raise("b", &pass(2, 42)).await.expect("raised");
     drop(gate);
@@ -345,9 +330,7 @@ async fn a_file_without_checksums_is_read_and_written_anew_with_them() {
 
 #[tokio::test]
 async fn an_unfinished_last_line_is_cut_off_and_what_follows_is_kept() {
-    let folder = TempDir::new().expect("a temporary folder");
-    let path = folder.path().join("fences");
-    let gate = Gate::open(&path).await.expect("opened");
+    let (_folder, path, gate) = opened().await;
     gate.raise("a", &pass(1, 1)).await.expect("raised");
     gate.raise("b", &pass(2, 2)).await.expect("raised");
     drop(gate);
@@ -375,9 +358,7 @@ async fn an_unfinished_last_line_is_cut_off_and_what_follows_is_kept() {
 
 #[tokio::test]
 async fn a_damaged_file_is_refused_and_left_alone() {
-    let folder = TempDir::new().expect("a temporary folder");
-    let path = folder.path().join("fences");
-    let gate = Gate::open(&path).await.expect("opened");
+    let (_folder, path, gate) = opened().await;
     gate.raise("a", &pass(1, 1)).await.expect("raised");
     gate.raise("b", &pass(2, 2)).await.expect("raised");
     drop(gate);
@@ -397,9 +378,7 @@ async fn a_damaged_file_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn the_file_does_not_grow_without_end() {
-    let folder = TempDir::new().expect("a temporary folder");
-    let path = folder.path().join("fences");
-    let gate = Gate::open(&path).await.expect("opened");
+    let (_folder, path, gate) = opened().await;
     for token in 1..=3_000 {
         gate.raise("a", &pass(1, token)).await.expect("raised");
     }

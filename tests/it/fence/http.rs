@@ -9,8 +9,6 @@ use axum::extract::{Path, State};
 use axum::routing::{get, put};
 use axum::{Extension, Router};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use leasehold::BoxFuture;
-use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::gate::Gate;
 use leasehold::fence::tower::FenceLayer;
 use leasehold::fence::{Blocked, Pass, Refusal, http as fence};
@@ -19,7 +17,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{pass, pass_for};
+use super::{Guard, keeps_the_contract, pass, pass_for};
 
 type Writes = Arc<Mutex<Vec<(String, Pass)>>>;
 
@@ -311,34 +309,25 @@ fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl Guarded for Registers {
-    fn raise<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(self.ask("POST", resource, shown, ""))
+impl Guard for Registers {
+    async fn raise(&self, resource: &str, shown: Option<&Pass>) -> Result<(), Error> {
+        self.ask("POST", resource, shown, "").await
     }
 
-    fn write<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(self.ask("PUT", resource, shown, value))
+    async fn write(&self, resource: &str, shown: Option<&Pass>, value: &str) -> Result<(), Error> {
+        self.ask("PUT", resource, shown, value).await
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
-        Box::pin(async move { self.values.lock().unwrap().get(&hex(resource)).cloned() })
+    async fn read(&self, resource: &str) -> Option<String> {
+        self.values.lock().unwrap().get(&hex(resource)).cloned()
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
-        Box::pin(async move { self.gate.row(&hex(resource)).await })
+    async fn row(&self, resource: &str) -> Option<Pass> {
+        self.gate.row(&hex(resource)).await
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_behind_the_layer_keeps_the_contract() {
-    conformance::check(Arc::new(Registers::start().await)).await;
+    keeps_the_contract(Registers::start().await).await;
 }

@@ -1,16 +1,12 @@
 //! The fence in Redis, on a real server.
 
-use std::sync::Arc;
-
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{self, AsyncCommands};
-use leasehold::BoxFuture;
-use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::redis::Fence;
 use leasehold::fence::{Pass, Refusal};
 use leasehold::{Error, ErrorKind};
 
-use super::pass;
+use super::{Guard, keeps_the_contract, pass};
 use crate::harness::redis_server::{RedisServer, Setup};
 
 /// A server with a register for each resource, in the slot of its fence.
@@ -28,48 +24,31 @@ fn register(resource: &str) -> String {
     format!("register:{{{resource}}}")
 }
 
-impl Guarded for Registers {
-    fn raise<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let pass = Pass::required(shown)?;
-            fence(resource)
-                .raise(&mut self.connection.clone(), pass)
-                .await
-        })
+impl Guard for Registers {
+    async fn raise(&self, resource: &str, shown: Option<&Pass>) -> Result<(), Error> {
+        let pass = Pass::required(shown)?;
+        fence(resource)
+            .raise(&mut self.connection.clone(), pass)
+            .await
     }
 
-    fn write<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let pass = Pass::required(shown)?;
-            let mut commands = redis::pipe();
-            commands.set(register(resource), value);
-            fence(resource)
-                .write(&mut self.connection.clone(), pass, &commands)
-                .await
-        })
+    async fn write(&self, resource: &str, shown: Option<&Pass>, value: &str) -> Result<(), Error> {
+        let pass = Pass::required(shown)?;
+        let mut commands = redis::pipe();
+        commands.set(register(resource), value);
+        fence(resource)
+            .write(&mut self.connection.clone(), pass, &commands)
+            .await
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
-        Box::pin(async move {
-            let value = self.connection.clone().get(register(resource)).await;
-            value.expect("read")
-        })
+    async fn read(&self, resource: &str) -> Option<String> {
+        let value = self.connection.clone().get(register(resource)).await;
+        value.expect("read")
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
-        Box::pin(async move {
-            let row = fence(resource).row(&mut self.connection.clone()).await;
-            row.expect("read")
-        })
+    async fn row(&self, resource: &str) -> Option<Pass> {
+        let row = fence(resource).row(&mut self.connection.clone()).await;
+        row.expect("read")
     }
 }
 
@@ -77,10 +56,10 @@ impl Guarded for Registers {
 async fn redis_keeps_the_contract() {
     let server = RedisServer::start().await;
     let connection = server.connect().await.expect("it is up");
-    conformance::check(Arc::new(Registers {
+    keeps_the_contract(Registers {
         connection,
         _server: server,
-    }))
+    })
     .await;
 }
 

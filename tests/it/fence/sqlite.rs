@@ -1,18 +1,15 @@
 //! The fence in SQLite, on files.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::BoxFuture;
-use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::rusqlite::Fence;
 use leasehold::fence::{Blocked, Pass, Refusal};
 use leasehold::{Error, ErrorKind};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use tempfile::TempDir;
 
-use super::pass;
+use super::{Guard, keeps_the_contract, pass};
 
 /// A file with a register for each resource; every call has a connection of its own, as processes have.
 #[derive(Debug)]
@@ -92,60 +89,46 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.expect("no panic")
 }
 
-impl Guarded for File {
-    fn raise<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let (path, resource) = (self.path.clone(), resource.to_owned());
-            let pass = Pass::required(shown)?.clone();
-            blocking(move || {
-                let mut connection = connection_to(&path);
-                let transaction = fence(&resource).begin(&mut connection, &pass)?;
-                transaction.commit().expect("committed");
-                Ok(())
-            })
-            .await
+impl Guard for File {
+    async fn raise(&self, resource: &str, shown: Option<&Pass>) -> Result<(), Error> {
+        let (path, resource) = (self.path.clone(), resource.to_owned());
+        let pass = Pass::required(shown)?.clone();
+        blocking(move || {
+            let mut connection = connection_to(&path);
+            let transaction = fence(&resource).begin(&mut connection, &pass)?;
+            transaction.commit().expect("committed");
+            Ok(())
         })
+        .await
     }
 
-    fn write<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let (path, resource, value) =
-                (self.path.clone(), resource.to_owned(), value.to_owned());
-            let pass = Pass::required(shown)?.clone();
-            blocking(move || {
-                let mut connection = connection_to(&path);
-                // A deferred transaction of the user's: the raise is what takes the write lock.
-                let transaction = connection.transaction().expect("begun");
-                fence(&resource).raise(&transaction, &pass)?;
-                set(&transaction, &resource, &value);
-                transaction.commit().expect("committed");
-                Ok(())
-            })
-            .await
+    async fn write(&self, resource: &str, shown: Option<&Pass>, value: &str) -> Result<(), Error> {
+        let (path, resource, value) = (self.path.clone(), resource.to_owned(), value.to_owned());
+        let pass = Pass::required(shown)?.clone();
+        blocking(move || {
+            let mut connection = connection_to(&path);
+            // A deferred transaction of the user's: the raise is what takes the write lock.
+            let transaction = connection.transaction().expect("begun");
+            fence(&resource).raise(&transaction, &pass)?;
+            set(&transaction, &resource, &value);
+            transaction.commit().expect("committed");
+            Ok(())
         })
+        .await
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
-        Box::pin(async move { get(&self.connect(), resource) })
+    async fn read(&self, resource: &str) -> Option<String> {
+        get(&self.connect(), resource)
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
-        Box::pin(async move { fence(resource).row(&self.connect()).expect("read") })
+    async fn row(&self, resource: &str) -> Option<Pass> {
+        fence(resource).row(&self.connect()).expect("read")
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlite_keeps_the_contract() {
-    conformance::check(Arc::new(File::new())).await;
+    keeps_the_contract(File::new()).await;
 }
 
 #[test]

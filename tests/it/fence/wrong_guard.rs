@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use leasehold::fence::conformance::Guarded;
 use leasehold::fence::{Admission, Pass, Refusal, judge, refused};
-use leasehold::{BoxFuture, ClientId, Error, Token};
+use leasehold::{ClientId, Error, Token};
+
+use super::Guard;
 
 /// A bug that people write when they build a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,64 +113,49 @@ impl WrongGuard {
     }
 }
 
-impl Guarded for WrongGuard {
-    fn raise<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let pass = self.shown(Pass::required(shown)?);
-            if self.bug == GuardBug::RaisedByTheFirstWrite {
-                return Ok(());
-            }
-            self.admit(resource, &pass)?;
-            let mut state = self.state();
-            state.kept.insert(resource.into(), pass);
-            Ok(())
-        })
+impl Guard for WrongGuard {
+    async fn raise(&self, resource: &str, shown: Option<&Pass>) -> Result<(), Error> {
+        let pass = self.shown(Pass::required(shown)?);
+        if self.bug == GuardBug::RaisedByTheFirstWrite {
+            return Ok(());
+        }
+        self.admit(resource, &pass)?;
+        let mut state = self.state();
+        state.kept.insert(resource.into(), pass);
+        Ok(())
     }
 
-    fn write<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            if shown.is_none() && self.bug == GuardBug::MissingWavedThrough {
-                self.state().registers.insert(resource.into(), value.into());
-                return Ok(());
-            }
-            let pass = self.shown(Pass::required(shown)?);
-            self.admit(resource, &pass)?;
-            if self.bug == GuardBug::TwoSteps {
-                tokio::task::yield_now().await;
-            }
+    async fn write(&self, resource: &str, shown: Option<&Pass>, value: &str) -> Result<(), Error> {
+        if shown.is_none() && self.bug == GuardBug::MissingWavedThrough {
             self.state().registers.insert(resource.into(), value.into());
-            if self.bug == GuardBug::KeptAfterTheWrite {
-                tokio::task::yield_now().await;
-                self.state().kept.insert(resource.into(), pass);
-            } else {
-                // Yields as a real guard does, so that writers and raises interleave.
-                tokio::task::yield_now().await;
-            }
-            Ok(())
-        })
+            return Ok(());
+        }
+        let pass = self.shown(Pass::required(shown)?);
+        self.admit(resource, &pass)?;
+        if self.bug == GuardBug::TwoSteps {
+            tokio::task::yield_now().await;
+        }
+        self.state().registers.insert(resource.into(), value.into());
+        if self.bug == GuardBug::KeptAfterTheWrite {
+            tokio::task::yield_now().await;
+            self.state().kept.insert(resource.into(), pass);
+        } else {
+            // Yields as a real guard does, so that writers and raises interleave.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
-        Box::pin(async move { self.state().registers.get(resource).cloned() })
+    async fn read(&self, resource: &str) -> Option<String> {
+        self.state().registers.get(resource).cloned()
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
-        Box::pin(async move { self.state().rows.get(resource).cloned() })
+    async fn row(&self, resource: &str) -> Option<Pass> {
+        self.state().rows.get(resource).cloned()
     }
 
-    fn restart(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            let mut state = self.state();
-            state.rows = state.kept.clone();
-        })
+    async fn restart(&self) {
+        let mut state = self.state();
+        state.rows = state.kept.clone();
     }
 }

@@ -1,14 +1,11 @@
 //! Each mistake that people make when they build a fence is found, and by the check that was written for it.
 
-use std::sync::Arc;
-
-use leasehold::fence::conformance;
-
+use super::keeps_the_contract;
 use super::wrong_guard::{GuardBug, WrongGuard};
 
 #[tokio::test]
 async fn a_fence_in_memory_without_a_mistake_keeps_the_contract() {
-    conformance::check(Arc::new(WrongGuard::new(GuardBug::None))).await;
+    keeps_the_contract(WrongGuard::new(GuardBug::None)).await;
 }
 
 #[tokio::test]
@@ -34,7 +31,7 @@ async fn each_mistake_is_found_by_its_check() {
             "a_write_cut_short_keeps_its_raise",
         ),
     ] {
-        let checked = tokio::spawn(conformance::check(Arc::new(WrongGuard::new(bug)))).await;
+        let checked = tokio::spawn(keeps_the_contract(WrongGuard::new(bug))).await;
         let Err(broken) = checked else {
             panic!("{bug:?} is not found");
         };

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::fence::Refusal;
 use leasehold::fence::object_store::Fence;
-use leasehold::fence::{Refusal, conformance};
 use leasehold::store::memory::Memory;
 use leasehold::{Client, ErrorKind};
 use object_store::local::LocalFileSystem;
@@ -16,16 +16,16 @@ use tokio::time::timeout;
 use super::faulty::{Fault, Faulty};
 use super::registers::Registers;
 use super::{fence, one_more};
-use crate::fence::{pass, pass_for};
+use crate::fence::{keeps_the_contract, pass, pass_for};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_process_that_remembers_its_writes_keeps_the_contract() {
-    conformance::check(Registers::of_one_process(Arc::new(InMemory::new()))).await;
+    keeps_the_contract(Registers::of_one_process(Arc::new(InMemory::new()))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_processes_keep_the_contract() {
-    conformance::check(Registers::of_many_processes(Arc::new(InMemory::new()))).await;
+    keeps_the_contract(Registers::of_many_processes(Arc::new(InMemory::new()))).await;
 }
 
 /// The paused writer goes on from the version that it wrote last.

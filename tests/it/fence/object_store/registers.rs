@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use leasehold::Error;
 use leasehold::fence::Pass;
-use leasehold::fence::conformance::Guarded;
 use leasehold::fence::object_store::Fence;
-use leasehold::{BoxFuture, Error};
 use object_store::ObjectStore;
 use object_store::path::Path;
+
+use crate::fence::Guard;
 
 /// The registers in one store.
 pub(crate) struct Registers {
@@ -27,15 +28,15 @@ impl fmt::Debug for Registers {
 
 impl Registers {
     /// Registers of one process, which remembers what it wrote.
-    pub(crate) fn of_one_process(store: Arc<dyn ObjectStore>) -> Arc<Self> {
+    pub(crate) fn of_one_process(store: Arc<dyn ObjectStore>) -> Self {
         let fences = Some(Mutex::default());
-        Arc::new(Self { store, fences })
+        Self { store, fences }
     }
 
     /// Registers of which each step is taken by a process of its own.
-    pub(crate) fn of_many_processes(store: Arc<dyn ObjectStore>) -> Arc<Self> {
+    pub(crate) fn of_many_processes(store: Arc<dyn ObjectStore>) -> Self {
         let fences = None;
-        Arc::new(Self { store, fences })
+        Self { store, fences }
     }
 
     fn fence(&self, resource: &str) -> Fence {
@@ -48,52 +49,33 @@ impl Registers {
     }
 }
 
-impl Guarded for Registers {
-    fn raise<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let pass = Pass::required(shown)?;
-            self.fence(resource).raise(pass).await.map(drop)
-        })
+impl Guard for Registers {
+    async fn raise(&self, resource: &str, shown: Option<&Pass>) -> Result<(), Error> {
+        let pass = Pass::required(shown)?;
+        self.fence(resource).raise(pass).await.map(drop)
     }
 
-    fn write<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let (pass, value) = (Pass::required(shown)?, format!("={value}"));
-            let written = self.fence(resource).commit(pass, |_| value.clone()).await;
-            written.map(drop)
-        })
+    async fn write(&self, resource: &str, shown: Option<&Pass>, value: &str) -> Result<(), Error> {
+        let (pass, value) = (Pass::required(shown)?, format!("={value}"));
+        let written = self.fence(resource).commit(pass, |_| value.clone()).await;
+        written.map(drop)
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
-        Box::pin(async move {
-            let object = self.fence(resource).read().await.expect("read")?;
-            let content = String::from_utf8(object.content.to_vec()).expect("text");
-            // A raise alone leaves no content.
-            content.strip_prefix('=').map(str::to_owned)
-        })
+    async fn read(&self, resource: &str) -> Option<String> {
+        let object = self.fence(resource).read().await.expect("read")?;
+        let content = String::from_utf8(object.content.to_vec()).expect("text");
+        // A raise alone leaves no content.
+        content.strip_prefix('=').map(str::to_owned)
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
-        Box::pin(async move {
-            let object = self.fence(resource).read().await.expect("read");
-            object.map(|object| object.pass)
-        })
+    async fn row(&self, resource: &str) -> Option<Pass> {
+        let object = self.fence(resource).read().await.expect("read");
+        object.map(|object| object.pass)
     }
 
-    fn restart(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            if let Some(fences) = &self.fences {
-                fences.lock().unwrap().clear();
-            }
-        })
+    async fn restart(&self) {
+        if let Some(fences) = &self.fences {
+            fences.lock().unwrap().clear();
+        }
     }
 }

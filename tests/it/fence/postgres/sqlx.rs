@@ -1,17 +1,14 @@
 //! Through `sqlx`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::BoxFuture;
-use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::sqlx::Fence;
 use leasehold::fence::{Blocked, Pass, Refusal};
 use leasehold::{Error, ErrorKind};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Executor, PgPool, Postgres};
 
-use crate::fence::{pass, pass_for};
+use crate::fence::{Guard, keeps_the_contract, pass, pass_for};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::wait::until;
 
@@ -52,49 +49,36 @@ async fn get(executor: impl Executor<'_, Database = Postgres>, resource: &str) -
         .expect("read")
 }
 
-impl Guarded for Registers {
-    fn raise<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let transaction = fence(resource)
-                .begin(&self.0, Pass::required(shown)?)
-                .await?;
-            transaction.commit().await.expect("committed");
-            Ok(())
-        })
+impl Guard for Registers {
+    async fn raise(&self, resource: &str, shown: Option<&Pass>) -> Result<(), Error> {
+        let transaction = fence(resource)
+            .begin(&self.0, Pass::required(shown)?)
+            .await?;
+        transaction.commit().await.expect("committed");
+        Ok(())
     }
 
-    fn write<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let mut transaction = fence(resource)
-                .begin(&self.0, Pass::required(shown)?)
-                .await?;
-            set(&mut *transaction, resource, value).await;
-            transaction.commit().await.expect("committed");
-            Ok(())
-        })
+    async fn write(&self, resource: &str, shown: Option<&Pass>, value: &str) -> Result<(), Error> {
+        let mut transaction = fence(resource)
+            .begin(&self.0, Pass::required(shown)?)
+            .await?;
+        set(&mut *transaction, resource, value).await;
+        transaction.commit().await.expect("committed");
+        Ok(())
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
-        Box::pin(get(&self.0, resource))
+    async fn read(&self, resource: &str) -> Option<String> {
+        get(&self.0, resource).await
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
-        Box::pin(async move { fence(resource).row(&self.0).await.expect("read") })
+    async fn row(&self, resource: &str) -> Option<Pass> {
+        fence(resource).row(&self.0).await.expect("read")
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlx_keeps_the_contract() {
-    conformance::check(Arc::new(Registers(register_pool().await))).await;
+    keeps_the_contract(Registers(register_pool().await)).await;
 }
 
 #[tokio::test]

@@ -1,16 +1,13 @@
 //! Through `tokio-postgres`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::BoxFuture;
-use leasehold::fence::conformance::{self, Guarded};
 use leasehold::fence::tokio_postgres::Fence;
 use leasehold::fence::{Blocked, Pass, Refusal, judge};
 use leasehold::{Error, ErrorKind};
 use tokio_postgres::{Client, IsolationLevel};
 
-use crate::fence::{pass, pass_for};
+use crate::fence::{Guard, keeps_the_contract, pass, pass_for};
 use crate::harness::postgres_server::{Database, PostgresServer};
 
 /// A database with a register for each resource, and a few connections, as processes have one each.
@@ -127,50 +124,33 @@ impl Registers {
     }
 }
 
-impl Guarded for Registers {
-    fn raise<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move { self.repeated(resource, Pass::required(shown)?, None).await })
+impl Guard for Registers {
+    async fn raise(&self, resource: &str, shown: Option<&Pass>) -> Result<(), Error> {
+        self.repeated(resource, Pass::required(shown)?, None).await
     }
 
-    fn write<'a>(
-        &'a self,
-        resource: &'a str,
-        shown: Option<&'a Pass>,
-        value: &'a str,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            self.repeated(resource, Pass::required(shown)?, Some(value))
-                .await
-        })
+    async fn write(&self, resource: &str, shown: Option<&Pass>, value: &str) -> Result<(), Error> {
+        self.repeated(resource, Pass::required(shown)?, Some(value))
+            .await
     }
 
-    fn read<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<String>> {
-        Box::pin(get(&self.reader, resource))
+    async fn read(&self, resource: &str) -> Option<String> {
+        get(&self.reader, resource).await
     }
 
-    fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>> {
-        Box::pin(async move { fence(resource).row(&self.reader).await.expect("read") })
+    async fn row(&self, resource: &str) -> Option<Pass> {
+        fence(resource).row(&self.reader).await.expect("read")
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokio_postgres_keeps_the_contract_at_read_committed() {
-    conformance::check(Arc::new(
-        Registers::new(IsolationLevel::ReadCommitted).await,
-    ))
-    .await;
+    keeps_the_contract(Registers::new(IsolationLevel::ReadCommitted).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokio_postgres_keeps_the_contract_at_repeatable_read() {
-    conformance::check(Arc::new(
-        Registers::new(IsolationLevel::RepeatableRead).await,
-    ))
-    .await;
+    keeps_the_contract(Registers::new(IsolationLevel::RepeatableRead).await).await;
 }
 
 #[tokio::test]
