@@ -5,13 +5,29 @@ use std::process::{Command, Stdio};
 /// Set only in such a process.
 const ALONE: &str = "LEASEHOLD_TEST_ALONE";
 
-/// Runs the body of the test of this name in a process of its own.
-pub fn alone(test: &str, body: impl FnOnce()) {
+/// Runs this closure of a test, which is its whole body, in a process of its own.
+pub fn alone(body: impl FnOnce()) {
+    let test = test_of(&body);
+    alone_as(test, body);
+}
+
+/// The same for the closure of a test that another one is about.
+pub fn alone_as(test: &str, body: impl FnOnce()) {
     let own = std::env::current_exe().expect("the test binary");
     alone_under(Command::new(own), test, body);
 }
 
-/// The same in a process that this command starts, which ends with the path of the test program.
+/// The path of the test in which this closure is.
+pub fn test_of<F>(_: &F) -> &'static str {
+    let closure = std::any::type_name::<F>();
+    let test = closure.split_once("::{{closure}}");
+    let (_, path) = test
+        .and_then(|(test, _)| test.split_once("::"))
+        .expect(closure);
+    path
+}
+
+/// Runs the body of this test in a process that the command starts, which ends with the path of the test program.
 pub fn alone_under(mut command: Command, test: &str, body: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         body();

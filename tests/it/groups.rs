@@ -80,18 +80,15 @@ const COUNTED: [&str; 4] = [
 /// and most other tests use the default group.
 #[test]
 fn leases_are_counted_under_the_group_of_their_client() {
-    alone(
-        "groups::leases_are_counted_under_the_group_of_their_client",
-        || {
-            let named = counted(Some("nightly"));
-            let plain = counted(None);
-            for name in COUNTED {
-                assert!(named.has(name, "nightly"), "{name}");
-                assert!(!named.has(name, "default"), "{name}");
-                assert!(plain.has(name, "default"), "{name}");
-            }
-        },
-    );
+    alone(|| {
+        let named = counted(Some("nightly"));
+        let plain = counted(None);
+        for name in COUNTED {
+            assert!(named.has(name, "nightly"), "{name}");
+            assert!(!named.has(name, "default"), "{name}");
+            assert!(plain.has(name, "default"), "{name}");
+        }
+    });
 }
 
 #[tokio::test]

@@ -63,35 +63,29 @@ async fn are_made_again(seen: &Exporter, client: &Client) {
 
 #[test]
 fn those_of_postgres_are_seen_lost_and_made_again() {
-    run(
-        "connections::those_of_postgres_are_seen_lost_and_made_again",
-        async |seen| {
-            let server = PostgresServer::start(&["fsync=off"]).await;
-            let url = server.database_named("postgres").url();
-            leasehold::store::init(&url, TableSettings::default(), PATIENCE)
-                .await
-                .unwrap();
-            let client = hold_and_wait(&seen, &url).await;
-            server.end("INT").await;
-            are_lost(&seen).await;
-            server.start_again().await;
-            are_made_again(&seen, &client).await;
-        },
-    );
+    run(async |seen| {
+        let server = PostgresServer::start(&["fsync=off"]).await;
+        let url = server.database_named("postgres").url();
+        leasehold::store::init(&url, TableSettings::default(), PATIENCE)
+            .await
+            .unwrap();
+        let client = hold_and_wait(&seen, &url).await;
+        server.end("INT").await;
+        are_lost(&seen).await;
+        server.start_again().await;
+        are_made_again(&seen, &client).await;
+    });
 }
 
 #[test]
 fn those_of_zookeeper_are_seen_lost_and_made_again() {
-    run(
-        "connections::those_of_zookeeper_are_seen_lost_and_made_again",
-        async |seen| {
-            let server = ZookeeperServer::start(Duration::from_secs(2)).await;
-            let client = hold_and_wait(&seen, &server.url("")).await;
-            server.kill();
-            are_lost(&seen).await;
-            server.run();
-            server.serving().await;
-            are_made_again(&seen, &client).await;
-        },
-    );
+    run(async |seen| {
+        let server = ZookeeperServer::start(Duration::from_secs(2)).await;
+        let client = hold_and_wait(&seen, &server.url("")).await;
+        server.kill();
+        are_lost(&seen).await;
+        server.run();
+        server.serving().await;
+        are_made_again(&seen, &client).await;
+    });
 }

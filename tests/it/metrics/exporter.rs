@@ -2,7 +2,7 @@
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::harness::alone::alone;
+use crate::harness::alone::{alone_as, test_of};
 use crate::harness::wait::until;
 
 /// The exporter of this process.
@@ -75,9 +75,9 @@ fn series_value(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
     first
 }
 
-/// Runs the body of this test of the folder in a process of its own, which has an exporter.
-pub(super) fn run(test: &str, body: impl AsyncFnOnce(Exporter)) {
-    alone(&format!("metrics::{test}"), || {
+/// Runs this closure of a test, which is its whole body, in a process of its own, which has an exporter.
+pub(crate) fn run(body: impl AsyncFnOnce(Exporter)) {
+    alone_as(test_of(&body), || {
         let exporter = Exporter::install();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(body(exporter));

@@ -45,26 +45,23 @@ async fn are_counted(seen: &Exporter, fence: &str, raise: impl AsyncFn(Pass) -> 
 
 #[test]
 fn each_outcome_of_a_check_is_counted_and_timed() {
-    run(
-        "fences::each_outcome_of_a_check_is_counted_and_timed",
-        async |seen| {
-            let folder = tempfile::tempdir().unwrap();
-            let gate = Gate::open(folder.path().join("fences")).await.unwrap();
-            let raise = async |pass: Pass| gate.enter("ledger", &pass).await.map(drop);
-            are_counted(&seen, "gate", raise).await;
-            let inside = gate.enter("ledger", &pass_of_a(1, 5)).await.unwrap();
-            let hasty = gate.clone().with_patience(std::time::Duration::ZERO);
-            hasty.enter("ledger", &pass_of_a(3, 6)).await.unwrap_err();
-            drop(inside);
-            assert_eq!(checks(&seen, "gate", "failed"), 1.0);
-            assert_eq!(timed(&seen, "gate"), Some(5.0));
-        },
-    );
+    run(async |seen| {
+        let folder = tempfile::tempdir().unwrap();
+        let gate = Gate::open(folder.path().join("fences")).await.unwrap();
+        let raise = async |pass: Pass| gate.enter("ledger", &pass).await.map(drop);
+        are_counted(&seen, "gate", raise).await;
+        let inside = gate.enter("ledger", &pass_of_a(1, 5)).await.unwrap();
+        let hasty = gate.clone().with_patience(std::time::Duration::ZERO);
+        hasty.enter("ledger", &pass_of_a(3, 6)).await.unwrap_err();
+        drop(inside);
+        assert_eq!(checks(&seen, "gate", "failed"), 1.0);
+        assert_eq!(timed(&seen, "gate"), Some(5.0));
+    });
 }
 
 #[test]
 fn checks_in_redis_are_counted() {
-    run("fences::checks_in_redis_are_counted", async |seen| {
+    run(async |seen| {
         let server = RedisServer::start().await;
         let connection = server.connect().await.unwrap();
         let fence = fence::redis::Fence::new("ledger").unwrap();
@@ -81,7 +78,7 @@ fn checks_in_redis_are_counted() {
 
 #[test]
 fn checks_in_sqlite_are_counted() {
-    run("fences::checks_in_sqlite_are_counted", async |seen| {
+    run(async |seen| {
         let file = tempfile::NamedTempFile::new().unwrap();
         let connect = || rusqlite::Connection::open(file.path()).unwrap();
         let fence = fence::rusqlite::Fence::new("ledger").unwrap();
@@ -98,55 +95,49 @@ fn checks_in_sqlite_are_counted() {
 
 #[test]
 fn checks_in_postgres_are_counted_by_driver() {
-    run(
-        "fences::checks_in_postgres_are_counted_by_driver",
-        async |seen| {
-            let database = PostgresServer::database().await;
-            let fence = fence::tokio_postgres::Fence::new("ledger").unwrap();
-            let client = database.connect().await;
-            fence.create_table(&client).await.unwrap();
-            let raise = async |pass: Pass| {
-                let mut client = database.connect().await;
-                let transaction = fence.begin(&mut client, &pass).await?;
-                transaction.commit().await.unwrap();
-                Ok(())
-            };
-            are_counted(&seen, "tokio_postgres", raise).await;
+    run(async |seen| {
+        let database = PostgresServer::database().await;
+        let fence = fence::tokio_postgres::Fence::new("ledger").unwrap();
+        let client = database.connect().await;
+        fence.create_table(&client).await.unwrap();
+        let raise = async |pass: Pass| {
+            let mut client = database.connect().await;
+            let transaction = fence.begin(&mut client, &pass).await?;
+            transaction.commit().await.unwrap();
+            Ok(())
+        };
+        are_counted(&seen, "tokio_postgres", raise).await;
 
-            let pool = sqlx::PgPool::connect(&database.url()).await.unwrap();
-            let fence = fence::sqlx::Fence::new("other").unwrap();
-            let raise = async |pass: Pass| {
-                let transaction = fence.begin(&pool, &pass).await?;
-                transaction.commit().await.unwrap();
-                Ok(())
-            };
-            are_counted(&seen, "sqlx", raise).await;
-        },
-    );
+        let pool = sqlx::PgPool::connect(&database.url()).await.unwrap();
+        let fence = fence::sqlx::Fence::new("other").unwrap();
+        let raise = async |pass: Pass| {
+            let transaction = fence.begin(&pool, &pass).await?;
+            transaction.commit().await.unwrap();
+            Ok(())
+        };
+        are_counted(&seen, "sqlx", raise).await;
+    });
 }
 
 #[test]
 fn a_refusal_that_came_over_http_is_counted_on_both_sides() {
-    run(
-        "fences::a_refusal_that_came_over_http_is_counted_on_both_sides",
-        async |seen| {
-            let folder = tempfile::tempdir().unwrap();
-            let gate = Gate::open(folder.path().join("fences")).await.unwrap();
-            let layer = FenceLayer::new(gate, |_| "ledger".into());
-            let ask = async |pass: Pass| {
-                let mut service = tower_layer::Layer::layer(&layer, Handler);
-                let mut request = Request::put("/").body(()).unwrap();
-                fence::http::insert_pass(request.headers_mut(), &pass).unwrap();
-                let response = service.call(request).await.unwrap();
-                let (status, body) = (response.status(), response.body().as_bytes());
-                fence::http::check_response(&pass, "ledger", &pass, status, body)
-            };
-            are_counted(&seen, "gate", ask).await;
-            for outcome in ["stale", "conflict"] {
-                assert_eq!(checks(&seen, "http", outcome), 1.0, "{outcome}");
-            }
-        },
-    );
+    run(async |seen| {
+        let folder = tempfile::tempdir().unwrap();
+        let gate = Gate::open(folder.path().join("fences")).await.unwrap();
+        let layer = FenceLayer::new(gate, |_| "ledger".into());
+        let ask = async |pass: Pass| {
+            let mut service = tower_layer::Layer::layer(&layer, Handler);
+            let mut request = Request::put("/").body(()).unwrap();
+            fence::http::insert_pass(request.headers_mut(), &pass).unwrap();
+            let response = service.call(request).await.unwrap();
+            let (status, body) = (response.status(), response.body().as_bytes());
+            fence::http::check_response(&pass, "ledger", &pass, status, body)
+        };
+        are_counted(&seen, "gate", ask).await;
+        for outcome in ["stale", "conflict"] {
+            assert_eq!(checks(&seen, "http", outcome), 1.0, "{outcome}");
+        }
+    });
 }
 
 /// A service that has nothing to do.
@@ -172,14 +163,11 @@ impl Service<Request<()>> for Handler {
 
 #[test]
 fn a_refusal_by_a_guard_of_the_users_own_is_counted() {
-    run(
-        "fences::a_refusal_by_a_guard_of_the_users_own_is_counted",
-        async |seen| {
-            let stored = Token::new(6).unwrap();
-            let shown = pass_of_a(1, 5);
-            let error = fence::refused(&shown, "ledger", &shown, Refusal::Stale { stored });
-            assert_eq!(error.kind(), leasehold::ErrorKind::Stale);
-            assert_eq!(checks(&seen, "other", "stale"), 1.0);
-        },
-    );
+    run(async |seen| {
+        let stored = Token::new(6).unwrap();
+        let shown = pass_of_a(1, 5);
+        let error = fence::refused(&shown, "ledger", &shown, Refusal::Stale { stored });
+        assert_eq!(error.kind(), leasehold::ErrorKind::Stale);
+        assert_eq!(checks(&seen, "other", "stale"), 1.0);
+    });
 }

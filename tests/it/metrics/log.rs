@@ -12,7 +12,7 @@ use leasehold::{Client, Name, Token, WaitOrder};
 use serde_json::Value;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::harness::alone::alone;
+use crate::harness::alone::{alone_as, test_of};
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::until;
 
@@ -77,8 +77,8 @@ impl Log {
     }
 }
 
-fn with_log(test: &str, level: LevelFilter, body: impl AsyncFnOnce(Log)) {
-    alone(&format!("metrics::log::{test}"), || {
+fn with_log(level: LevelFilter, body: impl AsyncFnOnce(Log)) {
+    alone_as(test_of(&body), || {
         let log = Log::from(level);
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(body(log));
@@ -117,124 +117,100 @@ async fn hand_over(store: &Memory) {
 
 #[test]
 fn an_acquire_that_waits_is_told_from_its_begin_to_its_grant() {
-    with_log(
-        "an_acquire_that_waits_is_told_from_its_begin_to_its_grant",
-        LevelFilter::DEBUG,
-        async |log| {
-            hand_over(&Memory::new()).await;
-            for message in [
-                "acquire begins",
-                "acquire waits: another holder has the name",
-                "acquire ended",
-            ] {
-                let event = log.tells("a", message).await;
-                assert_eq!(event["level"], "DEBUG");
-                assert_eq!(event["group"], "logged", "{event}");
-            }
-            log.tells_all("lease granted", "DEBUG").await;
-        },
-    );
+    with_log(LevelFilter::DEBUG, async |log| {
+        hand_over(&Memory::new()).await;
+        for message in [
+            "acquire begins",
+            "acquire waits: another holder has the name",
+            "acquire ended",
+        ] {
+            let event = log.tells("a", message).await;
+            assert_eq!(event["level"], "DEBUG");
+            assert_eq!(event["group"], "logged", "{event}");
+        }
+        log.tells_all("lease granted", "DEBUG").await;
+    });
 }
 
 #[test]
 fn a_batch_of_renewals_is_told_and_each_lease_in_it() {
-    with_log(
-        "a_batch_of_renewals_is_told_and_each_lease_in_it",
-        LevelFilter::DEBUG,
-        async |log| {
-            hand_over(&Memory::new()).await;
-            log.tells_all("lease renewed", "DEBUG").await;
-            let batch = async || {
-                let mut events = log.events().into_iter();
-                events.find(|event| event["message"] == "batch of renewals answered")
-            };
-            let batch = until("a batch", batch).await;
-            assert_eq!(batch["level"], "DEBUG");
-            assert_eq!(batch["group"], "logged");
-            assert_eq!(
-                (&batch["leases"], &batch["unknown"]),
-                (&1.into(), &0.into())
-            );
-        },
-    );
+    with_log(LevelFilter::DEBUG, async |log| {
+        hand_over(&Memory::new()).await;
+        log.tells_all("lease renewed", "DEBUG").await;
+        let batch = async || {
+            let mut events = log.events().into_iter();
+            events.find(|event| event["message"] == "batch of renewals answered")
+        };
+        let batch = until("a batch", batch).await;
+        assert_eq!(batch["level"], "DEBUG");
+        assert_eq!(batch["group"], "logged");
+        assert_eq!(
+            (&batch["leases"], &batch["unknown"]),
+            (&1.into(), &0.into())
+        );
+    });
 }
 
 #[test]
 fn a_release_is_told_with_its_outcome() {
-    with_log(
-        "a_release_is_told_with_its_outcome",
-        LevelFilter::DEBUG,
-        async |log| {
-            hand_over(&Memory::new()).await;
-            let ended = log.tells_all("lease ended", "DEBUG").await;
-            assert_eq!(ended["end"], "released");
-            let released = log.tells_all("release ended", "DEBUG").await;
-            assert_eq!(released["outcome"], "released");
-        },
-    );
+    with_log(LevelFilter::DEBUG, async |log| {
+        hand_over(&Memory::new()).await;
+        let ended = log.tells_all("lease ended", "DEBUG").await;
+        assert_eq!(ended["end"], "released");
+        let released = log.tells_all("release ended", "DEBUG").await;
+        assert_eq!(released["outcome"], "released");
+    });
 }
 
 #[test]
 fn a_check_by_a_fence_is_told_with_the_group_of_the_lease() {
-    with_log(
-        "a_check_by_a_fence_is_told_with_the_group_of_the_lease",
-        LevelFilter::DEBUG,
-        async |log| {
-            hand_over(&Memory::new()).await;
-            let check = log.tells_all("fence checked a pass", "DEBUG").await;
-            assert_eq!(
-                (&check["fence"], &check["outcome"]),
-                (&"gate".into(), &"admitted".into())
-            );
-        },
-    );
+    with_log(LevelFilter::DEBUG, async |log| {
+        hand_over(&Memory::new()).await;
+        let check = log.tells_all("fence checked a pass", "DEBUG").await;
+        assert_eq!(
+            (&check["fence"], &check["outcome"]),
+            (&"gate".into(), &"admitted".into())
+        );
+    });
 }
 
 #[test]
 fn a_write_that_a_fence_refuses_is_a_warning() {
-    with_log(
-        "a_write_that_a_fence_refuses_is_a_warning",
-        LevelFilter::WARN,
-        async |log| {
-            let client = logging_client(&Memory::new()).await;
-            let lease = client.acquire("a").await.unwrap();
-            let folder = tempfile::tempdir().unwrap();
-            let gate = Gate::open(folder.path().join("fences")).await.unwrap();
-            let mut newer = lease.pass().unwrap();
-            newer.token = Token::new(newer.token.get() + 1).unwrap();
-            gate.raise("ledger", &newer).await.unwrap();
-            gate.raise("ledger", &lease).await.unwrap_err();
-            let refused = log.tells_all("a fence refused a write", "WARN").await;
-            assert_eq!(refused["token"], lease.token().get());
-            assert_eq!(refused["reason"], "stale");
-        },
-    );
+    with_log(LevelFilter::WARN, async |log| {
+        let client = logging_client(&Memory::new()).await;
+        let lease = client.acquire("a").await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let gate = Gate::open(folder.path().join("fences")).await.unwrap();
+        let mut newer = lease.pass().unwrap();
+        newer.token = Token::new(newer.token.get() + 1).unwrap();
+        gate.raise("ledger", &newer).await.unwrap();
+        gate.raise("ledger", &lease).await.unwrap_err();
+        let refused = log.tells_all("a fence refused a write", "WARN").await;
+        assert_eq!(refused["token"], lease.token().get());
+        assert_eq!(refused["reason"], "stale");
+    });
 }
 
 #[test]
 fn debug_tells_the_life_of_a_lease_in_order() {
-    with_log(
-        "debug_tells_the_life_of_a_lease_in_order",
-        LevelFilter::DEBUG,
-        async |log| {
-            hand_over(&Memory::new()).await;
-            let life = [
-                "lease granted",
-                "lease renewed",
-                "fence checked a pass",
-                "release ended",
-            ];
-            let whole = async || {
-                let told = of_last_token(log.events());
-                life.iter()
-                    .all(|message| told.contains(&(*message).into()))
-                    .then_some(told)
-            };
-            let told = until("a whole life", whole).await;
-            let place = |message| told.iter().position(|told| told == message);
-            assert!(life.map(place).is_sorted(), "{told:?}");
-        },
-    );
+    with_log(LevelFilter::DEBUG, async |log| {
+        hand_over(&Memory::new()).await;
+        let life = [
+            "lease granted",
+            "lease renewed",
+            "fence checked a pass",
+            "release ended",
+        ];
+        let whole = async || {
+            let told = of_last_token(log.events());
+            life.iter()
+                .all(|message| told.contains(&(*message).into()))
+                .then_some(told)
+        };
+        let told = until("a whole life", whole).await;
+        let place = |message| told.iter().position(|told| told == message);
+        assert!(life.map(place).is_sorted(), "{told:?}");
+    });
 }
 
 /// The messages about the last lease, in their order.
@@ -252,35 +228,27 @@ fn of_last_token(events: Vec<Value>) -> Vec<String> {
 
 #[test]
 fn a_healthy_hand_over_is_silent_above_debug() {
-    with_log(
-        "a_healthy_hand_over_is_silent_above_debug",
-        LevelFilter::INFO,
-        async |log| {
-            hand_over(&Memory::new()).await;
-            assert_eq!(log.events(), Vec::<Value>::new());
-        },
-    );
+    with_log(LevelFilter::INFO, async |log| {
+        hand_over(&Memory::new()).await;
+        assert_eq!(log.events(), Vec::<Value>::new());
+    });
 }
 
 #[test]
 fn a_loss_is_a_warning_with_name_token_and_group() {
-    with_log(
-        "a_loss_is_a_warning_with_name_token_and_group",
-        LevelFilter::WARN,
-        async |log| {
-            let client = logging_client(&Memory::new()).await;
-            let lease = client.acquire("a").await.unwrap();
-            let name = Name::new("a").unwrap();
-            let evicted = client
-                .store()
-                .evict(&name, Eviction::Marked, PATIENCE)
-                .await;
-            assert!(evicted.unwrap());
-            lease.lost().await;
-            let loss = log.tells_all("lease lost", "WARN").await;
-            assert_eq!(loss["token"], lease.token().get());
-            assert_eq!(loss["reason"], "evicted");
-            assert_eq!(log.events().len(), 1);
-        },
-    );
+    with_log(LevelFilter::WARN, async |log| {
+        let client = logging_client(&Memory::new()).await;
+        let lease = client.acquire("a").await.unwrap();
+        let name = Name::new("a").unwrap();
+        let evicted = client
+            .store()
+            .evict(&name, Eviction::Marked, PATIENCE)
+            .await;
+        assert!(evicted.unwrap());
+        lease.lost().await;
+        let loss = log.tells_all("lease lost", "WARN").await;
+        assert_eq!(loss["token"], lease.token().get());
+        assert_eq!(loss["reason"], "evicted");
+        assert_eq!(log.events().len(), 1);
+    });
 }

@@ -2,22 +2,14 @@
 
 use leasehold::Client;
 
-use super::exporter::Exporter;
-use crate::harness::alone::alone;
+use super::exporter::{Exporter, run};
 use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::times::STORED_TTL;
 use crate::harness::wait::until_so;
 
 #[test]
 fn rounds_tries_that_were_taken_back_and_repairs_are_counted() {
-    alone(
-        "metrics::quorum::rounds_tries_that_were_taken_back_and_repairs_are_counted",
-        || {
-            let seen = Exporter::install();
-            let runtime = tokio::runtime::Runtime::new().unwrap();
-            runtime.block_on(contended(seen));
-        },
-    );
+    run(async |seen| contended(seen).await);
 }
 
 async fn contended(seen: Exporter) {

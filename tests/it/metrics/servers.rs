@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use leasehold::{Client, Lease, Name};
 
-use super::exporter::Exporter;
-use crate::harness::alone::alone;
+use super::exporter::{Exporter, run};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::PATIENCE;
 use crate::harness::wait::until;
@@ -19,14 +18,7 @@ async fn acquired_at_last(client: &Client, name: &str) -> Lease {
 
 #[test]
 fn an_outage_of_the_server_is_seen_from_its_first_failed_renewal_to_its_end() {
-    alone(
-        "metrics::servers::an_outage_of_the_server_is_seen_from_its_first_failed_renewal_to_its_end",
-        || {
-            let seen = Exporter::install();
-            let runtime = tokio::runtime::Runtime::new().unwrap();
-            runtime.block_on(outage(seen));
-        },
-    );
+    run(async |seen| outage(seen).await);
 }
 
 async fn outage(seen: Exporter) {
@@ -105,14 +97,7 @@ async fn healthy(seen: &Exporter) {
 
 #[test]
 fn a_name_with_two_holders_in_zookeeper_is_counted() {
-    alone(
-        "metrics::servers::a_name_with_two_holders_in_zookeeper_is_counted",
-        || {
-            let seen = Exporter::install();
-            let runtime = tokio::runtime::Runtime::new().unwrap();
-            runtime.block_on(two_holders(seen));
-        },
-    );
+    run(async |seen| two_holders(seen).await);
 }
 
 async fn two_holders(seen: Exporter) {
@@ -131,14 +116,7 @@ async fn two_holders(seen: Exporter) {
 
 #[test]
 fn grants_and_renewals_are_counted_by_whether_replicas_have_them() {
-    alone(
-        "metrics::servers::grants_and_renewals_are_counted_by_whether_replicas_have_them",
-        || {
-            let seen = Exporter::install();
-            let runtime = tokio::runtime::Runtime::new().unwrap();
-            runtime.block_on(acknowledged(seen));
-        },
-    );
+    run(async |seen| acknowledged(seen).await);
 }
 
 async fn acknowledged(seen: Exporter) {

@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 use leasehold::Client;
 use leasehold::store::memory::Memory;
 
-use super::exporter::Exporter;
-use crate::harness::alone::alone;
+use super::exporter::run;
 
 /// Fails with the complaint of `promtool`, if it has one.
 pub(crate) fn check_text(text: &str) {
@@ -29,27 +28,20 @@ pub(crate) fn check_text(text: &str) {
 
 #[test]
 fn promtool_has_no_complaint_about_the_exporters_text() {
-    alone(
-        "metrics::text::promtool_has_no_complaint_about_the_exporters_text",
-        || {
-            let exporter = Exporter::install();
-            let runtime = tokio::runtime::Runtime::new().unwrap();
-            runtime.block_on(async {
-                let builder = Client::builder().store(Memory::new());
-                let client = builder.names_in_metrics(5).build().await.unwrap();
-                client.acquire("a").await.unwrap().release().await;
-                let _held = client.acquire("b").await.unwrap();
-                leasehold::metrics::update();
-            });
-            let text = exporter.text();
-            check_text(&text);
-            for kind in ["gauge", "counter", "histogram"] {
-                assert!(text.contains(&format!(" {kind}\n")), "{text}");
-            }
-            assert!(!text.contains(" summary\n"), "{text}");
-            let features = "features=\"postgres,quorum,redis,sqlite,zookeeper\"";
-            let built = exporter.value("leasehold_build_info", &["version=\"", features]);
-            assert_eq!(built, Some(1.0));
-        },
-    );
+    run(async |exporter| {
+        let builder = Client::builder().store(Memory::new());
+        let client = builder.names_in_metrics(5).build().await.unwrap();
+        client.acquire("a").await.unwrap().release().await;
+        let _held = client.acquire("b").await.unwrap();
+        leasehold::metrics::update();
+        let text = exporter.text();
+        check_text(&text);
+        for kind in ["gauge", "counter", "histogram"] {
+            assert!(text.contains(&format!(" {kind}\n")), "{text}");
+        }
+        assert!(!text.contains(" summary\n"), "{text}");
+        let features = "features=\"postgres,quorum,redis,sqlite,zookeeper\"";
+        let built = exporter.value("leasehold_build_info", &["version=\"", features]);
+        assert_eq!(built, Some(1.0));
+    });
 }

@@ -15,7 +15,7 @@ use metrics::{
 };
 
 use super::runtime;
-use crate::harness::alone::alone;
+use crate::harness::alone::{alone_as, test_of};
 use crate::harness::faulty_store::FaultyStore;
 use crate::harness::leases::{client, renewed_times, take};
 use crate::harness::times::PATIENCE;
@@ -70,86 +70,81 @@ impl Held {
     }
 }
 
+/// Runs this closure of a test, which is its whole body, in a process of its own, which has a recorder.
+fn recorded<R: Recorder + Clone + Default + Sync + 'static>(body: impl AsyncFnOnce(R)) {
+    alone_as(test_of(&body), || {
+        let recorder = R::default();
+        metrics::set_global_recorder(recorder.clone()).unwrap();
+        runtime().block_on(body(recorder));
+    });
+}
+
 #[test]
 fn every_lease_that_ends_is_counted_out_once() {
-    alone(
-        "watchdog::counted::every_lease_that_ends_is_counted_out_once",
-        || {
-            let gauge = Held::default();
-            metrics::set_global_recorder(gauge.clone()).unwrap();
-            runtime().block_on(async {
-                let store = FaultyStore::new();
-                let client = client(&store).await;
-                let [released, dropped, refused] = [
-                    take(&client, "released").await,
-                    take(&client, "dropped").await,
-                    take(&client, "refused").await,
-                ];
-                gauge.reaches(3).await;
-                assert_eq!(released.release().await, ReleaseOutcome::Released);
-                gauge.reaches(2).await;
-                drop(dropped);
-                gauge.reaches(1).await;
-                store
-                    .evict(refused.name(), Eviction::Now, PATIENCE)
-                    .await
-                    .unwrap();
-                lost(&refused).await;
-                gauge.reaches(0).await;
-                drop(refused);
+    recorded(async |gauge: Held| {
+        let store = FaultyStore::new();
+        let client = client(&store).await;
+        let [released, dropped, refused] = [
+            take(&client, "released").await,
+            take(&client, "dropped").await,
+            take(&client, "refused").await,
+        ];
+        gauge.reaches(3).await;
+        assert_eq!(released.release().await, ReleaseOutcome::Released);
+        gauge.reaches(2).await;
+        drop(dropped);
+        gauge.reaches(1).await;
+        store
+            .evict(refused.name(), Eviction::Now, PATIENCE)
+            .await
+            .unwrap();
+        lost(&refused).await;
+        gauge.reaches(0).await;
+        drop(refused);
 
-                let kept = take(&client, "kept").await;
-                let waiting = tokio::spawn({
-                    let client = client.clone();
-                    async move { client.acquire("kept").await }
-                });
-                renewed_times(&kept, 1).await;
-                assert!(!client.shutdown(Duration::from_millis(50)).await);
-                waiting.await.unwrap().unwrap_err();
-                gauge.reaches(0).await;
-                drop(kept);
-                // Nothing is counted twice by what came late.
-                assert!(client.shutdown(PATIENCE).await);
-                gauge.reaches(0).await;
-            });
-        },
-    );
+        let kept = take(&client, "kept").await;
+        let waiting = tokio::spawn({
+            let client = client.clone();
+            async move { client.acquire("kept").await }
+        });
+        renewed_times(&kept, 1).await;
+        assert!(!client.shutdown(Duration::from_millis(50)).await);
+        waiting.await.unwrap().unwrap_err();
+        gauge.reaches(0).await;
+        drop(kept);
+        // Nothing is counted twice by what came late.
+        assert!(client.shutdown(PATIENCE).await);
+        gauge.reaches(0).await;
+    });
 }
 
 #[test]
 fn a_loss_that_the_holder_finds_first_is_told_to_all_and_counted() {
-    alone(
-        "watchdog::counted::a_loss_that_the_holder_finds_first_is_told_to_all_and_counted",
-        || {
-            let gauge = Held::default();
-            metrics::set_global_recorder(gauge.clone()).unwrap();
-            runtime().block_on(async {
-                let store = FaultyStore::new();
-                let client = client(&store).await;
-                let [dropped, released] = [take(&client, "a").await, take(&client, "b").await];
-                let tokens = [dropped.cancellation_token(), released.cancellation_token()];
-                oversleep(&store.faults.clock.is_slow);
-                for lease in [&dropped, &released] {
-                    // A renewal that was under way may move the deadline once more.
-                    while lease.check().is_ok() {
-                        let deadline = lease.term().unwrap().deadline();
-                        lease.clock().sleep_until(deadline).await;
-                    }
-                }
-                assert!(
-                    !tokens.iter().any(|token| token.is_cancelled()),
-                    "the watchdog sleeps"
-                );
-                drop(dropped);
-                assert_eq!(released.release().await, ReleaseOutcome::AlreadyLost);
-                assert!(tokens.iter().all(|token| token.is_cancelled()));
-                gauge.reaches(0).await;
-                store.faults.clock.is_slow.store(false, Ordering::SeqCst);
-                assert!(client.shutdown(PATIENCE).await);
-                gauge.reaches(0).await;
-            });
-        },
-    );
+    recorded(async |gauge: Held| {
+        let store = FaultyStore::new();
+        let client = client(&store).await;
+        let [dropped, released] = [take(&client, "a").await, take(&client, "b").await];
+        let tokens = [dropped.cancellation_token(), released.cancellation_token()];
+        oversleep(&store.faults.clock.is_slow);
+        for lease in [&dropped, &released] {
+            // A renewal that was under way may move the deadline once more.
+            while lease.check().is_ok() {
+                let deadline = lease.term().unwrap().deadline();
+                lease.clock().sleep_until(deadline).await;
+            }
+        }
+        assert!(
+            !tokens.iter().any(|token| token.is_cancelled()),
+            "the watchdog sleeps"
+        );
+        drop(dropped);
+        assert_eq!(released.release().await, ReleaseOutcome::AlreadyLost);
+        assert!(tokens.iter().all(|token| token.is_cancelled()));
+        gauge.reaches(0).await;
+        store.faults.clock.is_slow.store(false, Ordering::SeqCst);
+        assert!(client.shutdown(PATIENCE).await);
+        gauge.reaches(0).await;
+    });
 }
 
 /// From its next sleep on the watchdog does not wake in time.
@@ -235,57 +230,43 @@ async fn many(client: &leasehold::Client) -> Vec<leasehold::Lease> {
 
 #[test]
 fn gauge_and_counters_tell_the_truth_after_many_ends_at_once() {
-    alone(
-        "watchdog::counted::gauge_and_counters_tell_the_truth_after_many_ends_at_once",
-        || {
-            let ledger = Ledger::default();
-            metrics::set_global_recorder(ledger.clone()).unwrap();
-            runtime().block_on(async {
-                let client = client(&FaultyStore::new()).await;
-                let leases = many(&client).await;
-                ledger.held.reaches(MANY as i64).await;
-                ledger.stands_still.store(true, Ordering::SeqCst);
-                drop(leases);
-                let lost = many(&client).await;
-                assert!(!client.shutdown(Duration::ZERO).await);
-                ledger.stands_still.store(false, Ordering::SeqCst);
-                ledger.held.reaches(0).await;
-                ledger
-                    .counts("leasehold_releases_total dropped", MANY)
-                    .await;
-                ledger
-                    .counts("leasehold_leases_lost_total shutdown", MANY)
-                    .await;
-                drop(lost);
-            });
-        },
-    );
+    recorded(async |ledger: Ledger| {
+        let client = client(&FaultyStore::new()).await;
+        let leases = many(&client).await;
+        ledger.held.reaches(MANY as i64).await;
+        ledger.stands_still.store(true, Ordering::SeqCst);
+        drop(leases);
+        let lost = many(&client).await;
+        assert!(!client.shutdown(Duration::ZERO).await);
+        ledger.stands_still.store(false, Ordering::SeqCst);
+        ledger.held.reaches(0).await;
+        ledger
+            .counts("leasehold_releases_total dropped", MANY)
+            .await;
+        ledger
+            .counts("leasehold_leases_lost_total shutdown", MANY)
+            .await;
+        drop(lost);
+    });
 }
 
 #[test]
 fn a_recorder_that_panics_for_the_events_that_were_dropped_hides_no_others() {
-    alone(
-        "watchdog::counted::a_recorder_that_panics_for_the_events_that_were_dropped_hides_no_others",
-        || {
-            let ledger = Ledger::default();
-            metrics::set_global_recorder(ledger.clone()).unwrap();
-            runtime().block_on(async {
-                let client = client(&FaultyStore::new()).await;
-                let leases = many(&client).await;
-                ledger.stands_still.store(true, Ordering::SeqCst);
-                ledger.panics.store(true, Ordering::SeqCst);
-                drop(leases);
-                ledger.stands_still.store(false, Ordering::SeqCst);
-                ledger
-                    .counts("leasehold_releases_total dropped", MANY)
-                    .await;
-                ledger.panics.store(false, Ordering::SeqCst);
-                let refused = take(&client, "a").await;
-                assert_eq!(refused.release().await, ReleaseOutcome::Released);
-                let dropped = ledger.total("leasehold_events_dropped_total");
-                let is_told = async || (dropped.0.load(Ordering::SeqCst) > 0).then_some(());
-                until("the number of dropped events", is_told).await;
-            });
-        },
-    );
+    recorded(async |ledger: Ledger| {
+        let client = client(&FaultyStore::new()).await;
+        let leases = many(&client).await;
+        ledger.stands_still.store(true, Ordering::SeqCst);
+        ledger.panics.store(true, Ordering::SeqCst);
+        drop(leases);
+        ledger.stands_still.store(false, Ordering::SeqCst);
+        ledger
+            .counts("leasehold_releases_total dropped", MANY)
+            .await;
+        ledger.panics.store(false, Ordering::SeqCst);
+        let refused = take(&client, "a").await;
+        assert_eq!(refused.release().await, ReleaseOutcome::Released);
+        let dropped = ledger.total("leasehold_events_dropped_total");
+        let is_told = async || (dropped.0.load(Ordering::SeqCst) > 0).then_some(());
+        until("the number of dropped events", is_told).await;
+    });
 }

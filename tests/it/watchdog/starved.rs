@@ -167,24 +167,18 @@ fn log_to(log: fn()) {
 
 #[test]
 fn a_log_that_blocks_delays_no_cancellation() {
-    alone(
-        "watchdog::starved::a_log_that_blocks_delays_no_cancellation",
-        || {
-            log_to(block);
-            ten_holders_are_told_in_time();
-        },
-    );
+    alone(|| {
+        log_to(block);
+        ten_holders_are_told_in_time();
+    });
 }
 
 #[test]
 fn a_log_that_panics_stops_no_cancellation() {
-    alone(
-        "watchdog::starved::a_log_that_panics_stops_no_cancellation",
-        || {
-            log_to(|| panic!("the log is full"));
-            ten_holders_are_told_in_time();
-        },
-    );
+    alone(|| {
+        log_to(|| panic!("the log is full"));
+        ten_holders_are_told_in_time();
+    });
 }
 
 /// A recorder that blocks every thread but the user's.
@@ -218,13 +212,10 @@ impl Recorder for Metrics {
 
 #[test]
 fn a_metrics_recorder_that_blocks_delays_no_cancellation() {
-    alone(
-        "watchdog::starved::a_metrics_recorder_that_blocks_delays_no_cancellation",
-        || {
-            metrics::set_global_recorder(Metrics).unwrap();
-            ten_holders_are_told_in_time();
-        },
-    );
+    alone(|| {
+        metrics::set_global_recorder(Metrics).unwrap();
+        ten_holders_are_told_in_time();
+    });
 }
 
 /// A waker that panics, and says that it was woken.

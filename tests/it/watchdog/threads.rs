@@ -27,25 +27,22 @@ fn leave_memory(more: Option<u64>) {
 
 #[test]
 fn without_its_threads_nothing_is_acquired_and_later_it_is() {
-    alone(
-        "watchdog::threads::without_its_threads_nothing_is_acquired_and_later_it_is",
-        || {
-            let mut builder = tokio::runtime::Builder::new_current_thread();
-            let runtime = builder.enable_all().build().unwrap();
-            runtime.block_on(async {
-                let client = client(&FaultyStore::new()).await;
-                // Room for none of the two threads, and room for one.
-                for megabytes in [1, 3] {
-                    leave_memory(Some(megabytes << 20));
-                    let error = client.try_acquire("a").await.unwrap_err();
-                    leave_memory(None);
-                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-                    assert!(error.to_string().contains("did not start"), "{error}");
-                }
-                take(&client, "a").await.check().unwrap();
-            });
-        },
-    );
+    alone(|| {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = client(&FaultyStore::new()).await;
+            // Room for none of the two threads, and room for one.
+            for megabytes in [1, 3] {
+                leave_memory(Some(megabytes << 20));
+                let error = client.try_acquire("a").await.unwrap_err();
+                leave_memory(None);
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                assert!(error.to_string().contains("did not start"), "{error}");
+            }
+            take(&client, "a").await.check().unwrap();
+        });
+    });
 }
 
 #[tokio::test]
@@ -126,37 +123,31 @@ async fn until_asleep() {
 
 #[test]
 fn the_thread_ends_after_the_guard_of_a_refused_lease() {
-    alone(
-        "watchdog::threads::the_thread_ends_after_the_guard_of_a_refused_lease",
-        || {
-            runtime().block_on(async {
-                let (client, dropped) = refused(&FaultyStore::new()).await;
-                drop(client);
-                until_asleep().await;
-                drop(dropped);
-                until_no_watchdog_lives().await;
-                let (client, released) = refused(&FaultyStore::new()).await;
-                drop(client);
-                until_asleep().await;
-                released.release().await;
-                until_no_watchdog_lives().await;
-            });
-        },
-    );
+    alone(|| {
+        runtime().block_on(async {
+            let (client, dropped) = refused(&FaultyStore::new()).await;
+            drop(client);
+            until_asleep().await;
+            drop(dropped);
+            until_no_watchdog_lives().await;
+            let (client, released) = refused(&FaultyStore::new()).await;
+            drop(client);
+            until_asleep().await;
+            released.release().await;
+            until_no_watchdog_lives().await;
+        });
+    });
 }
 
 #[test]
 fn the_thread_ends_after_the_last_guard_of_a_client_that_was_shut_down() {
-    alone(
-        "watchdog::threads::the_thread_ends_after_the_last_guard_of_a_client_that_was_shut_down",
-        || {
-            runtime().block_on(async {
-                let (client, refused) = refused(&FaultyStore::new()).await;
-                assert!(!client.shutdown(Duration::from_millis(50)).await);
-                drop(refused);
-                until_no_watchdog_lives().await;
-                assert!(client.shutdown(PATIENCE).await);
-            });
-        },
-    );
+    alone(|| {
+        runtime().block_on(async {
+            let (client, refused) = refused(&FaultyStore::new()).await;
+            assert!(!client.shutdown(Duration::from_millis(50)).await);
+            drop(refused);
+            until_no_watchdog_lives().await;
+            assert!(client.shutdown(PATIENCE).await);
+        });
+    });
 }

@@ -4,26 +4,18 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::harness::alone::alone;
 use crate::harness::leases::{client_at, renewed_times, take};
 use crate::harness::redis_cluster::RedisCluster;
 use crate::harness::redis_server::Setup;
 use crate::harness::wait::{at, now};
-use crate::metrics::exporter::Exporter;
+use crate::metrics::exporter::{Exporter, run};
 
 const TTL: Duration = Duration::from_secs(6);
 const JUMPS: &str = "leasehold_clock_jumps_total";
 
 #[test]
 fn clocks_that_are_apart_are_no_steps_and_the_step_of_one_node_loses_nothing() {
-    alone(
-        "faults::redis::clocks::clocks_that_are_apart_are_no_steps_and_the_step_of_one_node_loses_nothing",
-        || {
-            let seen = Exporter::install();
-            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-            runtime.block_on(apart(seen));
-        },
-    );
+    run(async |seen| apart(seen).await);
 }
 
 async fn apart(seen: Exporter) {
@@ -65,14 +57,7 @@ async fn apart(seen: Exporter) {
 
 #[test]
 fn nodes_with_clocks_apart_cost_no_lease_after_slots_have_moved() {
-    alone(
-        "faults::redis::clocks::nodes_with_clocks_apart_cost_no_lease_after_slots_have_moved",
-        || {
-            let seen = Exporter::install();
-            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-            runtime.block_on(moved_to_another_clock(seen));
-        },
-    );
+    run(async |seen| moved_to_another_clock(seen).await);
 }
 
 async fn moved_to_another_clock(seen: Exporter) {

@@ -70,13 +70,10 @@ async fn each_lease_is_lost_once(seen: Exporter) {
 
 #[test]
 fn a_server_that_restarts_empty_loses_each_of_10000_leases_once() {
-    alone(
-        "faults::redis::restart::a_server_that_restarts_empty_loses_each_of_10000_leases_once",
-        || {
-            let seen = Exporter::install();
-            let mut builder = tokio::runtime::Builder::new_multi_thread();
-            let runtime = builder.worker_threads(2).enable_all().build().unwrap();
-            runtime.block_on(each_lease_is_lost_once(seen));
-        },
-    );
+    alone(|| {
+        let seen = Exporter::install();
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(each_lease_is_lost_once(seen));
+    });
 }
