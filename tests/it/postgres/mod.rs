@@ -43,6 +43,14 @@ pub(crate) fn open(url: &str) -> Arc<dyn Store> {
     Arc::new(Postgres::open(url).expect("a URL in order"))
 }
 
+/// A server that only this test has, with the tables in its database.
+pub(crate) async fn own_server() -> (PostgresServer, Database) {
+    let server = PostgresServer::start(&["fsync=off"]).await;
+    let database = server.database_named("postgres");
+    set_up(&database.url()).await;
+    (server, database)
+}
+
 /// A fresh database with the tables in it.
 async fn database() -> Database {
     let database = PostgresServer::database().await;

@@ -12,11 +12,24 @@ use super::node::MemberRequest;
 use super::raw::RawMember;
 use super::rivals::{lead_nowhere, none_is_granted, over, states, ways};
 use crate::harness::asking::{asked, claim, granted, next_token, released};
+use crate::harness::proxy::Proxy;
 use crate::harness::redis_quorum::{self, MAX_TTL, RedisQuorum};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, UNANSWERED};
 
 const TTL: Duration = LONG.checked_div(2).unwrap();
+
+/// Connects the third member again and cuts off the second one, and finds that a rival is granted nothing. Returns the state of
+/// the first one: what keeps the rival out is not that it cannot be reached.
+async fn first_and_third_grant_nothing(quorum: &RedisQuorum, ways: &[Proxy]) -> MemberState {
+    ways[2].lead_to(&quorum.servers[2].socket());
+    lead_nowhere(&ways[1]);
+    let rival = over(ways);
+    none_is_granted(&rival, "a", TTL).await;
+    let states = states(&rival).await;
+    assert_eq!(states[2], MemberState::Up);
+    states[0]
+}
 
 #[tokio::test]
 async fn a_replica_that_is_promoted_in_place_of_a_member_helps_no_rival() {
@@ -38,14 +51,8 @@ async fn a_replica_that_is_promoted_in_place_of_a_member_helps_no_rival() {
     quorum.servers[0].kill();
     replica.promote().await;
     ways[0].lead_to(&replica.socket());
-    ways[2].lead_to(&quorum.servers[2].socket());
-    lead_nowhere(&ways[1]);
-    let rival = over(&ways);
-    none_is_granted(&rival, "a", TTL).await;
-    // What keeps it out is the promotion, not that it cannot be reached.
-    let states = states(&rival).await;
-    assert!(matches!(states[0], MemberState::Away { .. }), "{states:?}");
-    assert_eq!(states[2], MemberState::Up);
+    let first = first_and_third_grant_nothing(&quorum, &ways).await;
+    assert!(matches!(first, MemberState::Away { .. }), "{first:?}");
 }
 
 #[tokio::test]
@@ -61,13 +68,8 @@ async fn a_replica_at_the_address_of_a_member_helps_no_rival() {
     granted(&store, &claim("a", TTL)).await;
     ways[0].lead_to(&replica.socket());
     ways[0].cut();
-    ways[2].lead_to(&quorum.servers[2].socket());
-    lead_nowhere(&ways[1]);
-    let rival = over(&ways);
-    none_is_granted(&rival, "a", TTL).await;
-    let states = states(&rival).await;
-    assert_ne!(states[0], MemberState::Up);
-    assert_eq!(states[2], MemberState::Up);
+    let first = first_and_third_grant_nothing(&quorum, &ways).await;
+    assert_ne!(first, MemberState::Up);
 }
 
 #[tokio::test]
@@ -108,13 +110,8 @@ async fn a_new_server_behind_the_address_of_a_member_helps_no_rival() {
     let new = RedisServer::start().await;
     ways[0].lead_to(&new.socket());
     ways[0].cut();
-    ways[2].lead_to(&quorum.servers[2].socket());
-    lead_nowhere(&ways[1]);
-    let rival = over(&ways);
-    none_is_granted(&rival, "a", TTL).await;
-    let states = states(&rival).await;
-    assert!(matches!(states[0], MemberState::Away { .. }), "{states:?}");
-    assert_eq!(states[2], MemberState::Up);
+    let first = first_and_third_grant_nothing(&quorum, &ways).await;
+    assert!(matches!(first, MemberState::Away { .. }), "{first:?}");
 }
 
 #[tokio::test]
@@ -173,13 +170,8 @@ async fn restored(is_flushing: bool) {
                 .await;
         }
     }
-    ways[2].lead_to(&quorum.servers[2].socket());
-    lead_nowhere(&ways[1]);
-    let rival = over(&ways);
-    none_is_granted(&rival, "a", TTL).await;
-    let states = states(&rival).await;
-    assert!(matches!(states[0], MemberState::Away { .. }), "{states:?}");
-    assert_eq!(states[2], MemberState::Up);
+    let first = first_and_third_grant_nothing(&quorum, &ways).await;
+    assert!(matches!(first, MemberState::Away { .. }), "{first:?}");
 }
 
 #[tokio::test]

@@ -141,12 +141,14 @@ async fn a_group_that_the_sentinels_do_not_know_is_said() {
     );
 }
 
+async fn two_servers() -> [RedisServer; 2] {
+    let start = || Setup::default().with_port().start();
+    [start().await, start().await]
+}
+
 #[tokio::test]
 async fn one_sentinel_behind_the_name_of_all_takes_no_failover_back() {
-    let [old, new] = [
-        Setup::default().with_port().start().await,
-        Setup::default().with_port().start().await,
-    ];
+    let [old, new] = two_servers().await;
     for times_named in [1, 2] {
         let sentinel = FakeSentinel::naming(new.port(), 5).await;
         let hosts = vec![sentinel.host(); times_named].join(",");
@@ -156,10 +158,7 @@ async fn one_sentinel_behind_the_name_of_all_takes_no_failover_back() {
 
 #[tokio::test]
 async fn one_sentinel_under_two_names_takes_no_failover_back() {
-    let [old, new] = [
-        Setup::default().with_port().start().await,
-        Setup::default().with_port().start().await,
-    ];
+    let [old, new] = two_servers().await;
     for knows_itself in [true, false] {
         let sentinel = FakeSentinel::naming(new.port(), 5).await;
         if !knows_itself {
@@ -173,10 +172,7 @@ async fn one_sentinel_under_two_names_takes_no_failover_back() {
 
 #[tokio::test]
 async fn a_fresh_client_does_not_believe_a_near_sentinel_that_missed_a_failover() {
-    let [old, new] = [
-        Setup::default().with_port().start().await,
-        Setup::default().with_port().start().await,
-    ];
+    let [old, new] = two_servers().await;
     let near = FakeSentinel::naming(old.port(), 4).await;
     let far = [
         FakeSentinel::naming(new.port(), 5).await,
@@ -249,10 +245,7 @@ async fn takes_no_failover_back(
 
 #[tokio::test]
 async fn a_slow_answer_does_not_count_if_another_master_was_made_meanwhile() {
-    let [old, new] = [
-        Setup::default().with_port().start().await,
-        Setup::default().with_port().start().await,
-    ];
+    let [old, new] = two_servers().await;
     let proxy = old.proxy().await;
     let sentinel = FakeSentinel::naming(port_of(&proxy), 1).await;
     let store = open(&format!("redis+sentinel://{}/main", sentinel.host())).await;
@@ -277,10 +270,7 @@ async fn a_slow_answer_does_not_count_if_another_master_was_made_meanwhile() {
 
 #[tokio::test]
 async fn a_look_that_another_one_overtook_takes_no_failover_back() {
-    let [old, new] = [
-        Setup::default().with_port().start().await,
-        Setup::default().with_port().start().await,
-    ];
+    let [old, new] = two_servers().await;
     let sentinel = FakeSentinel::naming(old.port(), 1).await;
     let store = open(&format!("redis+sentinel://{}/main", sentinel.host())).await;
     granted(&*store, &claim("warm", LONG)).await;

@@ -57,6 +57,17 @@ pub(super) fn told_token(answer: &str) -> u64 {
     token.parse().expect("a token")
 }
 
+/// What is left of the lease of another holder.
+fn told_left(answer: &str) -> Duration {
+    let left = answer.strip_prefix("held ").expect(answer);
+    Duration::from_millis(left.parse().expect("ms"))
+}
+
+/// Takes this name for [`TTL`]. Returns the token.
+fn takes(child: &mut Child, name: &str) -> u64 {
+    told_token(&child.ask(&format!("acquire {name} {}", TTL.as_millis())))
+}
+
 /// What one short-lived process is told. It ends, so it cannot watch the lease.
 fn told_once(file: &Path, order: &str) -> String {
     Child::start(file).ask(order)
@@ -68,21 +79,12 @@ async fn a_lease_of_another_boot_ends_after_short_processes_watched_one_ttl() {
         return;
     }
     let bench = Bench::new();
-    let first = told_token(
-        &bench
-            .child("other")
-            .ask(&format!("acquire a {}", TTL.as_millis())),
-    );
+    let first = takes(&mut bench.child("other"), "a");
     // By its own clock it runs out meanwhile; but that clock may be any.
     pass_time(TTL).await;
     let watched_from = Monotonic.now();
     let answer = told_once(&bench.file(), "acquire a 1000");
-    let remaining: u64 = answer
-        .strip_prefix("held ")
-        .expect(&answer)
-        .parse()
-        .expect("ms");
-    assert!(u128::from(remaining) > TTL.as_millis() / 2, "{answer}");
+    assert!(told_left(&answer) > TTL / 2, "{answer}");
     let second = loop {
         let answer = told_once(&bench.file(), "acquire a 1000");
         if !answer.starts_with("held ") {
@@ -101,7 +103,7 @@ async fn a_live_lease_of_another_boot_is_kept_and_two_kernels_are_told_apart() {
     }
     let bench = Bench::new();
     let mut holder = bench.child("other");
-    told_token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    takes(&mut holder, "a");
     let store = open(&bench.file()).await;
     held(&store, &claim("a", TTL)).await;
     let end = Monotonic.now().after(TTL * 2);
@@ -133,17 +135,8 @@ async fn a_third_boot_begins_its_own_watch() {
         return;
     }
     let bench = Bench::new();
-    told_token(
-        &bench
-            .child("other")
-            .ask(&format!("acquire a {}", TTL.as_millis())),
-    );
-    assert!(
-        bench
-            .child("third")
-            .ask("acquire a 1000")
-            .starts_with("held ")
-    );
+    takes(&mut bench.child("other"), "a");
+    told_left(&bench.child("third").ask("acquire a 1000"));
     pass_time(TTL).await;
     // The watch of the third boot is over; ours has not begun.
     let store = open(&bench.file()).await;
@@ -160,8 +153,7 @@ async fn boots_that_watch_at_once_do_not_end_each_others_watch() {
     for watchers in [&["other"] as &[&str], &["other", "third"]] {
         let bench = Bench::new();
         // The holder is dead, and of the boot of this process.
-        let ttl = TTL.as_millis();
-        told_token(&told_once(&bench.file(), &format!("acquire a {ttl}")));
+        takes(&mut Child::start(&bench.file()), "a");
         let mut children: Vec<_> = watchers.iter().map(|id| bench.child(id)).collect();
         let end = Monotonic.now().after(TTL * 4);
         'asking: loop {
@@ -171,7 +163,7 @@ async fn boots_that_watch_at_once_do_not_end_each_others_watch() {
                 if answer.starts_with("granted ") {
                     break 'asking;
                 }
-                assert!(answer.starts_with("held "), "{answer}");
+                told_left(&answer);
             }
             pass_time(TTL / 5).await;
         }
@@ -186,7 +178,7 @@ async fn boot_ids_of_one_kernel_are_one_boot_for_live_and_for_dead_holders() {
     }
     let bench = Bench::of_one_kernel();
     let mut holder = bench.child("other");
-    told_token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    takes(&mut holder, "a");
     let mut third = bench.child("third");
     let store = open(&bench.file()).await;
     for _ in 0..8 {
@@ -194,7 +186,7 @@ async fn boot_ids_of_one_kernel_are_one_boot_for_live_and_for_dead_holders() {
         assert_eq!(holder.ask("renew a"), "renewed");
         let left = held(&store, &claim("a", TTL)).await.remaining;
         assert!(left.expect("known") <= TTL, "{left:?}");
-        assert!(third.ask("acquire a 1000").starts_with("held "));
+        told_left(&third.ask("acquire a 1000"));
     }
     drop(holder);
     pass_time(TTL).await;
@@ -210,7 +202,7 @@ async fn a_fifo_without_a_reader_on_this_kernel_makes_no_boot_ids_one() {
     }
     let bench = Bench::of_one_kernel();
     let mut holder = bench.child("other");
-    told_token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    takes(&mut holder, "a");
     let fifo = bench
         .folder
         .path()
@@ -280,7 +272,7 @@ async fn a_live_lease_of_another_boot_is_not_swept() {
     }
     let bench = Bench::new();
     let mut holder = bench.child("other");
-    told_token(&holder.ask(&format!("acquire a {}", TTL.as_millis())));
+    takes(&mut holder, "a");
     let store = open(&bench.file()).await;
     let watched_until = Monotonic.now().after(TTL);
     while Monotonic.now() < watched_until.after(TTL / 2) {
@@ -297,8 +289,8 @@ async fn a_live_lease_of_another_boot_is_not_swept() {
 async fn a_live_lease_of_another_boot_is_not_swept_with_a_dead_one() {
     let bench = Bench::new();
     let mut other = bench.child("other");
-    told_token(&other.ask(&format!("acquire alive {}", TTL.as_millis())));
-    told_token(&other.ask(&format!("acquire dead {}", TTL.as_millis())));
+    takes(&mut other, "alive");
+    takes(&mut other, "dead");
     let store = open(&bench.file()).await;
     assert_eq!(other.ask("renew alive"), "renewed");
     pass_time(TTL).await;
@@ -322,13 +314,8 @@ async fn a_time_namespace_does_not_shift_a_lease() {
     let ttl = Duration::from_secs(20);
     granted(&store, &claim("ours", ttl)).await;
     let mut ahead = Child::start_under(&places::clock_ahead("100000"), &file);
-    let answer = ahead.ask("acquire ours 1000");
-    let remaining: u128 = answer
-        .strip_prefix("held ")
-        .expect(&answer)
-        .parse()
-        .expect("ms");
-    assert!((10_000..=20_000).contains(&remaining), "{answer}");
+    let left = told_left(&ahead.ask("acquire ours 1000"));
+    assert!((ttl / 2..=ttl).contains(&left), "{left:?}");
     assert!(ahead.ask("acquire theirs 20000").starts_with("granted "));
     let left = held(&store, &claim("theirs", ttl))
         .await

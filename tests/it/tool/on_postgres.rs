@@ -77,9 +77,7 @@ fn an_init_without_a_log_is_refused_by_name() {
 
 #[tokio::test]
 async fn a_restart_behind_a_pooler_ends_no_run_that_waits_and_none_that_begins() {
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    crate::postgres::set_up(&database.url()).await;
+    let (server, database) = crate::postgres::own_server().await;
     let pooler = PgBouncer::before(&database, 5).await;
     let url = pooler.url();
     let place = Place::new();
@@ -123,9 +121,7 @@ async fn a_restart_behind_a_pooler_ends_no_run_that_waits_and_none_that_begins()
 
 #[tokio::test]
 async fn a_password_is_taken_from_the_environment() {
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    crate::postgres::set_up(&database.url()).await;
+    let (_server, database) = crate::postgres::own_server().await;
     let administrator = database.connect().await;
     for sql in [
         "CREATE ROLE app LOGIN SUPERUSER PASSWORD 's3cret'",

@@ -6,9 +6,8 @@ use leasehold::clock::Instant;
 
 use crate::faults::contender::take_turns_behind;
 use crate::faults::journal::{Journal, Wrongs};
-use crate::harness::postgres_server::PostgresServer;
 use crate::harness::wait::{at, now};
-use crate::postgres::set_up;
+use crate::postgres::own_server;
 
 const CONTENDERS: usize = 8;
 const TTL: Duration = Duration::from_millis(1_500);
@@ -18,9 +17,7 @@ const LONGEST_STOP: u64 = 4_000;
 
 #[tokio::test]
 async fn no_two_hold_at_once_and_tokens_rise_whatever_is_cut_stopped_and_killed() {
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    set_up(&database.url()).await;
+    let (server, database) = own_server().await;
     let seed = fastrand::u64(..);
     println!("seed={seed}");
     let mut dice = fastrand::Rng::with_seed(seed);

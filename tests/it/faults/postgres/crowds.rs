@@ -12,7 +12,7 @@ use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::relay::Relay;
 use crate::harness::wait::now;
 use crate::postgres::crowds::{dropped_guards_of_locked_rows, outlive_restarts};
-use crate::postgres::set_up;
+use crate::postgres::{own_server, set_up};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forty_holders_and_a_hundred_waiting_clients_lose_no_lease_at_a_restart() {
@@ -118,9 +118,7 @@ async fn twenty_dropped_guards_of_locked_rows_cost_none_of_twenty_others() {
 /// As a proxy that hangs: its kernel still takes what is sent, so no connection is seen to end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_network_that_forgets_the_connections_four_times_a_minute_costs_no_lease() {
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    set_up(&database.url()).await;
+    let (_server, database) = own_server().await;
     let relay = Relay::before(&database.socket()).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/postgres", relay.port());
     let client = client_at(&url, Duration::from_secs(6)).await;

@@ -12,15 +12,13 @@ use crate::harness::relay::{Passing, Relay};
 use crate::harness::times::LONG;
 use crate::harness::wait::{at, now};
 use crate::postgres::hosts::url_of;
-use crate::postgres::{open, set_up};
+use crate::postgres::{open, own_server, set_up};
 
 const TTL: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_lease_of_ten_seconds_outlives_a_host_that_falls_silent() {
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    set_up(&database.url()).await;
+    let (_server, database) = own_server().await;
     let (first, second) = (
         Relay::before(&database.socket()).await,
         Relay::before(&database.socket()).await,

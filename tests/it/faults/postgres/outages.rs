@@ -13,7 +13,7 @@ use crate::harness::relay::Relay;
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now, until};
 use crate::postgres::hosts::url_of;
-use crate::postgres::{open, set_up};
+use crate::postgres::{open, own_server, set_up};
 
 /// What each claim is answered for this time; every answer is a grant, or an error that says to try again.
 async fn only_outages(store: &dyn Store, time: Duration) -> usize {
@@ -32,9 +32,7 @@ async fn only_outages(store: &dyn Store, time: Duration) -> usize {
 
 #[tokio::test]
 async fn a_restart_behind_a_pooler_ends_no_waiter_and_is_unavailable_until_it_is_over() {
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    set_up(&database.url()).await;
+    let (server, database) = own_server().await;
     let pooler = PgBouncer::before(&database, 3).await;
     let store = open(&pooler.url());
     let held = claim("held", LONG);
@@ -189,9 +187,7 @@ async fn while_the_synchronous_standby_is_away_clients_leave_connections_to_othe
 
 #[tokio::test]
 async fn a_network_that_forgets_connections_gets_further_ones_at_growing_pauses() {
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    set_up(&database.url()).await;
+    let (_server, database) = own_server().await;
     let relay = Relay::before(&database.socket()).await;
     let store = open(&url_of(&[relay.port()], &database));
     granted(&*store, &claim("before", LONG)).await;

@@ -2,30 +2,24 @@
 
 use std::time::Duration;
 
+use leasehold::ErrorKind;
 use leasehold::store::Outcome;
-use leasehold::{Client, ErrorKind};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::asking::{asked, claim, granted, renewed};
-use crate::harness::postgres_server::{Database, PostgresServer};
+use crate::harness::leases::client_at;
+use crate::harness::postgres_server::Database;
 use crate::harness::relay::{Passing, Relay};
 use crate::harness::times::{LONG, UNANSWERED};
 use crate::harness::wait::{lost, now};
-use crate::postgres::{open, set_up};
+use crate::postgres::{open, own_server};
 
 const TTL: Duration = Duration::from_secs(3);
 
 #[tokio::test]
 async fn a_holder_outlives_a_restart_and_is_told_in_time_of_a_longer_stop() {
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    set_up(&database.url()).await;
-    let client = Client::builder()
-        .shared_store(open(&database.url()))
-        .ttl(TTL)
-        .build()
-        .await;
-    let client = client.unwrap();
+    let (server, database) = own_server().await;
+    let client = client_at(&database.url(), TTL).await;
     let lease = client.acquire("a").await.unwrap();
     for signal in ["INT", "QUIT"] {
         server.end(signal).await;
@@ -45,24 +39,12 @@ async fn a_holder_outlives_a_restart_and_is_told_in_time_of_a_longer_stop() {
 
 #[tokio::test]
 async fn a_holder_behind_a_black_hole_is_told_before_a_rival_is_granted() {
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    set_up(&database.url()).await;
+    let (_server, database) = own_server().await;
     let relay = Relay::before(&database.socket()).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/postgres", relay.port());
-    let client = Client::builder()
-        .shared_store(open(&url))
-        .ttl(TTL)
-        .build()
-        .await;
-    let lease = client.unwrap().acquire("a").await.unwrap();
+    let lease = client_at(&url, TTL).await.acquire("a").await.unwrap();
     relay.pass(Passing::Nothing);
-    let rival = Client::builder()
-        .shared_store(open(&database.url()))
-        .ttl(TTL)
-        .build()
-        .await;
-    let rival = rival.unwrap();
+    let rival = client_at(&database.url(), TTL).await;
     let (_, second) = tokio::join!(lost(&lease), rival.acquire("a"));
     assert!(lease.check().is_err());
     assert!(second.unwrap().token() > lease.token());
@@ -70,15 +52,8 @@ async fn a_holder_behind_a_black_hole_is_told_before_a_rival_is_granted() {
 
 #[tokio::test]
 async fn another_program_that_locks_the_table_costs_the_lease_and_never_overlaps() {
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    set_up(&database.url()).await;
-    let client = Client::builder()
-        .shared_store(open(&database.url()))
-        .ttl(TTL)
-        .build()
-        .await;
-    let client = client.unwrap();
+    let (_server, database) = own_server().await;
+    let client = client_at(&database.url(), TTL).await;
     let lease = client.acquire("a").await.unwrap();
     let stranger = database.connect().await;
     stranger
@@ -106,12 +81,8 @@ async fn signal_ours(database: &Database, signal: Signal) {
 #[tokio::test]
 async fn a_holder_outlives_the_kill_of_its_servers_processes_and_the_recovery_after_it() {
     let ttl = 2 * TTL;
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    set_up(&database.url()).await;
-    let store = open(&database.url());
-    let client = Client::builder().shared_store(store).ttl(ttl).build().await;
-    let client = client.unwrap();
+    let (_server, database) = own_server().await;
+    let client = client_at(&database.url(), ttl).await;
     let lease = client.acquire("a").await.unwrap();
     signal_ours(&database, Signal::KILL).await;
     // Long enough for the lease to be over, had it not been renewed.
@@ -121,9 +92,7 @@ async fn a_holder_outlives_the_kill_of_its_servers_processes_and_the_recovery_af
 
 #[tokio::test]
 async fn a_process_of_the_server_that_hangs_costs_a_connection_and_nothing_else() {
-    let server = PostgresServer::start(&["fsync=off"]).await;
-    let database = server.database_named("postgres");
-    set_up(&database.url()).await;
+    let (_server, database) = own_server().await;
     let store = open(&database.url());
     let claim = claim("a", LONG);
     granted(&*store, &claim).await;

@@ -20,6 +20,11 @@ const LATER_MS: i64 = 120_000;
 /// The least that is left of a keep-out that began just now, on a busy machine.
 const NEARLY_ALL: Duration = Duration::from_secs(50);
 
+async fn assert_keep_out_begins(store: &dyn Store) {
+    let left = assert_kept_out(store, &claim("a", LONG)).await;
+    assert!(left > NEARLY_ALL, "{left:?}");
+}
+
 /// A server with a port that forgets what it was promoted for after a second without replicas.
 fn forgetful() -> Setup {
     let setup = Setup::default().with_port();
@@ -174,8 +179,7 @@ async fn after_a_restart_of_a_server_that_is_alone_keep_out_counts_from_its_star
     let (server, _) = started_again().await;
     server.step_clock(LATER_MS).await;
     let store = open(&with(&server.url(), WITH_LONG)).await;
-    let left = assert_kept_out(&*store, &claim("a", LONG)).await;
-    assert!(left > NEARLY_ALL, "{left:?}");
+    assert_keep_out_begins(&*store).await;
 }
 
 #[tokio::test]
@@ -186,8 +190,7 @@ async fn after_a_restart_with_a_late_clock_keep_out_counts_from_the_first_claim(
     let snapshot = server.snapshot().await;
     server.restart_from(&snapshot).await;
     server.step_clock(10 * LATER_MS).await;
-    let left = assert_kept_out(&*store, &claim("a", LONG)).await;
-    assert!(left > NEARLY_ALL, "{left:?}");
+    assert_keep_out_begins(&*store).await;
 }
 
 #[tokio::test]
@@ -199,8 +202,7 @@ async fn a_restart_with_a_late_clock_does_not_cut_a_keep_out_short() {
     let snapshot = server.snapshot().await;
     server.restart_from(&snapshot).await;
     server.step_clock(10 * LATER_MS).await;
-    let left = assert_kept_out(&*store, &claim("a", LONG)).await;
-    assert!(left > NEARLY_ALL, "{left:?}");
+    assert_keep_out_begins(&*store).await;
 }
 
 #[tokio::test]
@@ -208,8 +210,7 @@ async fn a_server_that_was_flushed_long_after_its_start_keeps_out_from_then_on()
     let (server, store) = started_again().await;
     server.step_clock(LATER_MS).await;
     let () = server.told("FLUSHALL").await;
-    let left = assert_kept_out(&*store, &claim("a", LONG)).await;
-    assert!(left > NEARLY_ALL, "{left:?}");
+    assert_keep_out_begins(&*store).await;
 }
 
 /// As after a promotion whose trace the server has forgotten, and whose orders a reset of its statistics.
@@ -218,8 +219,7 @@ async fn a_master_ordered_long_after_its_start_keeps_out_from_the_first_claim() 
     let (server, store) = settled(Setup::default().with_clock()).await;
     server.step_clock(LATER_MS).await;
     let _: i64 = server.told("HSET leasehold:node replid x orders 7").await;
-    let left = assert_kept_out(&*store, &claim("a", LONG)).await;
-    assert!(left > NEARLY_ALL, "{left:?}");
+    assert_keep_out_begins(&*store).await;
 }
 
 #[tokio::test]
@@ -238,8 +238,7 @@ async fn a_replica_that_started_long_ago_keeps_out_from_its_promotion_on() {
             let () = replica.told("CONFIG RESETSTAT").await;
         }
         let store = open(&with(&replica.url(), WITH_LONG)).await;
-        let left = assert_kept_out(&*store, &claim("a", LONG)).await;
-        assert!(left > NEARLY_ALL, "{left:?}");
+        assert_keep_out_begins(&*store).await;
     }
 }
 
@@ -269,14 +268,12 @@ async fn an_old_master_whose_replica_was_promoted_unseen_keeps_out_from_the_firs
         first.kill();
         second.promote().await;
         let successor = open(&with(&second.url(), WITH_LONG)).await;
-        let successor_keeps_out = assert_kept_out(&*successor, &claim("a", LONG)).await;
-        assert!(successor_keeps_out > NEARLY_ALL);
+        assert_keep_out_begins(&*successor).await;
         settle(&second).await;
         granted(&*successor, &claim("a", LONG)).await;
         first.start_again().await;
         first.step_clock(LATER_MS).await;
-        let left = assert_kept_out(&*store, &claim("a", LONG)).await;
-        assert!(left > NEARLY_ALL, "{left:?}");
+        assert_keep_out_begins(&*store).await;
     }
 }
 
@@ -293,6 +290,5 @@ async fn a_restarted_master_that_had_replicas_keeps_out_from_the_first_claim_on(
     master.kill();
     master.start_again().await;
     master.step_clock(LATER_MS).await;
-    let left = assert_kept_out(&*store, &claim("a", LONG)).await;
-    assert!(left > NEARLY_ALL, "{left:?}");
+    assert_keep_out_begins(&*store).await;
 }
