@@ -6,7 +6,7 @@ use std::time::Duration;
 use deadpool_redis::redis::{self, Value};
 use leasehold::store::redis::Redis;
 use leasehold::store::{self, Eviction, MAX_KEEP, Outcome, Release, Store};
-use leasehold::{Attempt, Client, Error, ErrorKind, OutagePolicy, ReleaseOutcome};
+use leasehold::{Attempt, Client, Error, ErrorKind, Name, OutagePolicy, ReleaseOutcome};
 
 use super::open;
 use super::wire::lease_key;
@@ -448,6 +448,22 @@ async fn first_error(url: &str) -> Error {
             answer.expect_err("a claim without a server's word")
         }
     }
+}
+
+#[tokio::test]
+async fn the_longest_prefix_and_name_are_served_and_a_longer_prefix_is_refused() {
+    let server = RedisServer::start().await;
+    let longest = "é".repeat(Name::MAX_BYTES / 2);
+    let with = |prefix: String| Redis::builder(&server.url()).prefix(prefix).build();
+    let store = with(longest.clone()).expect("the longest prefix");
+    let claim = claim(&longest, LONG);
+    granted(&store, &claim).await;
+    assert!(matches!(renewed(&store, &claim).await, Outcome::Renewed));
+    released(&store, &claim).await;
+    server.assert_all_keys_run_out().await;
+    let error = with(longest + "x").expect_err("too long");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("1 to 512 bytes"), "{error}");
 }
 
 #[tokio::test]

@@ -333,6 +333,18 @@ async fn a_new_server_says_so_to_the_run_the_status_and_the_doctor() {
 }
 
 #[tokio::test]
+async fn a_ttl_beyond_the_longest_of_its_store_is_refused_with_both() {
+    let site = Site::start().await;
+    for (max_ttl, options, ttl) in [("20s", &[][..], "30s"), ("60s", &["--ttl", "61s"], "61s")] {
+        let url = format!("{}?max_ttl={max_ttl}", site.server.url());
+        let ended = fails(&url, options, 64);
+        let said = format!("no ttl of {ttl}; expected at most {max_ttl}");
+        assert!(ended.stderr.contains(&said), "{ended:?}");
+    }
+    assert_eq!(site.server.keys().await, [""; 0], "nothing was claimed");
+}
+
+#[tokio::test]
 async fn the_printed_script_sets_a_new_server_up() {
     let site = Site::start().await;
     let url = format!("{}?max_ttl=60s", site.server.url());
