@@ -12,6 +12,7 @@ use leasehold::store::{MAX_BATCH, Outcome, Purpose, Release, Store, conformance}
 use leasehold::{Client, ErrorKind};
 
 use super::open;
+use crate::harness::alone::test_of;
 use crate::harness::asking::{asked, claim, granted, held, next_token, released, renewed};
 use crate::harness::network::with_hosts;
 use crate::harness::proxy::{Fault, Request};
@@ -375,8 +376,7 @@ async fn a_failure_without_a_waiting_caller_is_not_returned_to_the_next_caller()
 
 #[test]
 fn a_name_whose_first_address_says_nothing_keeps_no_client_from_the_second() {
-    let test = "redis::connections::a_name_whose_first_address_says_nothing_keeps_no_client_from_the_second";
-    past_a_silent_address(test, async || {
+    past_a_silent_address(async || {
         let server = Setup::default().with_port().start().await;
         let (port, url) = (
             server.port(),
@@ -390,9 +390,9 @@ fn a_name_whose_first_address_says_nothing_keeps_no_client_from_the_second() {
 pub(crate) const TWO_ADDRESSES: &str = "two.example";
 
 /// Fails unless a client of this server, by a URL with [`TWO_ADDRESSES`] and this port, soon has connections of all kinds.
-pub(crate) fn past_a_silent_address<S>(test: &str, start: impl AsyncFnOnce() -> (S, u16, String)) {
+pub(crate) fn past_a_silent_address<S>(start: impl AsyncFnOnce() -> (S, u16, String)) {
     let hosts = format!("::1 {TWO_ADDRESSES}\n127.0.0.1 {TWO_ADDRESSES}\n");
-    with_hosts(test, &hosts, || {
+    with_hosts(test_of(&start), &hosts, || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
             let (_server, port, url) = start().await;

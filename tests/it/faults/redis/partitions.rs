@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::holder::Holder;
+use crate::harness::alone::test_of;
 use crate::harness::network::{Host, in_own_network};
 use crate::harness::redis_cluster::RedisCluster;
 use crate::harness::redis_group::RedisGroup;
@@ -144,14 +145,14 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// Runs the test of this name with a master, two replicas and Sentinels, each server on a host of its own.
+/// Runs the test of which `judge` is the end with a master, two replicas and Sentinels, each server on a host of its own.
 fn with_master_cut_off(
-    test: &str,
     max_lag: Option<u8>,
     holders_query: &str,
     judge: impl FnOnce(Sides<'_>, Vec<Instant>),
 ) {
-    in_own_network(&format!("faults::redis::partitions::{test}"), |network| {
+    let test = test_of(&judge);
+    in_own_network(test, |network| {
         let runtime = Runtime::new().expect("a runtime");
         let group = runtime.block_on(RedisGroup::on_hosts(network));
         let master = &group.servers[0];
@@ -175,70 +176,54 @@ fn with_master_cut_off(
 /// The control: what the promises leave to the fence.
 #[test]
 fn a_holder_cut_off_with_its_master_goes_on_beside_a_rival() {
-    with_master_cut_off(
-        "a_holder_cut_off_with_its_master_goes_on_beside_a_rival",
-        None,
-        "",
-        |mut sides, granted| {
-            sides.runtime.block_on(at(now().after(TTL)));
-            assert_eq!(sides.overlaps(&granted).len(), 30, "the fault is too tame");
-            let is_told = sides
-                .holder
-                .leases
-                .values()
-                .any(|lease| lease.lost.is_some());
-            assert!(!is_told, "the fault is too tame");
-            sides.host.reconnect();
-            assert_eq!(sides.judged(&granted).len(), 30);
-        },
-    );
+    with_master_cut_off(None, "", |mut sides, granted| {
+        sides.runtime.block_on(at(now().after(TTL)));
+        assert_eq!(sides.overlaps(&granted).len(), 30, "the fault is too tame");
+        let is_told = sides
+            .holder
+            .leases
+            .values()
+            .any(|lease| lease.lost.is_some());
+        assert!(!is_told, "the fault is too tame");
+        sides.host.reconnect();
+        assert_eq!(sides.judged(&granted).len(), 30);
+    });
 }
 
 #[test]
 fn min_replicas_with_the_default_lag_end_cut_off_leases_after_a_rivals_grant() {
-    with_master_cut_off(
-        "min_replicas_with_the_default_lag_end_cut_off_leases_after_a_rivals_grant",
-        Some(10),
-        "",
-        |mut sides, granted| assert_eq!(sides.judged(&granted).len(), 30, "the fault is too tame"),
-    );
+    with_master_cut_off(Some(10), "", |mut sides, granted| {
+        assert_eq!(sides.judged(&granted).len(), 30, "the fault is too tame")
+    });
 }
 
 #[test]
 fn min_replicas_with_a_short_lag_shorten_the_time_of_two_holders() {
-    with_master_cut_off(
-        "min_replicas_with_a_short_lag_shorten_the_time_of_two_holders",
-        Some(2),
-        "",
-        |mut sides, granted| {
-            let overlaps = sides.judged(&granted);
-            assert!(!overlaps.is_empty(), "the fault is too tame");
-            // Shorter than with the default.
-            let is_short = overlaps.iter().all(|(_, time)| time.as_secs() < 10);
-            assert!(is_short, "{overlaps:?}");
-        },
-    );
+    with_master_cut_off(Some(2), "", |mut sides, granted| {
+        let overlaps = sides.judged(&granted);
+        assert!(!overlaps.is_empty(), "the fault is too tame");
+        // Shorter than with the default.
+        let is_short = overlaps.iter().all(|(_, time)| time.as_secs() < 10);
+        assert!(is_short, "{overlaps:?}");
+    });
 }
 
 #[test]
 fn a_cut_off_masters_holder_with_acknowledged_grants_is_told_before_a_rival() {
-    with_master_cut_off(
-        "a_cut_off_masters_holder_with_acknowledged_grants_is_told_before_a_rival",
-        None,
-        "?acknowledged_by=1",
-        |mut sides, granted| sides.assert_told_first(&granted),
-    );
+    with_master_cut_off(None, "?acknowledged_by=1", |mut sides, granted| {
+        sides.assert_told_first(&granted)
+    });
 }
 
-/// Runs the test of this name with three primaries and a replica of each, each on a host of its own. The first of the
-/// names are those of the primary that is cut off, and `judge` is given them.
+/// Runs the test of which `judge` is the end with three primaries and a replica of each, each on a host of its own. The first of
+/// the names are those of the primary that is cut off, and `judge` is given them.
 fn with_primary_cut_off(
-    test: &str,
     node_timeout_ms: u32,
     holders_query: &str,
     judge: impl FnOnce(Sides<'_>, Vec<Instant>, &[String]),
 ) {
-    in_own_network(&format!("faults::redis::partitions::{test}"), |network| {
+    let test = test_of(&judge);
+    in_own_network(test, |network| {
         let runtime = Runtime::new().expect("a runtime");
         let cluster = runtime.block_on(RedisCluster::on_hosts(network));
         let names = runtime.block_on(async {
@@ -279,40 +264,28 @@ fn overlaps_where_it_is_cut_off(mut sides: Sides<'_>, granted: &[Instant], names
 
 #[test]
 fn a_holder_cut_off_with_its_primary_overlaps_until_the_node_times_out() {
-    with_primary_cut_off(
-        "a_holder_cut_off_with_its_primary_overlaps_until_the_node_times_out",
-        1_000,
-        "",
-        |sides, granted, there| overlaps_where_it_is_cut_off(sides, &granted, there),
-    );
+    with_primary_cut_off(1_000, "", |sides, granted, there| {
+        overlaps_where_it_is_cut_off(sides, &granted, there)
+    });
 }
 
 #[test]
 fn a_longer_node_timeout_lets_a_cut_off_holder_overlap_for_longer() {
-    with_primary_cut_off(
-        "a_longer_node_timeout_lets_a_cut_off_holder_overlap_for_longer",
-        5_000,
-        "",
-        |sides, granted, there| overlaps_where_it_is_cut_off(sides, &granted, there),
-    );
+    with_primary_cut_off(5_000, "", |sides, granted, there| {
+        overlaps_where_it_is_cut_off(sides, &granted, there)
+    });
 }
 
 #[test]
 fn a_cut_off_primarys_holder_with_acknowledged_grants_is_told_before_a_rival() {
-    with_primary_cut_off(
-        "a_cut_off_primarys_holder_with_acknowledged_grants_is_told_before_a_rival",
-        1_000,
-        "?acknowledged_by=1",
-        |mut sides, granted, _| sides.assert_told_first(&granted),
-    );
+    with_primary_cut_off(1_000, "?acknowledged_by=1", |mut sides, granted, _| {
+        sides.assert_told_first(&granted)
+    });
 }
 
 #[test]
 fn acknowledged_grants_hold_with_a_longer_node_timeout_too() {
-    with_primary_cut_off(
-        "acknowledged_grants_hold_with_a_longer_node_timeout_too",
-        5_000,
-        "?acknowledged_by=1",
-        |mut sides, granted, _| sides.assert_told_first(&granted),
-    );
+    with_primary_cut_off(5_000, "?acknowledged_by=1", |mut sides, granted, _| {
+        sides.assert_told_first(&granted)
+    });
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{TICK, TTL, quick};
 use crate::faults::contender::Contender;
+use crate::harness::alone::test_of;
 use crate::harness::network::in_own_network;
 use crate::harness::relay::Passing;
 use crate::harness::wait::{at, now};
@@ -48,9 +49,9 @@ fn cut_off(what: &str, is_cut_off: impl Fn(&str) -> bool, ensemble: &ZookeeperEn
     assert!(last > next, "{last} after {next}");
 }
 
-/// Runs the test of this name with three servers on three hosts.
-fn on_three_hosts(test: &str, body: impl FnOnce(&ZookeeperEnsemble)) {
-    in_own_network(test, |network| {
+/// Runs this closure of a test, which is its whole body, with three servers on three hosts.
+fn on_three_hosts(body: impl FnOnce(&ZookeeperEnsemble)) {
+    in_own_network(test_of(&body), |network| {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let ensemble = runtime.block_on(ZookeeperEnsemble::on_hosts(TICK, network));
         body(&ensemble);
@@ -59,69 +60,60 @@ fn on_three_hosts(test: &str, body: impl FnOnce(&ZookeeperEnsemble)) {
 
 #[test]
 fn a_follower_that_is_cut_off_confirms_nothing_and_the_majority_grants() {
-    on_three_hosts(
-        "faults::zookeeper::partitions::a_follower_that_is_cut_off_confirms_nothing_and_the_majority_grants",
-        |ensemble| cut_off("follower", |mode| mode == "follower", ensemble),
-    );
+    on_three_hosts(|ensemble| cut_off("follower", |mode| mode == "follower", ensemble));
 }
 
 #[test]
 fn a_leader_that_is_cut_off_confirms_nothing_and_its_successor_grants() {
-    on_three_hosts(
-        "faults::zookeeper::partitions::a_leader_that_is_cut_off_confirms_nothing_and_its_successor_grants",
-        |ensemble| cut_off("leader", |mode| mode == "leader", ensemble),
-    );
+    on_three_hosts(|ensemble| cut_off("leader", |mode| mode == "leader", ensemble));
 }
 
 /// No server has a majority: nothing is granted on any side, and all goes on once they meet again.
 #[test]
 fn three_servers_apart_grant_nothing() {
-    on_three_hosts(
-        "faults::zookeeper::partitions::three_servers_apart_grant_nothing",
-        |ensemble| {
-            let url = quick(&ensemble.url(""));
-            let mut clients: Vec<_> = ensemble
-                .servers
-                .iter()
-                .map(|server| Contender::start_on(server.host(), &url, TTL))
-                .collect();
-            clients[0].claim();
-            let (first, _) = clients[0].granted();
-            ensemble
-                .servers
-                .iter()
-                .for_each(|server| server.host().cut_off());
-            let apart_at = now();
-            let told = clients[0].lost();
-            clients[1..].iter_mut().for_each(Contender::claim);
-            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-            runtime.block_on(at(apart_at.after(2 * TTL)));
-            assert!(
-                clients[1..].iter().all(Contender::is_silent),
-                "granted without a majority"
+    on_three_hosts(|ensemble| {
+        let url = quick(&ensemble.url(""));
+        let mut clients: Vec<_> = ensemble
+            .servers
+            .iter()
+            .map(|server| Contender::start_on(server.host(), &url, TTL))
+            .collect();
+        clients[0].claim();
+        let (first, _) = clients[0].granted();
+        ensemble
+            .servers
+            .iter()
+            .for_each(|server| server.host().cut_off());
+        let apart_at = now();
+        let told = clients[0].lost();
+        clients[1..].iter_mut().for_each(Contender::claim);
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(at(apart_at.after(2 * TTL)));
+        assert!(
+            clients[1..].iter().all(Contender::is_silent),
+            "granted without a majority"
+        );
+        ensemble
+            .servers
+            .iter()
+            .for_each(|server| server.host().reconnect());
+        let whole_at = now();
+        let mut last = first;
+        for client in &mut clients[1..] {
+            client.release();
+        }
+        for client in &clients[1..] {
+            let (token, granted_at) = client.granted();
+            eprintln!(
+                "case=all apart: told_after={:.1?} granted_after_meeting={:.1?}",
+                told.at.since(apart_at),
+                granted_at.since(whole_at)
             );
-            ensemble
-                .servers
-                .iter()
-                .for_each(|server| server.host().reconnect());
-            let whole_at = now();
-            let mut last = first;
-            for client in &mut clients[1..] {
-                client.release();
-            }
-            for client in &clients[1..] {
-                let (token, granted_at) = client.granted();
-                eprintln!(
-                    "case=all apart: told_after={:.1?} granted_after_meeting={:.1?}",
-                    told.at.since(apart_at),
-                    granted_at.since(whole_at)
-                );
-                assert_ne!(token, last);
-                assert!(token > first);
-                last = token;
-            }
-        },
-    );
+            assert_ne!(token, last);
+            assert!(token > first);
+            last = token;
+        }
+    });
 }
 
 /// The network between servers that runs without root, on which the campaign rests.
