@@ -139,6 +139,8 @@ async fn waits_through_a_new_password(server: Server) {
     place.mark("first");
     let mut waiting = run_from_file(&place, &["-v"], "echo up > second");
     waiting.wait_to_say("waiting for");
+    // Else it may listen for the first time after the change.
+    server.is_listened_to().await;
     write_url(&place, &server.url("new-s3cret"));
     server.change_password().await;
     waiting.wait_to_say("has another one by now");

@@ -134,3 +134,19 @@ fn users_of_a_group_that_open_and_close_the_file_at_once_are_never_refused() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
 }
+
+/// An open of the file by another user is under way: its log may not be there for the group so far.
+#[test]
+fn a_user_does_not_open_the_file_while_another_user_of_the_group_does() {
+    let Some((place, _)) = shared() else {
+        return;
+    };
+    let line = "leasehold run --connect-timeout 1s --store sqlite:leases/leases.sqlite x -- true";
+    let code_of = |user| start_as(&place, user, GROUP, line).end().code;
+    assert_eq!(code_of(FIRST), Some(0));
+    let opening = fs::File::open(place.path("leases")).expect("a folder");
+    opening.lock().expect("no one opens the file");
+    assert_eq!(code_of(SECOND), Some(69));
+    drop(opening);
+    assert_eq!(code_of(SECOND), Some(0));
+}
