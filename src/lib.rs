@@ -48,7 +48,6 @@
 //! | hold a name while I work | [`Client::acquire`], then [`Lease::check`] at each step or wait for [`Lease::lost`] |
 //! | try, and do something else if another holder has the name | [`Client::try_acquire`] |
 //! | wait for a limited time | [`Client::acquire_within`] |
-//! | wait in a fair order | [`LeaseRequest::order`] with [`WaitOrder::Fair`] |
 //! | let at most N run at once (a semaphore) | [`Client::permits`] |
 //! | let many read, or one write | [`Client::shared`], [`Client::exclusive`] |
 //! | hold several names, all or none | [`Client::acquire_all`] |
@@ -139,7 +138,7 @@ mod words;
 
 pub use client::{
     Attempt, Client, ClientBuilder, Fire, Holders, LeaseRequest, LeaseSet, OutagePolicy, Owner,
-    Share, WaitOrder,
+    Share,
 };
 pub use error::{Error, ErrorKind};
 pub use future::BoxFuture;

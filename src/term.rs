@@ -241,11 +241,6 @@ impl Term {
         let early = if first { due / 2 } else { due / 10 };
         self.sent_at.after(due - early)..=self.sent_at.after(due)
     }
-
-    /// Returns whether a grant seen now is worth handing out.
-    pub(crate) fn is_fresh(&self, now: Instant) -> bool {
-        self.deadline().since(now) >= Timing::FRESH.of(self.timing.ttl())
-    }
 }
 
 /// Returns how long one attempt to renew may stay unanswered, `left` before the deadline, until the next one is sent:
@@ -330,16 +325,6 @@ mod tests {
         assert_eq!(Instant::ZERO.since(Instant::FAR_FUTURE), Duration::ZERO);
         let term = Timing::default().term(Instant::FAR_FUTURE);
         assert_eq!(term.deadline(), Instant::FAR_FUTURE);
-    }
-
-    #[test]
-    fn a_grant_with_less_than_a_quarter_left_is_not_fresh() {
-        let term = Timing::new(ms(4_000), Some(ms(100)))
-            .expect("valid")
-            .term(Instant::ZERO);
-        assert!(term.is_fresh(Instant::ZERO.after(ms(2_900))));
-        assert!(!term.is_fresh(Instant::ZERO.after(ms(2_901))));
-        assert!(!term.is_fresh(Instant::FAR_FUTURE));
     }
 
     #[test]

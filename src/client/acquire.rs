@@ -16,7 +16,7 @@ use crate::store::{Claim, Held, Info, Queued};
 use crate::telemetry::{self, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Looks, OutagePolicy, WaitOrder, no_grant};
+use crate::waiting::{Awaited, Looks, OutagePolicy, no_grant};
 use crate::watchdog::claiming::{NewLease, Patience, USELESS_GRANTS, Verdict};
 use crate::watchdog::{Pending, Shared};
 
@@ -37,7 +37,7 @@ pub enum Attempt {
 pub(super) struct Options {
     pub(super) floor: Option<Token>,
     pub(super) outage: OutagePolicy,
-    pub(super) order: WaitOrder,
+    pub(super) is_confirmed: bool,
     pub(super) looks: Looks,
 }
 
@@ -107,11 +107,7 @@ impl Acquiring {
             let pending = slot.as_mut().expect("it was begun above");
             match self.ask(pending, queued, ends_at).await? {
                 Verdict::Granted(granted) => {
-                    let token = granted.token;
-                    // Made before any code of the user's runs, which may panic.
                     let lease = self.hold(pending.shared.clone(), granted);
-                    self.known.raise(token);
-                    self.client.sink.granted(&self.name, token);
                     return Ok(Attempt::Acquired(lease));
                 }
                 Verdict::Taken(held) => return Ok(Attempt::Held(held)),
@@ -128,6 +124,7 @@ impl Acquiring {
 
     /// Makes the guard, which takes the enrollment over.
     fn hold(&self, watchdog: Arc<Shared>, granted: NewLease) -> Lease {
+        let token = granted.token;
         let handle = LeaseHandle {
             watchdog,
             signal: granted.signal,
@@ -137,6 +134,9 @@ impl Acquiring {
         };
         let mut lease = Lease::granted(handle, granted.id, self.timing, granted.held_since);
         lease.permit = self.info.permit;
+        // After the guard is made: code of the user's runs, which may panic.
+        self.known.raise(token);
+        self.client.sink.granted(&self.name, token);
         lease
     }
 
@@ -174,10 +174,10 @@ impl Acquiring {
         mut other: Pin<&mut impl Future<Output = T>>,
     ) -> Result<Result<Lease, T>, Error> {
         self.client.check_open()?;
-        let (order, outage) = (self.options.order, self.options.outage);
-        let looks = self.options.looks.clone();
-        let place = self.client.hub.join(&self.name, order, outage, looks);
-        let (mut pending, mut first) = (None, Some(Trigger::First));
+        let (looks, outage) = (self.options.looks.clone(), self.options.outage);
+        let place = (self.client.hub).join(&self.name, Awaited::Grant, outage, looks);
+        let trusts_notices = self.client.store.facts().trusts_notices && !self.options.is_confirmed;
+        let (mut pending, mut first) = (None::<Pending>, Some(Trigger::First));
         loop {
             let mut look = tokio::select! {
                 biased;
@@ -185,9 +185,17 @@ impl Acquiring {
                 () = Pending::shut_down(pending.as_ref()) => return Err(Error::shut_down()),
                 look = place.turn(ends_at) => look?,
             };
+            if let Some(handover) = look.take_handover().filter(|_| trusts_notices)
+                && let Some(pending) = &mut pending
+                && let Some(granted) = pending.handed_over(&handover, &self.known)
+            {
+                let lease = self.hold(pending.shared.clone(), granted);
+                look.granted(self.timing.ttl());
+                return Ok(Ok(lease));
+            }
             let now = self.clock.now();
             let trigger = first.take().unwrap_or(look.trigger());
-            let queued = look.queue_position();
+            let queued = look.queued(self.timing.ttl());
             let asked = self.attempt(&mut pending, trigger, queued, Some(ends_at));
             let found = match asked.await {
                 Ok(Attempt::Acquired(lease)) => {

@@ -40,7 +40,7 @@ use crate::telemetry::{self, Sink};
 use crate::term::Timing;
 use crate::token::Token;
 use crate::waiting::Hub;
-pub use crate::waiting::{OutagePolicy, WaitOrder};
+pub use crate::waiting::OutagePolicy;
 use crate::watchdog::Watchdog;
 
 /// Acquires leases from one store and keeps them renewed. Cloning is cheap; clones are one client.
@@ -325,12 +325,7 @@ impl Client {
             Some(watchdog) => watchdog.shut_down(limit).await,
             None => true,
         };
-        let closing = async {
-            // Before the store is closed: otherwise this client keeps its places in queues, and each of them costs the
-            // other clients the time of one offer.
-            self.inner.hub.ended().await;
-            self.inner.store.close().await;
-        };
+        let closing = self.inner.store.close();
         // The store gets the rest of the limit. If that is too short, its connections end when the store is dropped.
         tokio::select! {
             biased;

@@ -23,7 +23,7 @@ use crate::lease::Lease;
 use crate::name::Name;
 use crate::store::{Held, Info};
 use crate::term::Instant;
-use crate::waiting::{OutagePolicy, WaitOrder, no_grant};
+use crate::waiting::{Awaited, OutagePolicy, no_grant};
 
 /// The pause before the next attempt of a caller that waits outages out; half of it is random.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -246,7 +246,7 @@ impl Pool for Taker<'_> {
 
     async fn take_door(&mut self) -> Result<DoorAnswer, Error> {
         self.looks.clear();
-        let door = self.asks.request.for_door();
+        let door = self.asks.request.of(self.asks.request.name.clone());
         let attempt = match self.ends_at {
             None => door.try_once(None).await?,
             Some(ends_at) => {
@@ -365,15 +365,6 @@ impl Acquiring {
         })
     }
 
-    /// The request for the door, in turn where the store has a queue.
-    fn for_door(&self) -> Self {
-        let mut door = self.of(self.name.clone());
-        if self.client.store.facts().has_queue {
-            door.options.order = WaitOrder::Fair;
-        }
-        door
-    }
-
     async fn inspect(&self, name: &Name, ends_at: Option<Instant>) -> Result<Option<Held>, Error> {
         let limit = self.limit(ends_at);
         self.client.store.inspect(name, limit).await
@@ -382,7 +373,7 @@ impl Acquiring {
     /// Looks at the name, without a claim, until it is free.
     async fn until_free(&self, last: &LastHeld, ends_at: Option<Instant>) -> Result<(), Error> {
         let (outage, looks) = (self.options.outage, self.options.looks.clone());
-        let place = (self.client.hub).join(&self.name, WaitOrder::Any, outage, looks);
+        let place = (self.client.hub).join(&self.name, Awaited::Freedom, outage, looks);
         loop {
             let look = place.turn(Instant::FAR_FUTURE).await?;
             let found = match self.inspect(&self.name, ends_at).await {

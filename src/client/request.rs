@@ -19,7 +19,7 @@ use crate::store::{Facts, Held, Info, MAX_KEEP};
 use crate::telemetry::AcquireTimer;
 use crate::term::Timing;
 use crate::token::Token;
-use crate::waiting::{OutagePolicy, WaitOrder};
+use crate::waiting::OutagePolicy;
 
 /// A request for a lease, with options of its own. All values are checked when the request is sent.
 ///
@@ -30,10 +30,10 @@ use crate::waiting::{OutagePolicy, WaitOrder};
 /// # let client = Client::builder().store(Memory::new()).build().await?;
 /// use std::time::Duration;
 ///
-/// use leasehold::{OutagePolicy, WaitOrder};
+/// use leasehold::OutagePolicy;
 ///
 /// let request = client.request("nightly").ttl(Duration::from_secs(60)).label("report 7");
-/// let request = request.order(WaitOrder::Fair).on_outage(OutagePolicy::WaitOut);
+/// let request = request.on_outage(OutagePolicy::WaitOut);
 /// let lease = request.acquire_within(Duration::from_secs(5)).await?;
 /// # Ok(())
 /// # }
@@ -79,6 +79,13 @@ impl LeaseRequest {
     }
 
     /// Acquires the lease. Waits for as long as another holder has the name.
+    ///
+    /// Where the store [keeps a queue](crate::store::spi::Facts::has_queue), waiting clients take turns in the order in
+    /// which they joined, and no claim overtakes a live one, not even one that does not wait. With `c` live clients
+    /// waiting, a caller with `w` before it in its client is served after at most `(w + 1) * c` grants; with one caller
+    /// in each client that is plain first come, first served. A client is live while it asks every second or so; a dead
+    /// one at its turn costs at most 3 s. A flush, a failover or a step of the server's clock can cost the order, and
+    /// nothing else. Where there is no queue, the client that asks first after the name was freed is served.
     ///
     /// The waiting callers of one name in one client are served in the order in which they came, and only the first of
     /// them asks the store. So keep polling this future: while it is held and not polled, as in a branch of a
@@ -221,10 +228,11 @@ impl LeaseRequest {
         self
     }
 
-    /// Sets the order in which waiting clients are served. [`try_acquire`](Self::try_acquire) does not wait, and does
-    /// not overtake a client that waits in [fair](WaitOrder::Fair) order.
-    pub fn order(mut self, order: WaitOrder) -> Self {
-        self.options.order = order;
+    /// Counts a grant only from the store's answer to a request of this client, so that the lease begins with its whole
+    /// ttl. Otherwise a name that is freed is granted to a waiting client with what is left of the term of its place, up
+    /// to 3 s, and the first renewal comes at once; asking first costs one more round trip.
+    pub fn confirmed(mut self) -> Self {
+        self.options.is_confirmed = true;
         self
     }
 
@@ -248,7 +256,7 @@ impl LeaseRequest {
             Some(label) => Arc::new(Info::here(Some(label))?),
         };
         check_hold(self.hold)?;
-        check_facts(client.store.facts(), self.options.order, timing.ttl())?;
+        check_facts(client.store.facts(), timing.ttl())?;
         let name = Name::new(&self.name)?;
         if let Some(access) = self.access {
             check_access(access, &name)?;
@@ -323,13 +331,8 @@ pub(super) fn check_hold(Hold { limits, least }: Hold) -> Result<(), Error> {
 }
 
 /// Checks that the store can do what is asked.
-fn check_facts(facts: Facts, order: WaitOrder, ttl: Duration) -> Result<(), Error> {
+fn check_facts(facts: Facts, ttl: Duration) -> Result<(), Error> {
     let Facts { kind, .. } = facts;
-    if order == WaitOrder::Fair && !facts.has_queue {
-        return Err(Error::invalid(format!(
-            "acquire refused: a store without a queue has no fair order store={kind}"
-        )));
-    }
     match facts.max_ttl.filter(|most| ttl > *most) {
         None => Ok(()),
         Some(most) => Err(Error::invalid(format!(

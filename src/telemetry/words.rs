@@ -22,7 +22,6 @@ words! {
         Acquire = "acquire",
         Renew = "renew",
         Release = "release",
-        Leave = "leave",
         Inspect = "inspect",
         List = "list",
         Evict = "evict",

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
+use super::OutagePolicy;
 use super::place::Place;
 use super::registry::Registry;
-use super::waiters::QueueKey;
+use super::waiters::{Awaited, QueueKey};
 use super::wake::{Looks, Wake};
-use super::{OutagePolicy, WaitOrder};
 use crate::clock::Clock;
 use crate::holder::ClientId;
 use crate::home::Home;
@@ -27,31 +26,30 @@ pub(crate) struct Hub {
 impl Hub {
     pub(crate) fn new(store: Arc<dyn Store>, client: ClientId, home: Home) -> Self {
         let shared = Shared {
-            registry: Mutex::new(Registry::new(client)),
+            registry: Mutex::new(Registry::new(client, store.facts())),
             clock: store.clock(),
             counts: Sink::of_store(store.facts().kind),
             store,
-            client,
             closing: Notify::new(),
-            leaving: Notify::new(),
             home,
-            ended: CancellationToken::new(),
         };
         Self {
             shared: Arc::new(shared),
         }
     }
 
-    /// Joins the queue of this name, as the last waiter, and has it told to `looks` what the looks at the name find.
+    /// Joins the queue of those who wait for this at the name, as the last waiter, and has it told to `looks` what the
+    /// looks at the name find.
     pub(crate) fn join(
         &self,
         name: &Name,
-        order: WaitOrder,
+        awaited: Awaited,
         outage: OutagePolicy,
         looks: Looks,
     ) -> Place {
         let name = name.clone();
-        Place::join(self.shared.clone(), QueueKey { name, order }, outage, looks)
+        let key = QueueKey { name, awaited };
+        Place::join(self.shared.clone(), key, outage, looks)
     }
 
     /// Wakes all waiters, which then fail because the client was shut down, and ends the subscription.
@@ -59,14 +57,6 @@ impl Hub {
         let wakes = self.shared.registry().close();
         wakes.into_iter().for_each(Wake::now);
         self.shared.closing.notify_one();
-    }
-
-    /// Waits until the client has left the store's queues. Call it after [`close`](Self::close).
-    pub(crate) async fn ended(&self) {
-        let has_listened = self.shared.registry().has_listened();
-        if has_listened {
-            self.shared.ended.cancelled().await;
-        }
     }
 }
 
@@ -84,16 +74,11 @@ pub(super) struct Shared {
     registry: Mutex<Registry>,
     pub(super) store: Arc<dyn Store>,
     pub(super) counts: &'static Sink,
-    pub(super) client: ClientId,
     pub(super) clock: Arc<dyn Clock>,
     /// Ends the thread.
     pub(super) closing: Notify,
-    /// Asks the thread to leave a queue of the store.
-    pub(super) leaving: Notify,
-    /// The process whose waiters these are; the child of a fork leaves no queue for them.
+    /// The process whose waiters these are; the child of a fork wakes none of them.
     pub(super) home: Home,
-    /// Cancelled once the thread has left every queue of the store that the client leaves.
-    pub(super) ended: CancellationToken,
 }
 
 impl Shared {

@@ -7,10 +7,11 @@
 //! ```
 //!
 //! The waiters of one name form a [queue](waiters::Waiters), first come, first served; only the first looks at the
-//! store, for all of them. The [`Hub`] has all waiters of a client. One [thread](listener) of its own has the client's
+//! store, for all of them. Where the store has a queue, the look keeps the client's place in it, and a name that is
+//! freed is granted to the claim of that look: a notice says so, and the first waiter has the lease, under the deadline
+//! that its last look confirmed. The [`Hub`] has all waiters of a client. One [thread](listener) of its own has the client's
 //! one subscription: there it outlives the user's runtimes, and a waker of the user's that blocks cannot delay a
-//! renewal. The [`registry`] brings together who waits ([`waiters`]), which names are followed, and the client's
-//! positions in the store's queues.
+//! renewal. The [`registry`] brings together who waits ([`waiters`]) and which names are followed.
 //!
 //! A waiter looks when a hint comes and when the holder's time has passed, with a little jitter *after* it: looking
 //! earlier would only spin. Hints can be lost, so it looks in between as well.
@@ -25,7 +26,7 @@ mod wake;
 use std::time::Duration;
 
 pub(crate) use self::hub::Hub;
-pub(crate) use self::waiters::no_grant;
+pub(crate) use self::waiters::{Awaited, no_grant};
 pub(crate) use self::wake::Looks;
 
 /// The behaviour of a waiting request while the store cannot be reached.
@@ -49,45 +50,31 @@ pub enum OutagePolicy {
     WaitOut,
 }
 
-/// The order in which clients that wait for one name are served.
-///
-/// Within one client it is always first come, first served.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum WaitOrder {
-    /// Not fair: the client that asks first after the name was freed is served. It costs the least, but a client can
-    /// wait for long while others are served.
-    #[default]
-    Any,
-    /// Fair: clients take turns in the order in which they joined. With `c` live clients waiting, a waiter with `w`
-    /// before it in its client is served after at most `(w + 1) * c` grants; with one waiter in each client that is
-    /// plain first come, first served. No claim overtakes a live client, not even one that waits in any order or does
-    /// not wait. A client is live if it asked within the last 9 s and takes the name within 2 s of its turn; a dead
-    /// client at its turn costs those 2 s.
-    ///
-    /// A flush, a failover or a step of the server's clock can cost the order, and nothing else. All stores of this
-    /// crate keep a queue; with a store that keeps none, a fair request fails with `Invalid`.
-    Fair,
-}
-
 /// The longest pause of the first waiter where the store gives hints: a lost one costs no more than this.
 const WITH_NOTICES: Duration = Duration::from_secs(5);
-/// That of a client in the store's queue: it shows three times within its patience that it is alive.
-const IN_QUEUE: Duration = Duration::from_secs(3);
 /// That where nothing else shows that the name was freed. It is longer for a client that waits for several names, or
 /// has others before it in the store's queue: a crowd looks hardly more often than one.
 const WITHOUT_NOTICES: Duration = Duration::from_millis(100);
+/// The longest of those.
+const MOST_WITHOUT_NOTICES: Duration = Duration::from_secs(3);
 /// The most by which a look comes after the moment that it waits for: clients that wait for one moment are spread over
 /// it, and a name that is free does not lie idle for longer.
 const JITTER: Duration = Duration::from_millis(50);
 
-/// The longest pause of a client without notices: no longer than that of one in the store's queue, which has to show
-/// that it is alive.
-fn without_notices(names: usize, ahead: Option<usize>) -> Duration {
-    let others = u32::try_from(ahead.unwrap_or_default()).unwrap_or(u32::MAX);
+/// The longest pause of a client without notices.
+fn without_notices(names: usize, ahead: usize) -> Duration {
+    let others = u32::try_from(ahead).unwrap_or(u32::MAX);
     let names = u32::try_from(names.max(1)).unwrap_or(u32::MAX);
     let share = others.saturating_add(1).saturating_mul(names);
-    WITHOUT_NOTICES.saturating_mul(share).min(IN_QUEUE)
+    WITHOUT_NOTICES
+        .saturating_mul(share)
+        .min(MOST_WITHOUT_NOTICES)
+}
+
+/// The longest pause of a client in the store's queue, whose place has this term: it shows three times within it that
+/// it is alive.
+fn in_queue(term: Duration) -> Duration {
+    term / 3
 }
 
 /// The pause of the first waiter before it looks again; `roll` picks the jitter.
@@ -118,20 +105,20 @@ mod tests {
     fn a_crowd_without_notices_looks_hardly_more_often_than_one_client() {
         let looks = |pause: Duration| pause.as_secs_f64().recip();
         let queue: f64 = (0..1_000)
-            .map(|ahead| looks(without_notices(1, Some(ahead))))
+            .map(|ahead| looks(without_notices(1, ahead)))
             .sum();
         assert!(
             queue < 400.0,
             "{queue} looks a second in one queue of 1,000"
         );
-        let names = 20.0 * looks(without_notices(20, None));
+        let names = 20.0 * looks(without_notices(20, 0));
         assert!(names < 11.0, "{names} looks a second for 20 names");
-        assert_eq!(without_notices(1, Some(0)), WITHOUT_NOTICES);
+        assert_eq!(without_notices(1, 0), WITHOUT_NOTICES);
     }
 
     #[test]
     fn a_waiter_looks_at_least_as_often_as_the_cap() {
-        for longest in [WITH_NOTICES, IN_QUEUE, WITHOUT_NOTICES] {
+        for longest in [WITH_NOTICES, in_queue(WITH_NOTICES), WITHOUT_NOTICES] {
             for remaining in [None, Some(Duration::from_secs(3_600))] {
                 assert!(pause(longest, remaining, u16::MAX) < longest * 2);
             }

@@ -10,7 +10,7 @@ use super::listener::Listener;
 use super::waiters::{Action, Found, QueueKey, WaiterId, no_grant};
 use super::wake::{Looks, Sleeper, Wake};
 use crate::error::Error;
-use crate::store::Queued;
+use crate::store::{Handover, Queued};
 use crate::telemetry::Trigger;
 use crate::term::Instant;
 
@@ -71,7 +71,10 @@ impl Place {
             let (key, now) = (&self.key, clock.now());
             let step = (self.shared.registry()).step(key, self.ticket, self.outage, now);
             let until = match step? {
-                Action::Look => return Ok(Look::new(self, true, trigger)),
+                Action::Look(handover) => {
+                    let look = Look::new(self, true, trigger);
+                    return Ok(Look { handover, ..look });
+                }
                 Action::Sleep(_) if now >= ends_at => return self.last_look(),
                 Action::Sleep(until) => until.min(ends_at),
             };
@@ -106,15 +109,8 @@ impl Drop for Place {
         if *self.has_left.get_mut() || self.shared.home.is_forked() {
             return;
         }
-        let mut registry = self.shared.registry();
-        let wake = registry.leave(&self.key, self.ticket);
-        let has_leaving = registry.has_leaving();
-        drop(registry);
+        let wake = self.shared.registry().leave(&self.key, self.ticket);
         wake.now();
-        if has_leaving {
-            Listener::start(&self.shared);
-            self.shared.leaving.notify_one();
-        }
     }
 }
 
@@ -128,7 +124,9 @@ pub(crate) struct Look<'a> {
     /// wait.
     is_in_turn: bool,
     trigger: Trigger,
-    /// The position in the store's queue that the look asks for.
+    /// The grant that the notice before it told of.
+    handover: Option<Box<Handover>>,
+    /// What the look asks of the store's queue.
     queued: Option<Queued>,
     is_told: bool,
 }
@@ -139,6 +137,7 @@ impl<'a> Look<'a> {
             place,
             is_in_turn,
             trigger,
+            handover: None,
             queued: None,
             is_told: false,
         }
@@ -149,12 +148,16 @@ impl<'a> Look<'a> {
         self.trigger
     }
 
-    /// The position in the store's queue for which the claim of this look is to ask: none where clients do not wait in
-    /// turn. From the moment at which the claim leaves, the client may have that position, whether or not it hears the
-    /// answer.
-    pub(crate) fn queue_position(&mut self) -> Option<Queued> {
+    /// Takes the grant that a notice told of. If it is this waiter's, nothing has to be asked.
+    pub(crate) fn take_handover(&mut self) -> Option<Box<Handover>> {
+        self.handover.take()
+    }
+
+    /// Returns what the claim of this look, for a lease with this ttl, is to ask of the store's queue: nothing where
+    /// there is none.
+    pub(crate) fn queued(&mut self, ttl: Duration) -> Option<Queued> {
         if self.is_in_turn {
-            self.queued = self.place.shared.registry().queue_position(&self.place.key);
+            self.queued = (self.place.shared.registry()).queued(&self.place.key, ttl);
         }
         self.queued
     }
@@ -170,7 +173,7 @@ impl<'a> Look<'a> {
         let is_held = found.is_ok();
         let Place { shared, key, .. } = self.place;
         let now = shared.clock.now();
-        let wakes = shared.registry().found(key, found, now);
+        let wakes = shared.registry().found(key, found, self.queued, now);
         wakes.into_iter().for_each(Wake::now);
         if is_held {
             self.place.listen();
@@ -183,7 +186,7 @@ impl<'a> Look<'a> {
         let Place { shared, key, .. } = self.place;
         self.place.has_left.store(true, Ordering::Relaxed);
         let (ticket, now) = (self.place.ticket, shared.clock.now());
-        let wake = (shared.registry()).granted(key, ticket, self.queued, ttl, now);
+        let wake = shared.registry().granted(key, ticket, ttl, now);
         // The next waiter does not look, so only a hint can tell it of the release. Without waiters there is no queue.
         if wake.has_waiter() {
             self.place.listen();

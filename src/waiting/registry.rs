@@ -1,5 +1,5 @@
-//! All waiters of a client by name and order: brings together who waits, the names for which the client listens to the
-//! store's hints, and the client's positions in the store's queues.
+//! All waiters of a client by name and by what they wait for: brings together who waits, and the names for which the
+//! client listens to the store's notices.
 //!
 //! A name is followed from its first look that found it held. It stays followed for a while after its last waiter left:
 //! a task that waits again and again for one name does not subscribe to it again and again.
@@ -8,14 +8,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::waiters::{Action, Found, QueueKey, WaiterId, Waiters};
+use super::waiters::{Action, Awaited, Found, QueueKey, WaiterId, Waiters};
 use super::wake::{Sleeper, Wake};
-use super::{IN_QUEUE, OutagePolicy, WITH_NOTICES, WaitOrder, pause, without_notices};
+use super::{OutagePolicy, WITH_NOTICES, in_queue, pause, without_notices};
 use crate::clock::half_random;
 use crate::error::Error;
 use crate::holder::ClientId;
-use crate::name::Name;
-use crate::store::{Notice, Notices, Queued, Topic};
+use crate::store::{Facts, Notice, Notices, Place, Queued, Topic};
 use crate::term::Instant;
 
 /// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
@@ -25,12 +24,6 @@ const AFTER_FAILURE: Duration = Duration::from_millis(400);
 /// a second.
 const LONGEST_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
-/// The time between the end of an offer and the look of the next client in the store's queue.
-const AFTER_OFFER: Duration = Duration::from_millis(5);
-
-/// The most positions that wait to be given up. Beyond them, the store finds the client dead at its turn.
-const LEAVING: usize = 1_024;
-
 /// The most names that are followed although no task waits for them. Some hundred bytes each here, and a few dozen on
 /// the server. When there are more, the client stops following all of them, which costs one new subscription in a
 /// thousand.
@@ -38,38 +31,34 @@ const IDLE_NAMES: usize = 1_024;
 /// The most hints in a row for a name that no task waits for. After one more the client stops following the name.
 const UNWANTED_HINTS: u32 = 16;
 
-/// All waiters of a client, what is followed for them, and the client's positions in the store's queues.
-///
-/// The client has one position for all its fair waiters of a name. It gives the position up when the last of them
-/// leaves, because a client that is not there at its turn costs the others the time of an offer.
+/// All waiters of a client, and what is followed for them.
 #[derive(Debug)]
 pub(super) struct Registry {
     /// The queues that have waiters or are followed.
     queues: HashMap<QueueKey, Waiters>,
     last_ticket: WaiterId,
-    /// The client whose turns are followed.
+    /// The client whose places in the store's queues are followed.
     client: ClientId,
+    facts: Facts,
     /// Says whether the thread that listens was started.
     has_listened: bool,
     /// The subscription, while the store gives hints. Without it waiters look by time only.
     notices: Option<Arc<dyn Notices>>,
     /// The number of queues that are followed and have no waiters.
     idle: usize,
-    /// The names whose queue the client is to leave, and the store does not know it yet.
-    leaving: Vec<Name>,
     is_closed: bool,
 }
 
 impl Registry {
-    pub(super) fn new(client: ClientId) -> Self {
+    pub(super) fn new(client: ClientId, facts: Facts) -> Self {
         Self {
             queues: HashMap::new(),
             last_ticket: 0,
             client,
+            facts,
             has_listened: false,
             notices: None,
             idle: 0,
-            leaving: Vec::new(),
             is_closed: false,
         }
     }
@@ -112,59 +101,56 @@ impl Registry {
         }
     }
 
-    /// The position in the store's queue that the first waiter's claim asks for.
-    pub(super) fn queue_position(&mut self, key: &QueueKey) -> Option<Queued> {
-        if key.order == WaitOrder::Any {
-            return None;
-        }
-        let waiters = self.waiters(key);
-        // From now on the client may have it, whether or not it hears the answer.
-        waiters.is_queued = true;
-        let others = waiters.len() - 1;
-        Some(Queued::new(u32::try_from(others).unwrap_or(u32::MAX)))
+    /// What the first waiter's claim, for a lease with this ttl, asks of the store's queue.
+    pub(super) fn queued(&mut self, key: &QueueKey, ttl: Duration) -> Option<Queued> {
+        let listens = self.waiters(key).hears;
+        self.is_in_turn(key)
+            .then(|| Queued::new(ttl).with_listens(listens))
     }
 
-    /// Takes in what the first waiter found instead of a grant. Returns the waiters of the name that are to hear of it,
-    /// in whichever order they wait: all of a failure.
-    pub(super) fn found(&mut self, key: &QueueKey, found: Found, now: Instant) -> Vec<Wake> {
-        let (ahead, remaining) = match &found {
-            Ok(held) => (held.ahead, held.remaining),
+    /// Takes in what the first waiter found instead of a grant, having asked this of the store's queue. Returns the
+    /// waiters of the name that are to hear of it, whatever they wait for: all of a failure.
+    pub(super) fn found(
+        &mut self,
+        key: &QueueKey,
+        found: Found,
+        queued: Option<Queued>,
+        now: Instant,
+    ) -> Vec<Wake> {
+        let (place, remaining) = match &found {
+            Ok(held) => (held.place, held.remaining),
             Err(_) => (None, Some(self.after_failure(key))),
         };
-        // The store tells the client when it is next; until then it only has to show that it is alive.
-        let remaining = remaining.filter(|_| ahead.unwrap_or_default() == 0);
-        let pause = pause(self.pace(ahead), remaining, fastrand::u16(..));
+        // The client before it hears of the end; until then it only has to show that it is alive.
+        let remaining = remaining.filter(|_| place.is_none_or(|place| place.ahead == 0));
+        let mut longest = self.pace(place);
+        if let Some(queued) = queued.filter(|_| place.is_some()) {
+            longest = longest.min(in_queue(queued.term));
+        }
+        let pause = pause(longest, remaining, fastrand::u16(..));
         self.waiters(key).found(found.clone(), now.after(pause));
-        let queues = [WaitOrder::Any, WaitOrder::Fair].map(|order| QueueKey {
+        let queues = [Awaited::Grant, Awaited::Freedom].map(|awaited| QueueKey {
             name: key.name.clone(),
-            order,
+            awaited,
         });
         let queues = queues.iter().filter_map(|key| self.queues.get(key));
         queues.flat_map(|queue| queue.reporting(&found)).collect()
     }
 
-    /// Takes in that this waiter was granted the name for `ttl`, having asked for this position in the store's queue.
+    /// Takes in that this waiter was granted the name for `ttl`.
     pub(super) fn granted(
         &mut self,
         key: &QueueKey,
         ticket: WaiterId,
-        queued: Option<Queued>,
         ttl: Duration,
         now: Instant,
     ) -> Wake {
-        let is_queued = queued.is_some_and(|queued| queued.more > 0);
-        let pause = match queued {
-            None => pause(self.pace(None), Some(ttl), fastrand::u16(..)),
-            Some(_) if is_queued => pause(IN_QUEUE, None, fastrand::u16(..)),
-            // A waiter that joined since has no position in the store's queue yet.
-            Some(_) => Duration::ZERO,
+        let pause = match self.is_in_turn(key) {
+            // The next waiter joins the end of the store's queue.
+            true => Duration::ZERO,
+            false => pause(self.pace(None), Some(ttl), fastrand::u16(..)),
         };
-        let waiters = self.waiters(key);
-        // A grant without a position in the queue leaves the position that the client has for its other waiters.
-        if queued.is_some() {
-            waiters.is_queued = is_queued;
-        }
-        let wake = waiters.granted(ticket, now.after(pause));
+        let wake = self.waiters(key).granted(ticket, now.after(pause));
         self.remove_if_empty(key);
         wake
     }
@@ -183,12 +169,25 @@ impl Registry {
         half_random(pause.min(LONGEST_AFTER_FAILURE))
     }
 
-    /// The longest pause before the next look of a client with this number of others before it in the store's queue.
-    fn pace(&self, ahead: Option<usize>) -> Duration {
-        match (&self.notices, ahead) {
-            (Some(_), Some(_)) => IN_QUEUE,
-            (Some(_), None) => WITH_NOTICES,
-            (None, ahead) => without_notices(self.queues.len() - self.idle, ahead),
+    /// The longest pause before the next look of a client with this place in the store's queue.
+    fn pace(&self, place: Option<Place>) -> Duration {
+        let ahead = place.map_or(0, |place| place.ahead);
+        match &self.notices {
+            Some(_) => WITH_NOTICES,
+            None => without_notices(self.queues.len() - self.idle, ahead),
+        }
+    }
+
+    /// Returns whether these waiters have a place in a queue of the store.
+    fn is_in_turn(&self, key: &QueueKey) -> bool {
+        self.facts.has_queue && key.awaited == Awaited::Grant
+    }
+
+    /// Returns the topic of the notices that the waiters of this queue need.
+    fn topic(&self, key: &QueueKey) -> Topic {
+        match self.is_in_turn(key) {
+            true => Topic::Queue(key.name.clone(), self.client),
+            false => Topic::Freed(key.name.clone()),
         }
     }
 
@@ -198,11 +197,9 @@ impl Registry {
         if !waiters.is_empty() {
             return;
         }
-        let (is_queued, followed) = (waiters.is_queued, waiters.followed);
+        let (followed, hears) = (waiters.followed, waiters.hears);
         *waiters = Waiters::new(followed);
-        if is_queued {
-            self.leave_queue(key.name.clone());
-        }
+        waiters.hears = hears;
         if followed.is_none() {
             self.queues.remove(key);
             return;
@@ -210,24 +207,30 @@ impl Registry {
         self.idle += 1;
         if self.idle > IDLE_NAMES {
             self.idle = 0;
-            let (notices, client) = (&self.notices, self.client);
-            self.queues.retain(|key, waiters| {
-                let is_idle = waiters.is_idle();
-                if let Some(notices) = notices.as_ref().filter(|_| is_idle) {
-                    notices.unfollow(&key.topic(client));
-                }
-                !is_idle
-            });
+            let is_idle = |(_, waiters): &(&QueueKey, &Waiters)| waiters.is_idle();
+            let idle = self.queues.iter().filter(is_idle).map(|(key, _)| key);
+            for key in idle.cloned().collect::<Vec<_>>() {
+                self.unfollow(&key);
+            }
+        }
+    }
+
+    /// Stops following a queue without waiters, and forgets it.
+    fn unfollow(&mut self, key: &QueueKey) {
+        self.queues.remove(key);
+        if let Some(notices) = &self.notices {
+            notices.unfollow(&self.topic(key));
         }
     }
 
     /// Follows the name of a queue, if the store gives hints.
     pub(super) fn follow(&mut self, key: &QueueKey) {
+        let topic = self.topic(key);
         if let Some(notices) = &self.notices
             && let Some(waiters) = self.queues.get_mut(key)
             && waiters.followed.is_none()
         {
-            notices.follow(&key.topic(self.client));
+            notices.follow(&topic);
             waiters.followed = Some(0);
         }
     }
@@ -237,11 +240,6 @@ impl Registry {
         let is_first = !self.is_closed && !self.has_listened;
         self.has_listened |= is_first;
         is_first
-    }
-
-    /// Returns whether the thread that listens was started.
-    pub(super) fn has_listened(&self) -> bool {
-        self.has_listened
     }
 
     /// From now on the store gives hints. Follows the names that have waiters.
@@ -256,106 +254,52 @@ impl Registry {
     pub(super) fn stop_notices(&mut self) -> (Option<Arc<dyn Notices>>, Vec<Wake>) {
         self.idle = 0;
         self.queues.retain(|_, waiters| {
-            waiters.followed = None;
+            (waiters.followed, waiters.hears) = (None, false);
             !waiters.is_empty()
         });
-        (self.notices.take(), self.hint_all())
+        (self.notices.take(), self.miss_all())
     }
 
-    /// Takes in a hint.
-    pub(super) fn on_notice(&mut self, notice: Notice, now: Instant) -> Vec<Wake> {
-        let (name, order, next) = match notice {
-            Notice::Reconnected => return self.hint_all(),
-            Notice::Freed(name) => (name, WaitOrder::Any, None),
-            Notice::Turn(name) => (name, WaitOrder::Fair, None),
-            Notice::Next(name, after) => {
-                (name, WaitOrder::Fair, Some(now.after(after + AFTER_OFFER)))
+    /// Takes in a notice. Returns the waiters to wake.
+    pub(super) fn on_notice(&mut self, notice: Notice) -> Vec<Wake> {
+        let (name, mut handover) = match notice {
+            Notice::Reconnected => return self.miss_all(),
+            Notice::Freed(name) => (name, None),
+            Notice::Granted(handover) => (handover.name.clone(), Some(handover)),
+        };
+        let mut wakes = Vec::new();
+        for awaited in [Awaited::Grant, Awaited::Freedom] {
+            let name = name.clone();
+            let key = QueueKey { name, awaited };
+            let Some(waiters) = self.queues.get_mut(&key) else {
+                continue;
+            };
+            waiters.hears = true;
+            let is_wanted = !waiters.is_empty();
+            if let Some(unwanted) = &mut waiters.followed {
+                *unwanted = if is_wanted { 0 } else { *unwanted + 1 };
             }
-        };
-        let key = QueueKey { name, order };
-        let Some(waiters) = self.queues.get_mut(&key) else {
-            return Vec::new();
-        };
-        let is_wanted = !waiters.is_empty();
-        if let Some(unwanted) = &mut waiters.followed {
-            *unwanted = if is_wanted { 0 } else { *unwanted + 1 };
-        }
-        if is_wanted {
-            return vec![match next {
-                None => waiters.hint(),
-                Some(at) => waiters.bring_forward(at),
-            }];
-        }
-        if waiters.followed > Some(UNWANTED_HINTS) {
-            self.idle -= 1;
-            self.queues.remove(&key);
-            if let Some(notices) = &self.notices {
-                notices.unfollow(&key.topic(self.client));
+            if is_wanted {
+                wakes.push(match handover.take() {
+                    None => waiters.hint(),
+                    Some(handover) => waiters.hand_over(handover),
+                });
+            } else if waiters.followed > Some(UNWANTED_HINTS) {
+                self.idle -= 1;
+                self.unfollow(&key);
             }
         }
-        if order == WaitOrder::Fair && next.is_none() {
-            // A turn that no waiter of this client wants.
-            self.leave_queue(key.name);
-        }
-        Vec::new()
+        wakes
     }
 
-    /// Has the first fair waiter for this name look again.
-    pub(super) fn look_in_turn(&mut self, name: Name) -> Option<Wake> {
-        let order = WaitOrder::Fair;
-        let waiters = self.queues.get_mut(&QueueKey { name, order })?;
-        Some(waiters.hint())
-    }
-
-    fn hint_all(&mut self) -> Vec<Wake> {
-        self.queues.values_mut().map(Waiters::hint).collect()
+    fn miss_all(&mut self) -> Vec<Wake> {
+        self.queues.values_mut().map(Waiters::miss).collect()
     }
 
     /// Closes the registry. Returns all waiters, to be woken: each then fails with `Closed`.
     pub(super) fn close(&mut self) -> Vec<Wake> {
         self.is_closed = true;
-        let queued = self.queues.iter_mut().filter_map(|(key, waiters)| {
-            let is_queued = std::mem::take(&mut waiters.is_queued);
-            is_queued.then(|| key.name.clone())
-        });
-        for name in queued.collect::<Vec<_>>() {
-            self.leave_queue(name);
-        }
         self.queues.values().flat_map(Waiters::waiters).collect()
-    }
-
-    /// The names whose queue in the store the client is to leave, unless they have waiters again.
-    pub(super) fn take_leaving(&mut self) -> Vec<Name> {
-        let mut leaving = std::mem::take(&mut self.leaving);
-        leaving.retain(|name| {
-            let key = QueueKey {
-                name: name.clone(),
-                order: WaitOrder::Fair,
-            };
-            let has_waiters = |waiters: &Waiters| !waiters.is_empty();
-            self.is_closed || !self.queues.get(&key).is_some_and(has_waiters)
-        });
-        leaving
-    }
-
-    pub(super) fn has_leaving(&self) -> bool {
-        !self.leaving.is_empty()
-    }
-
-    fn leave_queue(&mut self, name: Name) {
-        if self.leaving.len() < LEAVING {
-            self.leaving.push(name);
-        }
-    }
-}
-
-impl QueueKey {
-    /// Returns the topic of the hints that the waiters of this queue need.
-    fn topic(&self, client: ClientId) -> Topic {
-        match self.order {
-            WaitOrder::Any => Topic::Freed(self.name.clone()),
-            WaitOrder::Fair => Topic::Turn(self.name.clone(), client),
-        }
     }
 }
 
@@ -367,9 +311,14 @@ mod tests {
 
     use super::*;
     use crate::BoxFuture;
+    use crate::name::Name;
     use crate::store::Held;
 
-    /// A subscription that gives no hints, and knows which names are followed.
+    fn registry() -> Registry {
+        Registry::new(ClientId::draw(), Facts::new("test"))
+    }
+
+    /// A subscription that gives no notices, and knows which names are followed.
     #[derive(Debug, Default)]
     struct Followed(Mutex<BTreeSet<Name>>);
 
@@ -389,13 +338,13 @@ mod tests {
 
     #[test]
     fn only_names_that_no_task_waits_for_are_unfollowed_when_there_are_too_many() {
-        let mut registry = Registry::new(ClientId::draw());
+        let mut registry = registry();
         let followed = Arc::new(Followed::default());
         registry.start_notices(followed.clone());
         let wait = |registry: &mut Registry, index: usize| {
             let name = Name::new(format!("n{index}")).expect("valid");
-            let order = WaitOrder::Any;
-            let key = QueueKey { name, order };
+            let awaited = Awaited::Freedom;
+            let key = QueueKey { name, awaited };
             let waiter = registry.join(&key, Sleeper::default());
             registry.follow(&key);
             (key, waiter)
@@ -421,42 +370,28 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_out_of_turn_leaves_the_clients_place_in_the_stores_queue() {
-        let mut registry = Registry::new(ClientId::draw());
-        let name = Name::new("a").expect("valid");
-        let order = WaitOrder::Fair;
-        let (key, now) = (QueueKey { name, order }, Instant::ZERO);
-        let first = registry.join(&key, Sleeper::default());
-        let second = registry.join(&key, Sleeper::default());
-        let step = registry.step(&key, first, OutagePolicy::Fail, now);
-        assert_eq!(step.expect("no look failed"), Action::Look);
-        assert!(registry.queue_position(&key).is_some());
-        // Its limit came during the first look, and it was granted the name without a place in the queue.
-        let ttl = Duration::from_secs(30);
-        assert!(!registry.granted(&key, second, None, ttl, now).has_waiter());
-        registry.leave(&key, first).now();
-        assert_eq!(registry.take_leaving(), [key.name]);
-    }
-
-    #[test]
     fn a_queue_that_was_empty_begins_anew() {
-        let mut registry = Registry::new(ClientId::draw());
+        let mut registry = registry();
         let name = Name::new("a").expect("valid");
-        let order = WaitOrder::Any;
-        let (key, waiter, now) = (QueueKey { name, order }, Sleeper::default(), Instant::ZERO);
+        let awaited = Awaited::Freedom;
+        let (key, waiter, now) = (
+            QueueKey { name, awaited },
+            Sleeper::default(),
+            Instant::ZERO,
+        );
         let step = |registry: &mut Registry, ticket| {
             let step = registry.step(&key, ticket, OutagePolicy::Fail, now);
             step.expect("no look failed")
         };
         let first = registry.join(&key, waiter.clone());
-        assert_eq!(step(&mut registry, first), Action::Look);
+        assert_eq!(step(&mut registry, first), Action::Look(None));
         let held = Ok(Arc::new(Held::new(key.name.clone())));
-        let woken = registry.found(&key, held, now);
+        let woken = registry.found(&key, held, None, now);
         assert!(woken.is_empty());
         assert!(matches!(step(&mut registry, first), Action::Sleep(_)));
         registry.leave(&key, first).now();
         let second = registry.join(&key, waiter);
         assert!(registry.waiters(&key).last_found().is_none());
-        assert_eq!(step(&mut registry, second), Action::Look);
+        assert_eq!(step(&mut registry, second), Action::Look(None));
     }
 }

@@ -9,11 +9,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::WaitOrder;
 use super::wake::{Sleeper, Wake};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
-use crate::store::Held;
+use crate::store::{Handover, Held};
 use crate::term::Instant;
 
 /// The waiters of one name, in the order in which they came.
@@ -26,17 +25,30 @@ pub(super) struct Waiters {
     found_for: WaiterId,
     /// The looks in a row that failed.
     pub(super) failures: u32,
-    /// The client is, or may be, in the store's queue of the name.
-    pub(super) is_queued: bool,
+    /// The grant that the last notice told of.
+    handover: Option<Box<Handover>>,
+    /// Notices may have been missed since the last look began: that one confirmed nothing.
+    has_missed: bool,
+    /// A notice came for them: the store has listened since.
+    pub(super) hears: bool,
     /// While the client listens to hints for these waiters: the number of them in a row that no task wanted.
     pub(super) followed: Option<u32>,
 }
 
-/// The key of a queue: waiters that take turns with other clients do not queue with those that do not.
+/// The key of a queue: waiters that claim the name do not queue with those that only look at it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct QueueKey {
     pub(super) name: Name,
-    pub(super) order: WaitOrder,
+    pub(super) awaited: Awaited,
+}
+
+/// What a waiter waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Awaited {
+    /// A grant of the name, in turn with other clients where the store has a queue.
+    Grant,
+    /// That nobody has the name.
+    Freedom,
 }
 
 /// The number of a waiter: a waiter that joined later has a greater one.
@@ -60,8 +72,8 @@ pub(crate) type Found = Result<Arc<Held>, Error>;
 /// The next step of a waiter.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Looks, and reports what it found.
-    Look,
+    /// Looks, and reports what it found. A notice may have told of a grant.
+    Look(Option<Box<Handover>>),
     /// Sleeps until this moment, or until it is woken.
     Sleep(Instant),
 }
@@ -85,7 +97,9 @@ impl Waiters {
             found: None,
             found_for: 0,
             failures: 0,
-            is_queued: false,
+            handover: None,
+            has_missed: false,
+            hears: false,
             followed,
         }
     }
@@ -99,11 +113,6 @@ impl Waiters {
         self.is_empty() && self.followed.is_some()
     }
 
-    /// Returns how many wait.
-    pub(super) fn len(&self) -> usize {
-        self.waiters.len()
-    }
-
     /// Takes a waiter in, as the last one.
     pub(super) fn join(&mut self, ticket: WaiterId, waiter: Sleeper) {
         self.waiters.insert(ticket, waiter);
@@ -115,29 +124,41 @@ impl Waiters {
             // Others are before it.
             _ if !self.is_first(ticket) => Action::Sleep(Instant::FAR_FUTURE),
             NextLook::Planned(at) if now < at => Action::Sleep(at),
-            _ => {
-                self.next_look = NextLook::Making { is_hinted: false };
-                Action::Look
-            }
+            _ => Action::Look(self.begin_look()),
         }
+    }
+
+    /// A look begins. Returns the grant that a notice told of, if notices came since the last look.
+    fn begin_look(&mut self) -> Option<Box<Handover>> {
+        self.next_look = NextLook::Making { is_hinted: false };
+        let has_missed = std::mem::take(&mut self.has_missed);
+        self.handover.take().filter(|_| !has_missed)
+    }
+
+    /// Takes in the notice of a grant.
+    pub(super) fn hand_over(&mut self, handover: Box<Handover>) -> Wake {
+        self.handover = Some(handover);
+        self.hint()
+    }
+
+    /// Takes in that notices may have been missed: what the last look confirmed counts no longer.
+    pub(super) fn miss(&mut self) -> Wake {
+        self.has_missed = true;
+        self.hint()
     }
 
     /// Takes in a hint that the name may have been freed.
     pub(super) fn hint(&mut self) -> Wake {
-        if let NextLook::Making { is_hinted } = &mut self.next_look {
-            *is_hinted = true;
-        }
-        self.bring_forward(DUE)
-    }
-
-    /// The next look is to be made by `at`.
-    pub(super) fn bring_forward(&mut self, at: Instant) -> Wake {
         match &mut self.next_look {
-            NextLook::Planned(planned) if *planned > at => {
-                *planned = at;
+            NextLook::Making { is_hinted } => {
+                *is_hinted = true;
+                Wake::NONE
+            }
+            NextLook::Planned(planned) if *planned > DUE => {
+                *planned = DUE;
                 self.wake_first()
             }
-            _ => Wake::NONE,
+            NextLook::Planned(_) => Wake::NONE,
         }
     }
 
@@ -153,7 +174,7 @@ impl Waiters {
     pub(super) fn granted(&mut self, ticket: WaiterId, until: Instant) -> Wake {
         self.plan(until);
         // An earlier result holds no longer.
-        self.found = None;
+        (self.found, self.handover) = (None, None);
         self.leave(ticket)
     }
 
@@ -193,7 +214,7 @@ impl Waiters {
     pub(super) fn look_now(&mut self, ticket: WaiterId) -> bool {
         let is_first = self.is_first(ticket);
         if is_first {
-            self.next_look = NextLook::Making { is_hinted: false };
+            self.begin_look();
         }
         is_first
     }
@@ -237,11 +258,14 @@ impl Waiters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::holder::{ClientId, Holder};
+    use crate::token::Token;
 
     fn at(seconds: u64) -> Instant {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
+    const LOOK: Action = Action::Look(None);
     /// Others are before it.
     const WAIT: Action = Action::Sleep(Instant::FAR_FUTURE);
 
@@ -263,11 +287,11 @@ mod tests {
     #[test]
     fn only_the_first_looks_when_the_holders_time_is_over() {
         let (mut queue, _) = queue(1_000);
-        assert_eq!(queue.step(0, at(0)), Action::Look);
+        assert_eq!(queue.step(0, at(0)), LOOK);
         queue.found(held(), at(5));
         let looks = |queue: &mut Waiters, now| {
             let steps = (0..1_000).map(|ticket| queue.step(ticket, now));
-            steps.filter(|step| *step == Action::Look).count()
+            steps.filter(|step| *step == LOOK).count()
         };
         assert_eq!(looks(&mut queue, at(4)), 0);
         assert_eq!(queue.step(0, at(4)), Action::Sleep(at(5)));
@@ -282,7 +306,7 @@ mod tests {
         assert!(queue.hint().wakes(&waiters[0]));
         assert!(!queue.hint().has_waiter(), "a second hint before the look");
         assert_eq!(queue.step(1, at(0)), WAIT);
-        assert_eq!(queue.step(0, at(0)), Action::Look);
+        assert_eq!(queue.step(0, at(0)), LOOK);
     }
 
     #[test]
@@ -291,7 +315,7 @@ mod tests {
         queue.step(0, at(0));
         assert!(!queue.hint().has_waiter());
         queue.found(held(), at(5));
-        assert_eq!(queue.step(0, at(0)), Action::Look);
+        assert_eq!(queue.step(0, at(0)), LOOK);
         queue.found(held(), at(5));
         assert_eq!(queue.step(0, at(0)), Action::Sleep(at(5)));
     }
@@ -303,9 +327,9 @@ mod tests {
         queue.found(held(), at(5));
         queue.hint().now();
         assert!(queue.leave(0).wakes(&waiters[1]), "before its look");
-        assert_eq!(queue.step(1, at(0)), Action::Look);
+        assert_eq!(queue.step(1, at(0)), LOOK);
         assert!(queue.leave(1).wakes(&waiters[2]), "during its look");
-        assert_eq!(queue.step(2, at(0)), Action::Look);
+        assert_eq!(queue.step(2, at(0)), LOOK);
     }
 
     #[test]
@@ -333,7 +357,7 @@ mod tests {
         assert!(queue.granted(0, at(30)).wakes(&waiters[1]));
         assert_eq!(queue.step(1, at(0)), Action::Sleep(at(30)));
         assert!(queue.hint().wakes(&waiters[1]));
-        assert_eq!(queue.step(1, at(0)), Action::Look);
+        assert_eq!(queue.step(1, at(0)), LOOK);
     }
 
     #[test]
@@ -348,24 +372,32 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_brought_forward_and_never_put_off() {
-        let (mut queue, waiters) = queue(2);
-        queue.step(0, at(0));
+    fn a_grant_is_handed_to_the_next_look_unless_notices_were_missed() {
+        let (mut queue, waiters) = queue(1);
+        assert_eq!(queue.step(0, at(0)), LOOK);
         queue.found(held(), at(5));
-        assert!(queue.bring_forward(at(3)).wakes(&waiters[0]));
-        assert_eq!(queue.step(0, at(0)), Action::Sleep(at(3)));
-        assert!(!queue.bring_forward(at(4)).has_waiter());
-        assert_eq!(queue.step(0, at(0)), Action::Sleep(at(3)));
+        let holder = Holder::new(ClientId::from_u128(1), 1);
+        let name = Name::new("a").expect("valid");
+        let handover = Box::new(Handover::new(name, holder, 7, Token::MAX));
+        assert!(queue.hand_over(handover.clone()).wakes(&waiters[0]));
+        assert_eq!(queue.step(0, at(0)), Action::Look(Some(handover.clone())));
+        queue.hand_over(handover.clone()).now();
+        queue.found(held(), at(5));
+        assert_eq!(queue.step(0, at(0)), Action::Look(Some(handover.clone())));
+        queue.found(held(), at(5));
+        queue.miss().now();
+        queue.hand_over(handover).now();
+        assert_eq!(queue.step(0, at(0)), LOOK, "it asks");
     }
 
     #[test]
     fn a_look_that_is_given_up_is_made_again() {
         let (mut queue, _) = queue(2);
-        assert_eq!(queue.step(0, at(0)), Action::Look);
+        assert_eq!(queue.step(0, at(0)), LOOK);
         queue.look_again(1);
         queue.look_again(0);
         assert_eq!(queue.step(1, at(0)), WAIT);
-        assert_eq!(queue.step(0, at(0)), Action::Look);
+        assert_eq!(queue.step(0, at(0)), LOOK);
         queue.found(held(), at(5));
         queue.look_again(0);
         assert_eq!(queue.step(0, at(0)), Action::Sleep(at(5)), "it was told");

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  enroll ──► sent ──► answered ─┬─► Granted    renewed from now on
-//!    ▲         ▲                 ├─► Taken      by another: ask again, or give up
+//!    ▲         ▲                 ├─► Taken      by another: ask again, give up, or wait for a notice ──► Granted
 //!    │         ├─────────────────┼─► Failed     the attempt may be open: ask again, or give up
 //!    │         └─────────────────┼─► Again      granted too late: ask again at once
 //!    └───────────────────────────┼─► Again      granted below a floor that rose: another holder asks
@@ -13,15 +13,17 @@
 //! # Invariants
 //! 1. An attempt is in doubt from before it is sent until its answer, and stays so if there is none, or if the failure
 //!    does not prove that nothing was done.
-//! 2. A grant counts from before its attempt was sent.
+//! 2. A grant counts from before its attempt was sent; one that a notice tells of, from before the last attempt that was
+//!    answered, and for the term of the place that it confirmed.
 //! 3. Each attempt carries the highest token that the client knows at that moment, and no grant at or below it is held.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::schedule::{LeaseId, Leaving, Schedule, Useless};
 use super::signal::Signal;
 use crate::error::Error;
-use crate::store::{Answer, Claim, Failed, Held, Sent};
+use crate::store::{Answer, Claim, Failed, Handover, Held, Queued, Sent};
 use crate::term::{Instant, Timing};
 use crate::token::Token;
 
@@ -54,6 +56,17 @@ struct Enrolled {
     signal: Arc<Signal>,
     /// The floor of its first attempt: no grant of this claim can be below it unless the store forgot one.
     first_floor: Option<Token>,
+    /// The place in the store's queue that the last attempt confirmed.
+    place: Option<ConfirmedPlace>,
+}
+
+/// A place in the store's queue, as its client knows it.
+#[derive(Debug, Clone, Copy)]
+struct ConfirmedPlace {
+    join: u64,
+    /// Its term began after this moment.
+    sent_at: Instant,
+    term: Duration,
 }
 
 /// An attempt that is under way. Dropped unanswered, it stays in doubt.
@@ -64,6 +77,8 @@ pub struct Asked {
     pub sent_at: Instant,
     /// The token that its own has to exceed.
     pub floor: Option<Token>,
+    /// What it asks of the store's queue.
+    pub queued: Option<Queued>,
     /// The moment until which an earlier attempt may still be carried out, or zero.
     before: Instant,
 }
@@ -146,16 +161,27 @@ impl Claiming {
             claim,
             signal,
             first_floor: self.floor.max(seen),
+            place: None,
         });
         id.is_some()
     }
 
     /// Notes that an attempt is sent now. Only one is under way at a time.
-    pub fn sent(&mut self, schedule: &mut Schedule, seen: Option<Token>, now: Instant) -> Asked {
+    pub fn sent(
+        &mut self,
+        schedule: &mut Schedule,
+        queued: Option<Queued>,
+        seen: Option<Token>,
+        now: Instant,
+    ) -> Asked {
+        let enrolled = self.enrolled.as_mut().expect("it was enrolled before");
+        // Its place may be another one once this attempt was carried out.
+        enrolled.place = None;
         Asked {
             sent_at: now,
             floor: self.floor.max(seen),
-            before: schedule.claim_sent(self.enrolled().id, now),
+            queued,
+            before: schedule.claim_sent(enrolled.id, now),
         }
     }
 
@@ -174,9 +200,46 @@ impl Claiming {
         }
         match answer {
             Err(failed) => Verdict::Failed(failed.error),
-            Ok(Answer::Held(held)) => Verdict::Taken(held),
+            Ok(Answer::Held(held)) => {
+                let enrolled = self.enrolled.as_mut().expect("it was asked for");
+                if let (Some(place), Some(queued)) = (held.place, asked.queued) {
+                    schedule.claim_waits(enrolled.id);
+                    enrolled.place = Some(ConfirmedPlace {
+                        join: place.join,
+                        sent_at: asked.sent_at,
+                        term: queued.term,
+                    });
+                }
+                Verdict::Taken(held)
+            }
             Ok(Answer::Granted(grant)) => self.granted(schedule, &asked, grant.token, seen, now),
         }
+    }
+
+    /// Takes in the notice of a grant, which extends nothing: the lease is held for the rest of the term that the last
+    /// attempt confirmed. Returns `None` if the notice is no proof of that, or too little is left: ask.
+    pub fn handed_over(
+        &mut self,
+        schedule: &mut Schedule,
+        handover: &Handover,
+        seen: Option<Token>,
+        now: Instant,
+    ) -> Option<NewLease> {
+        let enrolled = self.enrolled.as_ref()?;
+        let place = enrolled.place?;
+        let is_its_own = (handover.holder, handover.join) == (enrolled.claim.holder, place.join);
+        let floor = enrolled.first_floor.max(self.floor).max(seen);
+        let is_above = floor.is_none_or(|floor| handover.token > floor);
+        if !is_its_own || !is_above {
+            return None;
+        }
+        let (id, token) = (enrolled.id, handover.token);
+        schedule
+            .hold(id, token, place.sent_at, place.term, now)
+            .ok()?;
+        self.enrolled
+            .take()
+            .map(|enrolled| enrolled.held(token, now))
     }
 
     /// Ends the request, answered or not.
@@ -196,7 +259,8 @@ impl Claiming {
         now: Instant,
     ) -> Verdict {
         let (id, first_floor) = (self.enrolled().id, self.enrolled().first_floor);
-        match schedule.hold(id, token, asked.sent_at, now) {
+        let ttl = self.enrolled().claim.ttl;
+        match schedule.hold(id, token, asked.sent_at, ttl, now) {
             Ok(()) => {}
             Err(Useless::Late) => {
                 let verdict = self.useless(None, asked);
@@ -222,13 +286,7 @@ impl Claiming {
             let (leaving, _) = schedule.withdraw(id, None, now);
             return self.useless(leaving, asked);
         }
-        Verdict::Granted(NewLease {
-            id,
-            claim: enrolled.claim,
-            signal: enrolled.signal,
-            token,
-            held_since: asked.sent_at,
-        })
+        Verdict::Granted(enrolled.held(token, asked.sent_at))
     }
 
     /// Counts a grant that is of no use, and is released so. The request gives up after it once its patience is at its
@@ -253,40 +311,190 @@ impl Claiming {
     }
 }
 
+impl Enrolled {
+    fn held(self, token: Token, held_since: Instant) -> NewLease {
+        NewLease {
+            id: self.id,
+            claim: self.claim,
+            signal: self.signal,
+            token,
+            held_since,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::holder::{ClientId, Holder};
     use crate::name::Name;
-    use crate::store::{Grant, Info};
+    use crate::store::{Grant, Info, Place};
+
+    const TTL: Duration = Duration::from_secs(30);
+    const TERM: Duration = Duration::from_secs(3);
+
+    /// One request, its schedule, and the moment at which it begins.
+    struct Bench {
+        schedule: Schedule,
+        claiming: Claiming,
+        begun: Instant,
+    }
+
+    impl Bench {
+        fn new(patience: Patience) -> Self {
+            Self::at(Instant::ZERO.after(TTL), patience)
+        }
+
+        fn at(begun: Instant, patience: Patience) -> Self {
+            let timing = Timing::new(TTL, None).expect("valid");
+            let mut schedule = Schedule::new(7);
+            let mut claiming = Claiming::new(None, patience);
+            let name = Name::new("a").expect("valid");
+            let holder = Holder::new(ClientId::from_u128(1), 1);
+            let claim = Claim::new(name, holder, TTL, Arc::new(Info::default()));
+            let signal = Arc::new(Signal::new(begun));
+            assert!(claiming.enroll(&mut schedule, claim, 0, timing, signal, None));
+            Self {
+                schedule,
+                claiming,
+                begun,
+            }
+        }
+
+        fn after(&self, time: Duration) -> Instant {
+            self.begun.after(time)
+        }
+
+        fn sent(&mut self, sent_at: Instant) -> Asked {
+            let queued = Some(Queued::new(TTL));
+            (self.claiming).sent(&mut self.schedule, queued, None, sent_at)
+        }
+
+        fn granted(&mut self, sent_at: Instant, answered_at: Instant) -> Verdict {
+            let asked = self.sent(sent_at);
+            let grant = Ok(Answer::Granted(Grant::new(Token::MAX)));
+            (self.claiming).answered(&mut self.schedule, asked, grant, None, answered_at)
+        }
+
+        /// An attempt that leaves at this moment is told that it waits.
+        fn waits(&mut self, join: u64, sent_at: Instant) {
+            let asked = self.sent(sent_at);
+            let mut held = Held::new(Name::new("a").expect("valid"));
+            held.place = Some(Place::new(join, 0));
+            let answer = Ok(Answer::Held(Box::new(held)));
+            let verdict =
+                (self.claiming).answered(&mut self.schedule, asked, answer, None, sent_at);
+            assert!(matches!(verdict, Verdict::Taken(_)), "{verdict:?}");
+        }
+
+        /// The notice of a grant to this place of the claim.
+        fn handed_over(&mut self, join: u64, token: u64, now: Instant) -> Option<NewLease> {
+            let claim = self.claiming.claim().expect("it is under way");
+            let token = Token::new(token).expect("valid");
+            let handover = Handover::new(claim.name.clone(), claim.holder, join, token);
+            let seen = Token::new(9).ok();
+            (self.claiming).handed_over(&mut self.schedule, &handover, seen, now)
+        }
+    }
 
     #[test]
     fn a_request_whose_grants_are_all_too_late_ends_with_its_limit() {
-        let ttl = Duration::from_secs(30);
-        let timing = Timing::new(ttl, None).expect("valid");
-        let begun = Instant::ZERO.after(ttl);
-        let end = begun.after(ttl * 2);
-        let mut schedule = Schedule::new(7);
-        let mut claiming = Claiming::new(None, Patience::Until(end));
-        let name = Name::new("a").expect("valid");
-        let holder = Holder::new(ClientId::from_u128(1), 1);
-        let claim = Claim::new(name, holder, ttl, Arc::new(Info::default()));
-        let signal = Arc::new(Signal::new(begun));
-        assert!(claiming.enroll(&mut schedule, claim, 0, timing, signal, None));
-        let mut granted_late = |sent_at: Instant| {
-            let asked = claiming.sent(&mut schedule, None, sent_at);
-            let grant = Ok(Answer::Granted(Grant::new(Token::MAX)));
-            let now = sent_at.after(ttl);
-            claiming.answered(&mut schedule, asked, grant, None, now)
-        };
-        for sent_at in [begun, begun.after(ttl), end.before(Duration::from_nanos(1))] {
-            let verdict = granted_late(sent_at);
+        let end = Instant::ZERO.after(TTL * 3);
+        let mut bench = Bench::new(Patience::Until(end));
+        let begun = bench.begun;
+        for sent_at in [begun, begun.after(TTL), end.before(Duration::from_nanos(1))] {
+            let verdict = bench.granted(sent_at, sent_at.after(TTL));
             assert!(matches!(verdict, Verdict::Again(None)), "{verdict:?}");
         }
-        let verdict = granted_late(end);
+        let verdict = bench.granted(end, end.after(TTL));
         assert!(matches!(verdict, Verdict::TooLate(None)), "{verdict:?}");
-        assert!(!schedule.is_empty(), "the claim is released");
+        assert!(!bench.schedule.is_empty(), "the claim is released");
+    }
+
+    #[test]
+    fn a_grant_with_less_than_a_quarter_left_is_too_late() {
+        // The margin is 620 ms, and a quarter of the ttl 7.5 s.
+        for (left, is_late) in [(7_500, false), (7_499, true)] {
+            let mut bench = Bench::new(Patience::Grants(2));
+            let answered_at = bench.after(TTL - Duration::from_millis(620 + left));
+            let verdict = bench.granted(bench.begun, answered_at);
+            assert_eq!(
+                matches!(verdict, Verdict::Again(None)),
+                is_late,
+                "{verdict:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_notice_of_a_grant_extends_nothing() {
+        let mut bench = Bench::new(Patience::Grants(1));
+        bench.waits(7, bench.begun);
+        let now = bench.after(Duration::from_secs(1));
+        let lease = bench.handed_over(7, 10, now).expect("its own place");
+        let deadline = lease.signal.deadline().expect("held");
+        assert_eq!(deadline, bench.after(TERM - Duration::from_millis(620)));
+        assert!(
+            bench.schedule.next_wake() < deadline,
+            "it is renewed before"
+        );
+    }
+
+    #[test]
+    fn a_term_that_began_just_after_the_clocks_zero_is_no_longer_than_it_is() {
+        let mut bench = Bench::at(Instant::from_nanos(1), Patience::Grants(1));
+        bench.waits(7, bench.begun);
+        let lease = bench
+            .handed_over(7, 10, bench.begun)
+            .expect("its own place");
+        let deadline = lease.signal.deadline().expect("held");
+        assert_eq!(deadline, bench.after(TERM - Duration::from_millis(620)));
+    }
+
+    #[test]
+    fn a_notice_that_proves_nothing_has_the_store_asked() {
+        let (begun, late) = (Duration::ZERO, Duration::from_millis(1_631));
+        for (what, join, token, after) in [
+            ("another place", 6, 10, begun),
+            ("a token that is not above those seen", 7, 9, begun),
+            ("too little left", 7, 10, late),
+        ] {
+            let mut bench = Bench::new(Patience::Grants(1));
+            bench.waits(7, bench.begun);
+            let now = bench.after(after);
+            assert!(bench.handed_over(join, token, now).is_none(), "{what}");
+            let verdict = bench.granted(now, now);
+            assert!(
+                matches!(verdict, Verdict::Granted(_)),
+                "{what}: {verdict:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_place_counts_only_while_no_attempt_is_under_way() {
+        let mut bench = Bench::new(Patience::Grants(1));
+        let now = bench.begun;
+        assert!(bench.handed_over(0, 10, now).is_none(), "it has none");
+        bench.waits(7, now);
+        let _unanswered = bench.sent(now);
+        assert!(
+            bench.handed_over(7, 10, now).is_none(),
+            "it may be another one by now"
+        );
+        bench.waits(8, now);
+        assert!(
+            bench.handed_over(7, 10, now).is_none(),
+            "of an earlier place"
+        );
+        assert!(bench.handed_over(8, 10, now).is_some());
+    }
+
+    #[test]
+    fn a_claim_that_waits_is_released_when_it_is_given_up() {
+        let mut bench = Bench::new(Patience::Grants(1));
+        bench.waits(7, bench.begun);
+        bench.claiming.given_up(&mut bench.schedule, bench.begun);
+        assert!(!bench.schedule.is_empty());
     }
 }

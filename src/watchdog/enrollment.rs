@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::claiming::{Claiming, Patience, Verdict};
+use super::claiming::{Claiming, NewLease, Patience, Verdict};
 use super::schedule::{LeaseId, Leaving, Limits, ReleaseOutcome};
 use super::signal::Signal;
 use super::{Shared, Watchdog};
 use crate::error::Error;
 use crate::floors::Floor;
-use crate::store::{Ask, Claim, Queued, Store};
+use crate::store::{Ask, Claim, Handover, Queued, Store};
 use crate::term::{Instant, Timing};
 use crate::token::Token;
 
@@ -67,12 +67,19 @@ impl Pending {
     ) -> Verdict {
         let Self { shared, claiming } = self;
         let (seen, now) = (known.get(), shared.clock.now());
-        let asked = shared.change(|schedule| claiming.sent(schedule, seen, now));
+        let asked = shared.change(|schedule| claiming.sent(schedule, queued, seen, now));
         let ask = Ask::default().with_floor(asked.floor).with_queued(queued);
         let claim = claiming.claim().expect("it was enrolled before");
         let answer = shared.store.acquire(claim, ask, limit).await;
         let (seen, now) = (known.get(), shared.clock.now());
         shared.change(|schedule| claiming.answered(schedule, asked, answer, seen, now))
+    }
+
+    /// Takes in the notice of a grant. Returns `None` if the store has to be asked.
+    pub(crate) fn handed_over(&mut self, handover: &Handover, known: &Floor) -> Option<NewLease> {
+        let Self { shared, claiming } = self;
+        let (seen, now) = (known.get(), shared.clock.now());
+        shared.change(|schedule| claiming.handed_over(schedule, handover, seen, now))
     }
 
     /// Waits until the claim that is under way is ended from outside; for ever while there is none.

@@ -68,7 +68,7 @@ pub fn claim(name: &str, ttl: Duration) -> Asking {
 /// A claim, by a holder of its own, that stands in line.
 pub fn queued(name: &str, ttl: Duration) -> Asking {
     let mut claim = claim(name, ttl);
-    claim.ask.queued = Some(Queued::new(0));
+    claim.ask.queued = Some(Queued::new(ttl));
     claim
 }
 

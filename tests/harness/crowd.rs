@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Lease, OutagePolicy, WaitOrder};
+use leasehold::{Client, Lease, OutagePolicy};
 use tokio::task::JoinSet;
 
 use super::leases::{client_at, take};
@@ -49,7 +49,7 @@ impl Crowd {
             let url = self.url.clone();
             self.waiting.spawn(async move {
                 let client = client_at(&url, Duration::from_secs(20)).await;
-                let request = client.request("held/0").order(WaitOrder::Fair);
+                let request = client.request("held/0");
                 let waited = request.on_outage(OutagePolicy::WaitOut).acquire().await;
                 drop(waited.expect("granted"));
             });

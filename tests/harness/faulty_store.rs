@@ -78,8 +78,6 @@ struct Counts {
     claims: AtomicUsize,
     answers: AtomicUsize,
     withheld: AtomicUsize,
-    leaves_begun: AtomicUsize,
-    leaves: AtomicUsize,
     subscriptions: AtomicUsize,
     connections: AtomicUsize,
 }
@@ -277,16 +275,6 @@ impl FaultyStore {
         self.counts.withheld.load(Ordering::SeqCst)
     }
 
-    /// How often a client began to leave a queue.
-    pub fn leaves_begun(&self) -> usize {
-        self.counts.leaves_begun.load(Ordering::SeqCst)
-    }
-
-    /// How often a client left a queue.
-    pub fn leaves(&self) -> usize {
-        self.counts.leaves.load(Ordering::SeqCst)
-    }
-
     /// How many subscriptions were begun.
     pub fn subscriptions(&self) -> usize {
         self.counts.subscriptions.load(Ordering::SeqCst)
@@ -402,16 +390,11 @@ impl Hook for Faulty {
         asked: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
         match call {
-            Call::Leave => self.counts.leaves_begun.fetch_add(1, Ordering::SeqCst),
             Call::Connect => self.counts.connections.fetch_add(1, Ordering::SeqCst),
             _ => 0,
         };
         self.faults.meet(call).await?;
-        let answer = asked.await?;
-        if call == Call::Leave {
-            self.counts.leaves.fetch_add(1, Ordering::SeqCst);
-        }
-        Ok(answer)
+        asked.await
     }
 }
 

@@ -19,7 +19,6 @@ pub enum Call {
     Acquire,
     Renew,
     Release,
-    Leave,
     Inspect,
     List,
     Evict,
@@ -142,16 +141,6 @@ impl<H: Hook> Store for Wrapped<H> {
     ) -> BoxFuture<'a, Result<Release, Error>> {
         let asked = async move { self.store.release(name, holder, keep_for, limit).await };
         Box::pin(self.hook.around(Call::Release, asked))
-    }
-
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
-        client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        let asked = async move { self.store.leave(name, client, limit).await };
-        Box::pin(self.hook.around(Call::Leave, asked))
     }
 
     fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {

@@ -18,7 +18,7 @@ use super::{
 use crate::clock::{Clock, Instant, Sleep};
 use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
-use crate::holder::{ClientId, Holder};
+use crate::holder::Holder;
 use crate::name::Name;
 use crate::telemetry::{Sink, Standing, StoreCall};
 
@@ -185,18 +185,6 @@ impl Store for Bounded {
         let called = ("release", Some(name), Some(StoreCall::Release));
         self.call(called, limit, async move {
             self.store.release(name, holder, keep_for, limit).await
-        })
-    }
-
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
-        client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        let called = ("leave the queue", Some(name), Some(StoreCall::Leave));
-        self.call(called, limit, async move {
-            self.store.leave(name, client, limit).await
         })
     }
 

@@ -31,7 +31,7 @@ pub struct Claim {
 pub struct Ask {
     /// The token of a new grant must be above this one.
     pub floor: Option<Token>,
-    /// The client's place in the queue, if it asks for one.
+    /// What the claim asks of the queue, if it waits.
     pub queued: Option<Queued>,
 }
 
@@ -43,7 +43,7 @@ impl Ask {
         self
     }
 
-    /// Returns the same attempt with a place in the queue.
+    /// Returns the same attempt of a caller that waits.
     #[must_use = "returns the attempt with its place"]
     pub const fn with_queued(mut self, queued: Option<Queued>) -> Self {
         self.queued = queued;
@@ -51,25 +51,37 @@ impl Ask {
     }
 }
 
-/// A client's place in the queue of a name. A client has one place for all its waiting callers, so the queue is as long
-/// as the number of waiting clients, and the death of one client removes one place.
+/// What a claim asks of the queue of its name: the client's place, kept for a term. A client has one place for all its
+/// waiting callers, so the queue is as long as the number of waiting clients, and the death of one client removes one
+/// place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Queued {
-    /// The number of callers of the client that wait besides the one that claims. If there are any, a grant puts the
-    /// client at the end of the queue again.
-    pub more: u32,
+    /// The time from this attempt for which the place is kept, with this claim. A name that is freed meanwhile is
+    /// granted to it for the rest of this time.
+    pub term: Duration,
+    /// Says whether the client hears of a grant at once. A store that finds that nobody listens to such a client passes
+    /// its place over.
+    pub listens: bool,
 }
 
 impl Queued {
-    /// The time for which a client counts as alive after its last claim.
-    pub const PATIENCE: Duration = Duration::from_secs(9);
-    /// The time for which a freed name is kept for the first client of the queue before it is offered to the next.
-    pub const OFFER: Duration = Duration::from_secs(2);
+    /// The longest term of a place: what a dead client costs those behind it.
+    pub const LONGEST_TERM: Duration = Duration::from_secs(3);
 
-    /// Returns the place of a client with this many further waiting callers.
-    pub const fn new(more: u32) -> Self {
-        Self { more }
+    /// Returns what a claim with this ttl asks for: no place lasts longer than the lease would.
+    pub fn new(ttl: Duration) -> Self {
+        Self {
+            term: ttl.min(Self::LONGEST_TERM),
+            listens: false,
+        }
+    }
+
+    /// Returns the same of a client that hears of a grant at once, or not.
+    #[must_use = "returns what is asked for"]
+    pub const fn with_listens(mut self, listens: bool) -> Self {
+        self.listens = listens;
+        self
     }
 }
 
@@ -242,13 +254,31 @@ pub struct Held {
     pub since: Option<SystemTime>,
     /// The time left if the lease is not renewed. `None` if the store knows no end.
     pub remaining: Option<Duration>,
-    /// The number of clients ahead of the claiming one in the queue, if that one is in it.
-    pub ahead: Option<usize>,
+    /// The place of the claiming client in the queue, if it has one.
+    pub place: Option<Place>,
     /// The way in which the name is taken.
     pub state: HeldState,
-    /// The number of clients in the store's queue, without a client that the name is offered to. It may count clients
-    /// that died a short time ago. `None` in the answer to a claim, and where the store has no queue or cannot read it.
+    /// The number of clients in the store's queue. It may count clients that died a short time ago. `None` in the answer
+    /// to a claim, and where the store has no queue or cannot read it.
     pub waiting: Option<usize>,
+}
+
+/// A client's place in the queue of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Place {
+    /// The number that the place got when the client joined. It never comes twice for one claim, and the notice of a
+    /// grant names it.
+    pub join: u64,
+    /// The number of clients before it.
+    pub ahead: usize,
+}
+
+impl Place {
+    /// Makes a place with this number, and this many clients before it.
+    pub const fn new(join: u64, ahead: usize) -> Self {
+        Self { join, ahead }
+    }
 }
 
 /// The way in which a name is taken.
@@ -262,8 +292,6 @@ pub enum HeldState {
     Evicted,
     /// No holder has it: it was released with a time to keep, and is free after that time.
     Kept,
-    /// No holder has it: it is free, and kept for the client whose turn it is.
-    Offered,
     /// No holder has it: the store grants nothing for the remaining time, because it came back without its data or was
     /// promoted.
     KeepOut,
@@ -279,7 +307,7 @@ impl Held {
             info: Info::default(),
             since: None,
             remaining: None,
-            ahead: None,
+            place: None,
             state: HeldState::default(),
             waiting: None,
         }
@@ -302,11 +330,10 @@ impl Held {
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.state {
-            // Neither has a holder to be named.
+            // It has no holder to be named.
             HeldState::KeepOut => {
                 f.write_str("the store grants nothing after a failover or a loss of its data")?;
             }
-            HeldState::Offered => f.write_str("offered to a client that waits in turn")?,
             _ => self.write_holder(f)?,
         }
         match self.remaining {
@@ -321,22 +348,6 @@ impl std::error::Error for Held {}
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_without_a_holder_is_not_shown_as_held_by_one() {
-        let mut held = Held::new(Name::new("a").expect("valid"));
-        held.remaining = Some(Duration::from_secs(4));
-        for (state, words) in [
-            (HeldState::KeepOut, "grants nothing"),
-            (HeldState::Offered, "offered"),
-        ] {
-            held.state = state;
-            let shown = held.to_string();
-            assert!(shown.contains(words), "{shown}");
-            assert!(!shown.contains("pid="), "{shown}");
-            assert!(shown.ends_with("remaining=4.0s"), "{shown}");
-        }
-    }
 
     #[test]
     fn a_host_name_that_another_client_wrote_is_escaped() {

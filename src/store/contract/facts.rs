@@ -10,8 +10,11 @@ use crate::telemetry::Standing;
 pub struct Facts {
     /// The kind of store, in one lower-case word: the value of the label `store` in metrics.
     pub kind: &'static str,
-    /// Says whether the store keeps a queue of waiting clients. Without one a fair wait is `Invalid`.
+    /// Says whether the store keeps a queue of waiting clients, who are then served in turn.
     pub has_queue: bool,
+    /// Says whether the notice of a grant is proof of it. Otherwise the client asks before it counts the grant: a server
+    /// that was replaced may still send notices.
+    pub trusts_notices: bool,
     /// Says whether the store can give hints. Where the set-up does not let it, [`notices`](super::Store::notices)
     /// still returns `None`.
     pub has_notices: bool,
@@ -28,6 +31,7 @@ impl Facts {
         Self {
             kind,
             has_queue: false,
+            trusts_notices: false,
             has_notices: false,
             max_ttl: None,
         }
@@ -37,6 +41,13 @@ impl Facts {
     #[must_use = "returns the facts with a queue"]
     pub const fn with_queue(mut self) -> Self {
         self.has_queue = true;
+        self
+    }
+
+    /// Returns the same facts with notices that are proof of a grant, or not.
+    #[must_use = "returns the facts with what notices prove"]
+    pub const fn with_trusted_notices(mut self, trusts_notices: bool) -> Self {
+        self.trusts_notices = trusts_notices;
         self
     }
 
@@ -61,7 +72,7 @@ pub enum Purpose {
     /// For the watchdog, which renews and releases. A store whose leases live in a session makes the session for this
     /// purpose.
     Watchdog,
-    /// For the waiting clients, which leave queues.
+    /// For the notices to waiting clients.
     Waiting,
 }
 

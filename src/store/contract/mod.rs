@@ -26,7 +26,7 @@ pub(crate) use self::spi::*;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::future::BoxFuture;
-use crate::holder::{ClientId, Holder};
+use crate::holder::Holder;
 use crate::name::Name;
 
 /// A store of leases. The [module](crate::store) has the contract.
@@ -64,8 +64,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// has at most [`MAX_BATCH`] renewals: a store sends it as one request and does not divide a longer one.
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed>;
 
-    /// Frees the name if this holder has it. With `keep_for` the name stays taken for that long, and cannot be renewed;
-    /// a longer time than [`MAX_KEEP`] counts as that. An evicted holder keeps nothing, so its name is free at once.
+    /// Frees the name if this holder has it: where clients wait in the store's queue, it is granted to the first of them
+    /// in the same step. A claim of this holder that waits is taken out of its client's place, which another caller of
+    /// the client may take for the rest of its term. With `keep_for` the name stays taken for that long, and cannot be
+    /// renewed; a longer time than [`MAX_KEEP`] counts as that. An evicted holder keeps nothing, so its name is free at
+    /// once.
     fn release<'a>(
         &'a self,
         name: &'a Name,
@@ -74,15 +77,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>>;
 
-    /// Removes a client from the queue of this name and passes on an offer that was kept for it. It is idempotent.
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
-        client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>>;
-
-    /// Opens a subscription to hints that names were freed. Returns `None` if this store cannot give hints: waiting
+    /// Opens a subscription to notices that names were freed or granted. Returns `None` if this store cannot give them: waiting
     /// clients then only check again after some time.
     ///
     /// # Errors
@@ -167,7 +162,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>>;
 
     /// Opens the same store on a connection of its own, made on the calling runtime, so that nothing that blocks the
-    /// user's connections can delay a renewal or a departure from the queue.
+    /// user's connections can delay a renewal or a release.
     fn on_own_connection(&self, purpose: Purpose) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>>;
 
     /// Closes the connections. Later calls fail with `Closed`.

@@ -1,65 +1,87 @@
-//! Hints that a name was freed, or that it is a client's turn.
+//! Notices that a name was freed, or granted to a client that waits for it.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::future::BoxFuture;
-use crate::holder::ClientId;
+use crate::holder::{ClientId, Holder};
 use crate::name::Name;
+use crate::token::Token;
 
 /// A topic that a subscription can follow.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
     /// Releases, evictions and expiries of this name, as far as the store reports them.
     Freed(Name),
-    /// The turns of this client at this name, if it waits in the store's queue.
-    Turn(Name, ClientId),
+    /// What concerns this client in the store's queue of this name.
+    Queue(Name, ClientId),
 }
 
 impl Topic {
     /// Returns the name of this topic.
     pub const fn name(&self) -> &Name {
         match self {
-            Self::Freed(name) | Self::Turn(name, _) => name,
+            Self::Freed(name) | Self::Queue(name, _) => name,
         }
     }
 
-    /// Returns the hint that a subscription gives on its own as soon as the store listens for this topic.
-    pub fn first_hint(&self) -> Notice {
-        match self {
-            Self::Freed(name) => Notice::Freed(name.clone()),
-            Self::Turn(name, _) => Notice::Turn(name.clone()),
-        }
+    /// Returns the notice that a subscription gives on its own as soon as the store listens for this topic.
+    pub fn first_notice(&self) -> Notice {
+        Notice::Freed(self.name().clone())
     }
 }
 
-/// A hint. It may be wrong, late, repeated or missing, so a waiting client also checks again after some time.
+/// A notice. It may be late, repeated or missing, so a waiting client also looks again after some time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// This name may have been freed.
+    /// A hint that this name may have been freed, which may be wrong: look at it.
     Freed(Name),
-    /// It may be the client's turn at this name: the store then keeps the name for the client for a short time.
-    Turn(Name),
-    /// The store keeps this name for another client for this long; this client may be next in the queue.
-    Next(Name, Duration),
-    /// The connection was lost and is back. Hints may have been missed: check every name.
+    /// The name was freed and granted to a claim that waited.
+    Granted(Box<Handover>),
+    /// The connection was lost and is back. Notices may have been missed: look at every name.
     Reconnected,
 }
 
-/// A subscription to hints. Hints can be lost, so a waiting client also checks again after some time.
+/// A grant that a waiting client did not ask for at that moment: the name was freed, and its place was the first. It
+/// extends nothing: it holds for what is left of the term of the place, which began when the claim was last answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Handover {
+    /// The name.
+    pub name: Name,
+    /// The identity of the claim.
+    pub holder: Holder,
+    /// The number of the place.
+    pub join: u64,
+    /// The fencing token of the grant.
+    pub token: Token,
+}
+
+impl Handover {
+    /// Makes the grant of this name, with this token, to the claim that had this place.
+    pub const fn new(name: Name, holder: Holder, join: u64, token: Token) -> Self {
+        Self {
+            name,
+            holder,
+            join,
+            token,
+        }
+    }
+}
+
+/// A subscription to notices. They can be lost, so a waiting client also looks again after some time.
 pub trait Notices: fmt::Debug + Send + Sync {
     /// Starts to follow this topic. As soon as the store listens for it, the subscription gives the topic's [first
-    /// hint](Topic::first_hint), because a caller that checked before cannot know what was freed meanwhile. It is
+    /// notice](Topic::first_notice), because a caller that checked before cannot know what was freed meanwhile. It is
     /// idempotent.
     fn follow(&self, topic: &Topic);
 
     /// Stops following this topic. It is idempotent.
     fn unfollow(&self, topic: &Topic);
 
-    /// Returns the next hint. Only one caller may wait for it at a time.
+    /// Returns the next notice. Only one caller may wait for it at a time.
     ///
     /// # Cancel safety
-    /// Dropping the future loses no hint.
+    /// Dropping the future loses no notice.
     fn next(&self) -> BoxFuture<'_, Notice>;
 }

@@ -13,7 +13,7 @@ use super::budget::Budget;
 use crate::clock::{Boottime, Clock};
 use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
-use crate::holder::{ClientId, Holder};
+use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::contract::kept_for;
 use crate::store::{
@@ -102,13 +102,6 @@ pub(crate) trait Backend: fmt::Debug + Sized + Send + Sync + 'static {
         keep_for: Option<Duration>,
         budget: Budget,
     ) -> impl Future<Output = Result<Release, Self::Failure>> + Send;
-
-    fn try_leave(
-        &self,
-        name: &Name,
-        client: ClientId,
-        budget: Budget,
-    ) -> impl Future<Output = Result<(), Self::Failure>> + Send;
 
     fn try_notices(
         &self,
@@ -221,18 +214,6 @@ impl<B: Backend> Store for B {
             let keep_for = kept_for(keep_for);
             let release = self.try_release(name, holder, keep_for, budget).await;
             release.map_err(|failure| self.error(failure, "release", name))
-        })
-    }
-
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
-        client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let left = self.try_leave(name, client, Budget::new(limit)).await;
-            left.map_err(|failure| self.error(failure, "leave the queue", name))
         })
     }
 

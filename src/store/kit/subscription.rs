@@ -153,7 +153,7 @@ impl Wanted {
             if change.is_followed && self.followed.insert(topic.clone()) {
                 changed.new.push(topic);
             } else if change.is_followed && change.was_ended {
-                self.teller.tell(topic.first_hint());
+                self.teller.tell(topic.first_notice());
             } else if !change.is_followed && self.followed.remove(&topic) {
                 changed.old.push(topic);
             }
@@ -227,14 +227,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_topic_that_is_followed_again_at_once_gets_a_first_hint() {
+    async fn a_topic_that_is_followed_again_at_once_gets_a_first_notice() {
         let (subscription, mut wanted) = started().await;
         subscription.follow(&topic("a"));
         wanted.take_changes();
         subscription.unfollow(&topic("a"));
         subscription.follow(&topic("a"));
         assert_eq!(wanted.take_changes(), Changed::default());
-        assert_eq!(subscription.next().await, topic("a").first_hint());
+        assert_eq!(subscription.next().await, topic("a").first_notice());
     }
 
     #[tokio::test]
@@ -255,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn hints_are_read_in_order_and_too_many_become_one_to_check_everything() {
         let (subscription, wanted) = started().await;
-        let freed = |index: usize| topic(&format!("n{index}")).first_hint();
+        let freed = |index: usize| topic(&format!("n{index}")).first_notice();
         let next = || subscription.next();
         (0..2).for_each(|index| wanted.tell(freed(index)));
         assert_eq!([next().await, next().await], [freed(0), freed(1)]);

@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use self::queue::Queue;
+use self::queue::{Queue, Waiter, Waiting};
 use self::subscriber::Subscriber;
 use super::kit::backend::{Backend, Failing};
 use super::kit::budget::Budget;
 use super::{
-    Answer, Ask, Claim, Eviction, Facts, Grant, Hazard, Held, HeldState, Info, Member, MemberState,
-    Notice, Notices, Outcome, Purpose, Queued, Release, Renewal, Renewed, Sent, Topic,
+    Answer, Ask, Claim, Eviction, Facts, Grant, Handover, Hazard, Held, HeldState, Info, Member,
+    MemberState, Notice, Notices, Outcome, Purpose, Release, Renewal, Renewed, Sent, Topic,
 };
 use crate::clock::{self, Clock, Instant, Monotonic};
 use crate::error::{Error, ErrorKind};
-use crate::holder::{ClientId, Holder};
+use crate::holder::Holder;
 use crate::name::Name;
 use crate::token::Token;
 
@@ -43,18 +43,18 @@ struct State {
     rows: BTreeMap<Name, Row>,
     last: Option<Token>,
     queues: BTreeMap<Name, Queue>,
+    /// The number of the last place that was given.
+    last_join: u64,
     /// The subscribers to notices, for as long as they exist.
     subscribers: Vec<Weak<Subscriber>>,
 }
 
-/// A name that is taken: leased, kept after its release, or offered to a client in the queue.
+/// A name that is taken: leased, or kept after its release.
 #[derive(Debug)]
 struct Row {
     /// The facts that other clients see, without the time that is left.
     held: Held,
     ends_at: Instant,
-    /// The client that an offer is for. Only its claim turns the offer into a lease.
-    offered_to: Option<ClientId>,
 }
 
 impl Memory {
@@ -92,53 +92,53 @@ impl State {
     }
 
     fn acquire(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Result<Answer, Error> {
-        let client = ask.queued.map(|_| claim.holder.client());
-        if let Some(row) = self.row(&claim.name, now) {
-            if row.held.by == Some(claim.holder) && row.held.state == HeldState::Leased {
-                row.ends_at = now.after(claim.ttl);
-                let token = row.held.token.expect("a lease has a token");
-                return Ok(Answer::Granted(Grant::new(token)));
+        if self.row(&claim.name, now).is_none() {
+            if let (Some(queued), Some(queue)) = (ask.queued, self.queues.get_mut(&claim.name)) {
+                queue.stay(claim, ask, queued, now);
             }
-            if client.is_none() || row.offered_to != client {
-                return Ok(self.refuse(claim, client, now));
-            }
-        } else if let Some(first) = self.first_live(&claim.name, now)
-            && client != Some(first)
-        {
-            self.offer(&claim.name, first, now);
-            return Ok(self.refuse(claim, client, now));
+            self.grant_next(&claim.name, ask.queued.map(|_| claim.holder), now);
         }
-        self.grant(claim, ask, now)
+        let Some(row) = self.row(&claim.name, now) else {
+            let waiter = Waiter {
+                holder: claim.holder,
+                floor: ask.floor,
+                info: claim.info.clone(),
+            };
+            let token = self.grant(&claim.name, waiter, now.after(claim.ttl))?;
+            return Ok(Answer::Granted(Grant::new(token)));
+        };
+        if row.held.by == Some(claim.holder) && row.held.state == HeldState::Leased {
+            row.ends_at = now.after(claim.ttl);
+            let token = row.held.token.expect("a lease has a token");
+            return Ok(Answer::Granted(Grant::new(token)));
+        }
+        Ok(self.refuse(claim, ask, now))
     }
 
-    fn grant(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Result<Answer, Error> {
-        let token = Token::mint(self.last, ask.floor, clock::wall_clock_us())?;
+    fn grant(&mut self, name: &Name, waiter: Waiter, ends_at: Instant) -> Result<Token, Error> {
+        let token = Token::mint(self.last, waiter.floor, clock::wall_clock_us())?;
         self.last = Some(token);
         let held = Held {
-            by: Some(claim.holder),
+            by: Some(waiter.holder),
             token: Some(token),
-            info: Info::clone(&claim.info),
+            info: Info::clone(&waiter.info),
             since: Some(clock::wall_clock()),
-            ..Held::new(claim.name.clone())
+            ..Held::new(name.clone())
         };
-        self.put(held, now.after(claim.ttl), None);
-        // The client's place is used up. If more of its callers wait, it joins the end again.
-        if let Some(queued) = ask.queued {
-            let client = claim.holder.client();
-            self.leave(&claim.name, client);
-            if queued.more > 0 {
-                self.queue(&claim.name).join(client, now);
-            }
-        }
-        Ok(Answer::Granted(Grant::new(token)))
+        self.rows.insert(name.clone(), Row { held, ends_at });
+        Ok(token)
     }
 
-    /// Refuses a claim on a taken name, and gives its client a place in the queue if it asks for one.
-    fn refuse(&mut self, claim: &Claim, client: Option<ClientId>, now: Instant) -> Answer {
-        let ahead = client.map(|client| self.queue(&claim.name).join(client, now));
+    /// Refuses a claim on a taken name, and keeps a place for its client if it asks for one.
+    fn refuse(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Answer {
+        let place = ask.queued.map(|queued| {
+            self.last_join += 1;
+            let queue = self.queues.entry(claim.name.clone()).or_default();
+            queue.join(claim, ask, queued, self.last_join, now)
+        });
         let row = &self.rows[&claim.name];
         Answer::Held(Box::new(Held {
-            ahead,
+            place,
             ..row.held_at(now)
         }))
     }
@@ -156,53 +156,55 @@ impl State {
         }
     }
 
-    /// Frees the name, or keeps it for the first client of the queue if there is one.
+    /// Frees the name, and grants it to the first in the queue.
     fn pass_on(&mut self, name: &Name, now: Instant) {
         self.rows.remove(name);
-        match self.first_live(name, now) {
-            Some(first) => self.offer(name, first, now),
-            None => self.hint(&Topic::Freed(name.clone())),
+        if !self.grant_next(name, None, now) {
+            self.tell(&Topic::Freed(name.clone()), &Notice::Freed(name.clone()));
         }
     }
 
-    fn offer(&mut self, name: &Name, client: ClientId, now: Instant) {
-        self.leave(name, client);
-        let held = Held {
-            state: HeldState::Offered,
-            ..Held::new(name.clone())
-        };
-        self.put(held, now.after(Queued::OFFER), Some(client));
-        self.hint(&Topic::Turn(name.clone(), client));
-        self.hint_next(name, Queued::OFFER);
-    }
-
-    fn put(&mut self, held: Held, ends_at: Instant, offered_to: Option<ClientId>) {
-        let row = Row {
-            held,
-            ends_at,
-            offered_to,
-        };
-        self.rows.insert(row.held.name.clone(), row);
-    }
-
-    fn queue(&mut self, name: &Name) -> &mut Queue {
-        self.queues.entry(name.clone()).or_default()
-    }
-
-    fn first_live(&mut self, name: &Name, now: Instant) -> Option<ClientId> {
-        let first = self.queues.get_mut(name)?.first_live(now);
-        if first.is_none() {
-            self.queues.remove(name);
+    /// Grants a free name to the first live place, for the rest of its term. One whose client says that it listens, and
+    /// does not, is passed over, unless it asks. Returns whether there was one.
+    fn grant_next(&mut self, name: &Name, asking: Option<Holder>, now: Instant) -> bool {
+        while let Some(queue) = self.queues.get_mut(name) {
+            let subscribers = &self.subscribers;
+            let is_deaf = |waiting: &Waiting| {
+                let asks = asking.is_some_and(|holder| holder.client() == waiting.client);
+                let topic = Topic::Queue(name.clone(), waiting.client);
+                let hears = |subscriber: &Weak<Subscriber>| {
+                    let subscriber = subscriber.upgrade();
+                    subscriber.is_some_and(|subscriber| subscriber.follows(&topic))
+                };
+                waiting.listens && !asks && !subscribers.iter().any(hears)
+            };
+            let next = queue.take_next(now, is_deaf);
+            if queue.is_empty() {
+                self.queues.remove(name);
+            }
+            let Some(Waiting {
+                client,
+                join,
+                until,
+                claim: Some(waiter),
+                ..
+            }) = next
+            else {
+                return false;
+            };
+            let holder = waiter.holder;
+            // A claim whose floor is refused is told so when it asks again.
+            if let Ok(token) = self.grant(name, waiter, until) {
+                if asking == Some(holder) {
+                    return true;
+                }
+                let handover = Handover::new(name.clone(), holder, join, token);
+                let topic = Topic::Queue(name.clone(), client);
+                self.tell(&topic, &Notice::Granted(Box::new(handover)));
+                return true;
+            }
         }
-        first
-    }
-
-    fn leave(&mut self, name: &Name, client: ClientId) {
-        if let Some(queue) = self.queues.get_mut(name)
-            && queue.leave(client)
-        {
-            self.queues.remove(name);
-        }
+        false
     }
 
     /// Returns what an operator sees of a row, if it still counts.
@@ -212,18 +214,6 @@ impl State {
             waiting: Some(queue.map_or(0, |queue| queue.waiting(now))),
             ..row.held_at(now)
         })
-    }
-
-    fn hint(&mut self, topic: &Topic) {
-        self.tell(topic, &topic.first_hint());
-    }
-
-    /// Hints to the first client in the queue for how long the name is kept.
-    fn hint_next(&mut self, name: &Name, rest: Duration) {
-        if let Some(head) = self.queues.get(name).and_then(Queue::head) {
-            let topic = Topic::Turn(name.clone(), head);
-            self.tell(&topic, &Notice::Next(name.clone(), rest));
-        }
     }
 
     fn tell(&mut self, topic: &Topic, notice: &Notice) {
@@ -285,7 +275,10 @@ impl Backend for Memory {
     type Failure = Error;
 
     fn own_facts(&self) -> Facts {
-        Facts::new("memory").with_queue().with_notices()
+        Facts::new("memory")
+            .with_queue()
+            .with_notices()
+            .with_trusted_notices(true)
     }
 
     fn own_location(&self) -> &dyn fmt::Display {
@@ -317,29 +310,27 @@ impl Backend for Memory {
         _: Budget,
     ) -> Result<Release, Error> {
         let (mut state, now) = self.state()?;
+        if let Some(queue) = state.queues.get_mut(name) {
+            queue.vacate(holder);
+        }
         let row = state.row(name, now);
         let row = row.filter(|row| row.held.by == Some(holder));
         match (row, keep_for) {
             (Some(row), Some(rest)) if row.held.state == HeldState::Leased => {
                 row.held.state = HeldState::Kept;
                 row.ends_at = now.after(rest);
-                state.hint_next(name, rest);
-                state.hint(&Topic::Freed(name.clone()));
+                // Those who look now learn when it will be free.
+                let freed = Notice::Freed(name.clone());
+                let first = state.queues.get(name).and_then(|queue| queue.first(now));
+                if let Some(first) = first {
+                    state.tell(&Topic::Queue(name.clone(), first), &freed);
+                }
+                state.tell(&Topic::Freed(name.clone()), &freed);
             }
             (Some(row), _) if row.held.state != HeldState::Kept => state.pass_on(name, now),
             _ => return Ok(Release::NotHeld),
         }
         Ok(Release::Released)
-    }
-
-    async fn try_leave(&self, name: &Name, client: ClientId, _: Budget) -> Result<(), Error> {
-        let (mut state, now) = self.state()?;
-        state.leave(name, client);
-        let row = state.row(name, now);
-        if row.is_some_and(|row| row.offered_to == Some(client)) {
-            state.pass_on(name, now);
-        }
-        Ok(())
     }
 
     async fn try_notices(&self) -> Result<Option<Box<dyn Notices>>, Error> {
@@ -369,7 +360,7 @@ impl Backend for Memory {
         };
         match (how, row.held.state) {
             (Eviction::Now, _) => state.pass_on(name, now),
-            (Eviction::Marked, HeldState::Kept | HeldState::Offered) => return Ok(false),
+            (Eviction::Marked, HeldState::Kept) => return Ok(false),
             (Eviction::Marked, _) => row.held.state = HeldState::Evicted,
         }
         Ok(true)

@@ -1,92 +1,185 @@
 //! The clients that wait for one name in turn. Pure: `now` is an argument.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use crate::holder::ClientId;
-use crate::store::Queued;
+use crate::holder::{ClientId, Holder};
+use crate::store::{Ask, Claim, Info, Place, Queued};
 use crate::term::Instant;
+use crate::token::Token;
 
-/// The queue of one name.
+/// The queue of one name, in the order in which the clients joined.
 #[derive(Debug, Default)]
 pub(super) struct Queue(VecDeque<Waiting>);
 
+/// A client's place.
 #[derive(Debug)]
-struct Waiting {
-    client: ClientId,
-    alive_until: Instant,
+pub(super) struct Waiting {
+    pub(super) client: ClientId,
+    pub(super) join: u64,
+    pub(super) until: Instant,
+    pub(super) listens: bool,
+    /// The claim that a freed name is granted to. `None` once it was released: another caller of the client may take
+    /// the place.
+    pub(super) claim: Option<Waiter>,
+}
+
+/// A claim that waits.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) holder: Holder,
+    pub(super) floor: Option<Token>,
+    pub(super) info: Arc<Info>,
 }
 
 impl Queue {
-    /// Returns the first client that is alive, and removes the dead ones before it.
-    pub(super) fn first_live(&mut self, now: Instant) -> Option<ClientId> {
-        let is_dead = |waiting: &Waiting| waiting.alive_until <= now;
-        while self.0.front().is_some_and(is_dead) {
-            self.0.pop_front();
-        }
-        self.head()
+    /// Keeps the client's place with this claim, for a term from now. Returns whether the client has one.
+    pub(super) fn stay(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) -> bool {
+        let client = claim.holder.client();
+        self.0.retain(|waiting| waiting.until > now);
+        let place = self.0.iter_mut().find(|waiting| waiting.client == client);
+        place
+            .map(|waiting| waiting.renew(claim, ask, queued, now))
+            .is_some()
     }
 
-    /// Returns the first client, alive or not.
-    pub(super) fn head(&self) -> Option<ClientId> {
-        self.0.front().map(|waiting| waiting.client)
-    }
-
-    /// Puts a client at the end, unless it is in the queue, and lets it count as alive. Returns how many live clients
-    /// are before it.
-    pub(super) fn join(&mut self, client: ClientId, now: Instant) -> usize {
-        let alive_until = now.after(Queued::PATIENCE);
-        let place = self.0.iter().position(|waiting| waiting.client == client);
-        let place = place.unwrap_or(self.0.len());
-        if place == self.0.len() {
+    /// Puts the client at the end, unless it is in the queue, with this number for its place.
+    pub(super) fn join(
+        &mut self,
+        claim: &Claim,
+        ask: Ask,
+        queued: Queued,
+        join: u64,
+        now: Instant,
+    ) -> Place {
+        if !self.stay(claim, ask, queued, now) {
             self.0.push_back(Waiting {
-                client,
-                alive_until,
+                client: claim.holder.client(),
+                join,
+                until: now,
+                listens: false,
+                claim: None,
             });
+            self.stay_last(claim, ask, queued, now);
         }
-        self.0[place].alive_until = alive_until;
-        let before = self.0.iter().take(place);
-        before.filter(|waiting| waiting.alive_until > now).count()
+        let client = claim.holder.client();
+        let before = self.0.iter().take_while(|waiting| waiting.client != client);
+        let ahead = before.filter(|waiting| waiting.claim.is_some()).count();
+        let own = self.0.iter().find(|waiting| waiting.client == client);
+        Place::new(own.expect("it joined").join, ahead)
     }
 
-    /// Removes a client. Returns whether the queue is empty now.
-    pub(super) fn leave(&mut self, client: ClientId) -> bool {
-        self.0.retain(|waiting| waiting.client != client);
+    fn stay_last(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) {
+        let last = self.0.back_mut().expect("it was put there");
+        last.renew(claim, ask, queued, now);
+    }
+
+    /// Takes the first place out that is live, has a claim, and is not passed over.
+    pub(super) fn take_next(
+        &mut self,
+        now: Instant,
+        is_passed_over: impl Fn(&Waiting) -> bool,
+    ) -> Option<Waiting> {
+        self.0.retain(|waiting| waiting.until > now);
+        let is_next = |waiting: &Waiting| waiting.claim.is_some() && !is_passed_over(waiting);
+        let next = self.0.iter().position(is_next)?;
+        self.0.remove(next)
+    }
+
+    /// Takes this holder's claim out of its place, which stays for its term.
+    pub(super) fn vacate(&mut self, holder: Holder) {
+        for waiting in &mut self.0 {
+            waiting.claim.take_if(|claim| claim.holder == holder);
+        }
+    }
+
+    /// Returns the first client whose claim waits.
+    pub(super) fn first(&self, now: Instant) -> Option<ClientId> {
+        self.live(now).next().map(|waiting| waiting.client)
+    }
+
+    /// Returns how many clients wait.
+    pub(super) fn waiting(&self, now: Instant) -> usize {
+        self.live(now).count()
+    }
+
+    /// Returns whether no place is left.
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns how many live clients wait.
-    pub(super) fn waiting(&self, now: Instant) -> usize {
+    fn live(&self, now: Instant) -> impl Iterator<Item = &Waiting> {
         let waiting = self.0.iter();
-        waiting.filter(|waiting| waiting.alive_until > now).count()
+        waiting.filter(move |waiting| waiting.until > now && waiting.claim.is_some())
+    }
+}
+
+impl Waiting {
+    fn renew(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) {
+        self.until = self.until.max(now.after(queued.term));
+        self.listens = queued.listens;
+        self.claim = Some(Waiter {
+            holder: claim.holder,
+            floor: ask.floor,
+            info: claim.info.clone(),
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    const A: ClientId = ClientId::from_u128(1);
-    const B: ClientId = ClientId::from_u128(2);
+    use super::*;
+    use crate::name::Name;
+
+    const TTL: Duration = Duration::from_secs(30);
 
     fn at(seconds: u64) -> Instant {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
+    fn claim(client: u128, secret: u64) -> Claim {
+        let holder = Holder::new(ClientId::from_u128(client), secret);
+        let name = Name::new("a").expect("valid");
+        Claim::new(name, holder, TTL, Arc::default())
+    }
+
     #[test]
-    fn no_client_overtakes_a_live_one_and_dead_clients_are_removed() {
+    fn a_place_keeps_its_number_while_its_client_claims_and_gets_another_after_its_term() {
         let mut queue = Queue::default();
-        assert_eq!(queue.join(A, at(0)), 0);
-        assert_eq!(queue.join(B, at(0)), 1);
-        assert_eq!(queue.join(A, at(0)), 0, "it keeps its place");
-        assert_eq!(queue.join(B, at(5)), 1);
-        assert_eq!(queue.first_live(at(8)), Some(A));
-        // The patience for A ends at 9, that for B at 14.
-        assert_eq!(queue.waiting(at(10)), 1);
-        assert_eq!(queue.join(B, at(10)), 0);
-        assert_eq!(queue.first_live(at(10)), Some(B));
-        assert_eq!(queue.join(A, at(10)), 1, "it comes back as the last one");
-        assert!(!queue.leave(A));
-        assert!(queue.leave(B));
-        assert_eq!(queue.first_live(at(10)), None);
+        let (a, b) = (claim(1, 1), claim(2, 1));
+        let mut join = |claim: &Claim, join, now| {
+            queue.join(claim, Ask::default(), Queued::new(TTL), join, at(now))
+        };
+        assert_eq!(join(&a, 1, 0), Place::new(1, 0));
+        assert_eq!(join(&b, 2, 0), Place::new(2, 1));
+        assert_eq!(join(&a, 3, 2), Place::new(1, 0), "it keeps its place");
+        assert_eq!(join(&b, 4, 4), Place::new(4, 1), "its term ended at 3");
+        assert_eq!(
+            join(&a, 5, 6),
+            Place::new(5, 1),
+            "it comes back as the last one"
+        );
+    }
+
+    #[test]
+    fn a_claim_that_is_released_leaves_its_place_to_another_of_its_client() {
+        let mut queue = Queue::default();
+        let (one, other, rival) = (claim(1, 1), claim(1, 2), claim(2, 1));
+        let queued = Queued::new(TTL);
+        queue.join(&one, Ask::default(), queued, 1, at(0));
+        queue.join(&rival, Ask::default(), queued, 2, at(0));
+        queue.vacate(one.holder);
+        assert_eq!(
+            (queue.waiting(at(0)), queue.first(at(0))),
+            (1, Some(ClientId::from_u128(2)))
+        );
+        assert!(queue.stay(&other, Ask::default(), queued, at(1)));
+        let next = queue.take_next(at(1), |_| false).expect("two wait");
+        assert_eq!(next.claim.map(|claim| claim.holder), Some(other.holder));
+        queue.vacate(rival.holder);
+        assert!(queue.take_next(at(1), |_| false).is_none());
+        assert!(!queue.is_empty(), "its place stays for its term");
     }
 }

@@ -1,4 +1,4 @@
-//! The subscribers to notices, and the hints that they have not read.
+//! The subscribers to notices, and those that they have not read.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::future::BoxFuture;
 use crate::store::{Notice, Notices, Topic};
 
-/// The topics of a subscriber, and the hints that it has not read.
+/// The topics of a subscriber, and the notices that it has not read.
 #[derive(Debug, Default)]
 pub(super) struct Subscriber {
     topics: Mutex<Topics>,
@@ -19,12 +19,17 @@ pub(super) struct Subscriber {
 #[derive(Debug, Default)]
 struct Topics {
     followed: BTreeSet<Topic>,
-    /// Each hint at most once: two equal hints say no more than one.
+    /// Each notice at most once: two equal ones say no more than one.
     heard: VecDeque<Notice>,
 }
 
 impl Subscriber {
-    /// Stores a hint about this topic, if the subscriber follows it.
+    /// Returns whether the subscriber follows this topic.
+    pub(super) fn follows(&self, topic: &Topic) -> bool {
+        self.topics.lock().followed.contains(topic)
+    }
+
+    /// Stores a notice about this topic, if the subscriber follows it.
     pub(super) fn hear(&self, topic: &Topic, notice: Notice) {
         let mut topics = self.topics.lock();
         if topics.followed.contains(topic) && !topics.heard.contains(&notice) {
@@ -38,7 +43,7 @@ impl Subscriber {
 impl Notices for Arc<Subscriber> {
     fn follow(&self, topic: &Topic) {
         self.topics.lock().followed.insert(topic.clone());
-        self.hear(topic, topic.first_hint());
+        self.hear(topic, topic.first_notice());
     }
 
     fn unfollow(&self, topic: &Topic) {

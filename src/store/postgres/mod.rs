@@ -111,11 +111,11 @@ use super::kit::budget::{self, Budget};
 use super::kit::check::judge;
 use super::kit::connection::Unconnected;
 use super::{
-    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Queued, Release,
-    Renewal, Renewed,
+    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Release, Renewal,
+    Renewed,
 };
 use crate::error::Error;
-use crate::holder::{ClientId, Holder};
+use crate::holder::Holder;
 use crate::name::Name;
 use crate::telemetry::Sink;
 use crate::token::Token;
@@ -216,7 +216,7 @@ impl Backend for Postgres {
         let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
         let floor = ask.floor.map_or(0, Token::get);
         let client = ask.queued.map(|_| claim.holder.client().to_string());
-        let more = ask.queued.map_or(0, |queued| i64::from(queued.more));
+        let more = 0_i64;
         let arguments: Arguments<'_> = &[
             (&claim.name.as_str(), Type::TEXT),
             (&claim.holder.to_string(), Type::TEXT),
@@ -225,8 +225,8 @@ impl Backend for Postgres {
             (&i64::try_from(floor).unwrap_or(i64::MAX), Type::INT8),
             (&client, Type::TEXT),
             (&more, Type::INT8),
-            (&millis(Queued::PATIENCE), Type::INT8),
-            (&millis(Queued::OFFER), Type::INT8),
+            (&9_000_i64, Type::INT8),
+            (&2_000_i64, Type::INT8),
         ];
         let replacing = replacing(budget, claim.ttl);
         let rows = self.connections().call("acquire_1", arguments, replacing);
@@ -254,7 +254,7 @@ impl Backend for Postgres {
             (&name.as_str(), Type::TEXT),
             (&holder.to_string(), Type::TEXT),
             (&keep_for.map_or(0, millis), Type::INT8),
-            (&millis(Queued::OFFER), Type::INT8),
+            (&2_000_i64, Type::INT8),
         ];
         let rows = self
             .connections()
@@ -265,25 +265,6 @@ impl Backend for Postgres {
         Ok(release)
     }
 
-    async fn try_leave(
-        &self,
-        name: &Name,
-        client: ClientId,
-        budget: Budget,
-    ) -> Result<(), Failure> {
-        let arguments: Arguments<'_> = &[
-            (&name.as_str(), Type::TEXT),
-            (&client.to_string(), Type::TEXT),
-            (&millis(Queued::OFFER), Type::INT8),
-        ];
-        let rows = self
-            .connections()
-            .call("leave_1", arguments, budget)
-            .await?;
-        self.tell(reply::left(&rows)?, name, budget).await;
-        Ok(())
-    }
-
     async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
         let how = match how {
             Eviction::Marked => "marked",
@@ -292,7 +273,7 @@ impl Backend for Postgres {
         let arguments: Arguments<'_> = &[
             (&name.as_str(), Type::TEXT),
             (&how, Type::TEXT),
-            (&millis(Queued::OFFER), Type::INT8),
+            (&2_000_i64, Type::INT8),
         ];
         let rows = self
             .connections()

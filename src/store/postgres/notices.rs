@@ -162,7 +162,7 @@ impl Listener {
         for topic in new {
             match self.channels.get(topic.name()) {
                 // Another topic of this name is followed already.
-                Some(Some(_)) => self.wanted.tell(topic.first_hint()),
+                Some(Some(_)) => self.wanted.tell(topic.first_notice()),
                 _ => drop(self.channels.insert(topic.name().clone(), None)),
             }
         }
@@ -174,7 +174,7 @@ impl Listener {
         // Each name may have been freed after its client checked and before the server listened for it.
         for topic in self.wanted.followed() {
             if new.contains(topic.name()) {
-                self.wanted.tell(topic.first_hint());
+                self.wanted.tell(topic.first_notice());
             }
         }
         Ok(())
@@ -330,22 +330,23 @@ fn read(message: &str) -> Option<(Topic, Notice)> {
     let (kind, rest) = message.split_once(' ')?;
     if kind == "f" {
         let topic = Topic::Freed(Name::new(rest).ok()?);
-        let notice = topic.first_hint();
+        let notice = topic.first_notice();
         return Some((topic, notice));
     }
     let (client, rest) = rest.split_once(' ')?;
     let client = ClientId::from_u128(u128::from_str_radix(client, 16).ok()?);
     match kind {
         "t" => {
-            let topic = Topic::Turn(Name::new(rest).ok()?, client);
-            let notice = topic.first_hint();
+            let topic = Topic::Queue(Name::new(rest).ok()?, client);
+            let notice = topic.first_notice();
             Some((topic, notice))
         }
         "n" => {
             let (ms, name) = rest.split_once(' ')?;
             let left = Duration::from_millis(ms.parse().ok()?);
             let name = Name::new(name).ok()?;
-            Some((Topic::Turn(name.clone(), client), Notice::Next(name, left)))
+            let _ = (name, left);
+            None
         }
         _ => None,
     }
@@ -359,19 +360,16 @@ mod tests {
     fn a_message_is_read_for_whom_it_is_meant() {
         let client = ClientId::from_u128(7);
         let name = Name::new("a b/é").expect("a name");
-        let turns = Topic::Turn(name.clone(), client);
+        let turns = Topic::Queue(name.clone(), client);
         assert_eq!(
             read("f a b/é"),
             Some((Topic::Freed(name.clone()), Notice::Freed(name.clone())))
         );
         assert_eq!(
             read(&format!("t {client} a b/é")),
-            Some((turns.clone(), Notice::Turn(name.clone())))
+            Some((turns.clone(), Notice::Freed(name.clone())))
         );
-        assert_eq!(
-            read(&format!("n {client} 250 a b/é")),
-            Some((turns, Notice::Next(name, Duration::from_millis(250))))
-        );
+        assert_eq!(read(&format!("n {client} 250 a b/é")), None);
         for odd in ["", "f", "f ", "t x a", "n x 1 a", "z a", "n 7 a"] {
             assert_eq!(read(odd), None, "{odd}");
         }

@@ -127,7 +127,7 @@ use super::{
 };
 use crate::clock::{Boottime, Clock as _};
 use crate::error::{Error, ErrorKind};
-use crate::holder::{ClientId, Holder};
+use crate::holder::Holder;
 use crate::name::Name;
 use crate::telemetry::Sink;
 use crate::token::Token;
@@ -287,11 +287,6 @@ impl Backend for Quorum {
             true => Release::Released,
             false => Release::NotHeld,
         })
-    }
-
-    /// There is no queue to leave.
-    async fn try_leave(&self, _: &Name, _: ClientId, _: Budget) -> Result<(), Failure> {
-        Ok(())
     }
 
     async fn try_notices(&self) -> Result<Option<Box<dyn Notices>>, Failure> {

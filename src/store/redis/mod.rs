@@ -98,7 +98,7 @@ pub(super) use self::{
     target::each_server,
 };
 use crate::error::Error;
-use crate::holder::{ClientId, Holder};
+use crate::holder::Holder;
 use crate::name::Name;
 use crate::token::Token;
 
@@ -112,8 +112,8 @@ use self::protocol::slot::slot_of;
 use super::kit::backend::Backend;
 use super::kit::budget::{Budget, millis};
 use super::{
-    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Queued, Release,
-    Renewal, Renewed,
+    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Release, Renewal,
+    Renewed,
 };
 use crate::telemetry::ConnectionPurpose;
 
@@ -178,7 +178,7 @@ impl Redis {
 
     /// Calls a script that may free a name, whose last arguments say how its waiting clients hear of it.
     async fn free(&self, name: &Name, mut call: Cmd, budget: Budget) -> Result<Value, Failure> {
-        call.arg(PUBLISH).arg(millis(Queued::OFFER));
+        call.arg(PUBLISH).arg(2_000);
         self.fleet.run(name, call, None, OF_ONE, budget).await
     }
 
@@ -234,9 +234,9 @@ impl Backend for Redis {
             .arg(info);
         if let Some(queued) = ask.queued {
             call.arg(claim.holder.client().to_string())
-                .arg(millis(Queued::PATIENCE))
-                .arg(queued.more)
-                .arg(millis(Queued::OFFER))
+                .arg(millis(queued.term))
+                .arg(0)
+                .arg(2_000)
                 .arg(PUBLISH);
         }
         call.arg(self.max_ttl.map(millis));
@@ -247,7 +247,7 @@ impl Backend for Redis {
         let reply = asked.await?;
         let answer = reply::acquired(&reply, &claim.name)?;
         // Joining the queue is a write too.
-        if !matches!(&answer, Answer::Held(held) if held.ahead.is_none()) {
+        if !matches!(&answer, Answer::Held(held) if held.place.is_none()) {
             self.fleet.settings.note_write();
         }
         if let Answer::Granted(_) = answer {
@@ -275,17 +275,6 @@ impl Backend for Redis {
             Eviction::Now => "now",
         });
         reply::evicted(&self.free(name, call, budget).await?)
-    }
-
-    async fn try_leave(
-        &self,
-        name: &Name,
-        client: ClientId,
-        budget: Budget,
-    ) -> Result<(), Failure> {
-        let mut call = SCRIPTS.leave.call(self.queue_keys(name));
-        call.arg(client.to_string());
-        reply::left(&self.free(name, call, budget).await?)
     }
 
     async fn try_renew(&self, batch: &[Renewal], budget: Budget) -> Renewed {

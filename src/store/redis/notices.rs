@@ -129,7 +129,7 @@ impl Listener {
         }
         self.follow(sink, &changed.new).await?;
         // Each name may have been freed after its client checked and before the server listened for it.
-        let hints = changed.new.iter().map(Topic::first_hint);
+        let hints = changed.new.iter().map(Topic::first_notice);
         hints.for_each(|hint| self.wanted.tell(hint));
         Ok(())
     }
@@ -157,7 +157,7 @@ impl Listener {
     fn channel(&self, topic: &Topic) -> String {
         match topic {
             Topic::Freed(name) => self.keys.channel(name),
-            Topic::Turn(name, client) => self.keys.turn_channel(name, *client),
+            Topic::Queue(name, client) => self.keys.turn_channel(name, *client),
         }
     }
 
@@ -168,10 +168,7 @@ impl Listener {
         }
         let name = self.keys.name_of_turn_channel(channel)?;
         let payload: String = message.get_payload().ok()?;
-        match payload.strip_prefix("next ") {
-            None => Some(Notice::Turn(name)),
-            Some(ms) => Some(Notice::Next(name, Duration::from_millis(ms.parse().ok()?))),
-        }
+        Some(Notice::Freed(name)).filter(|_| payload == "turn")
     }
 
     /// Connects, and subscribes to a channel that no client uses, to find out now whether this user may subscribe.

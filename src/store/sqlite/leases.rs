@@ -7,10 +7,10 @@ use super::failure::Failure;
 use super::headroom;
 use super::row::{KEPT, LEASED, Row, Validity};
 use super::transaction::{Caller, Tx};
-use crate::holder::{ClientId, Holder};
+use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::{
-    Answer, Ask, Claim, Eviction, Grant, Held, HeldState, Outcome, Queued, Release, Renewal,
+    Answer, Ask, Claim, Eviction, Grant, Held, HeldState, Outcome, Release, Renewal,
 };
 
 impl Database {
@@ -139,12 +139,17 @@ impl Tx<'_> {
     /// headroom to keep it.
     fn refuse(&self, claim: &Claim, ask: Ask, mut held: Held) -> Result<Claimed, Failure> {
         if let Some(client) = queued_client(claim, ask) {
-            held.ahead = self.stay_queued(&claim.name, &client)?;
-            if held.ahead.is_none() {
+            held.place = self
+                .stay_queued(&claim.name, &client)?
+                .map(|ahead| crate::store::Place::new(0, ahead));
+            if held.place.is_none() {
                 if !self.has_headroom()? {
                     return Ok(Claimed::NoHeadroom);
                 }
-                held.ahead = Some(self.join_queue(&claim.name, &client)?);
+                held.place = Some(crate::store::Place::new(
+                    0,
+                    self.join_queue(&claim.name, &client)?,
+                ));
             }
         }
         Ok(Claimed::Answered(Answer::Held(Box::new(held))))
@@ -163,9 +168,7 @@ impl Tx<'_> {
         // The client's place is used up. If more of its callers wait, it joins the end again.
         if let (Some(client), Some(queued)) = (queued_client(claim, ask), ask.queued) {
             self.leave_queue(&claim.name, &client)?;
-            if queued.more > 0 {
-                self.join_queue(&claim.name, &client)?;
-            }
+            let _ = queued;
         }
         self.sweep()?;
         Ok(Claimed::Answered(Answer::Granted(Grant::new(token))))
@@ -208,16 +211,6 @@ impl Tx<'_> {
         Ok(Release::Released)
     }
 
-    /// Removes a client from the queue, and passes on what was kept for it.
-    pub(super) fn leave(&self, name: &Name, client: ClientId) -> Result<(), Failure> {
-        let client = client.to_string();
-        self.leave_queue(name, &client)?;
-        match self.row(name)? {
-            Some(row) if row.is_offered_to(&client) => self.pass_on(name),
-            _ => Ok(()),
-        }
-    }
-
     pub(super) fn inspect(&self, name: &Name) -> Result<Option<Held>, Failure> {
         let row = self.row(name)?;
         row.map(|row| self.shown(&row)).transpose()
@@ -234,7 +227,7 @@ impl Tx<'_> {
         };
         match (how, row.state) {
             (Eviction::Now, _) => self.pass_on(name)?,
-            (Eviction::Marked, HeldState::Kept | HeldState::Offered) => return Ok(false),
+            (Eviction::Marked, HeldState::Kept) => return Ok(false),
             (Eviction::Marked, _) => self.mark_evicted(name)?,
         }
         Ok(true)
@@ -266,8 +259,8 @@ fn is_offered_to(row: &Row, claim: &Claim, ask: Ask) -> bool {
 /// A name that was free, and is kept for the first client of the queue.
 fn offered(claim: &Claim) -> Held {
     Held {
-        remaining: Some(Queued::OFFER),
-        state: HeldState::Offered,
+        remaining: Some(super::queue::OFFER),
+        state: HeldState::Kept,
         ..Held::new(claim.name.clone())
     }
 }

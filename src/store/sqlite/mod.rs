@@ -100,7 +100,7 @@ use super::{
 };
 use crate::clock::{Clock, Monotonic};
 use crate::error::Error;
-use crate::holder::{ClientId, Holder};
+use crate::holder::Holder;
 use crate::name::Name;
 
 /// The time for which opening may wait for other processes: long enough when several make the file at the same time.
@@ -262,16 +262,6 @@ impl Backend for Sqlite {
         let name = name.clone();
         self.write(budget, move |tx| tx.release(&name, holder, keep_for))
             .await
-    }
-
-    async fn try_leave(
-        &self,
-        name: &Name,
-        client: ClientId,
-        budget: Budget,
-    ) -> Result<(), Failure> {
-        let name = name.clone();
-        self.write(budget, move |tx| tx.leave(&name, client)).await
     }
 
     async fn try_notices(&self) -> Result<Option<Box<dyn Notices>>, Failure> {

@@ -88,7 +88,7 @@ impl Listener {
         // Before the names are looked up: a change after this is found by the next look.
         let version = self.store.read(LIMIT, |tx| tx.version()).await?;
         for topic in new {
-            self.wanted.tell(topic.first_hint());
+            self.wanted.tell(topic.first_notice());
         }
         let last = self.version.replace(version);
         if last.is_none_or(|last| last == version) {
@@ -106,8 +106,6 @@ impl Listener {
                 hints.push(hint);
             }
         }
-        // A client whose turn it is hears of it before those that still have to wait.
-        hints.sort_by_key(|hint| matches!(hint, Notice::Next(..)));
         for hint in hints {
             self.wanted.tell(hint);
         }
@@ -125,26 +123,22 @@ impl Tx<'_> {
     fn hint(&self, topic: &Topic) -> Result<Option<(Notice, Option<Kept>)>, Failure> {
         let name = topic.name();
         let row = self.row(name)?;
-        let Topic::Turn(_, client) = topic else {
+        let Topic::Queue(_, client) = topic else {
             let kept = match row {
                 None => None,
                 Some(row) if row.state == HeldState::Kept => Some((name.clone(), row.ends_at)),
                 Some(_) => return Ok(None),
             };
-            return Ok(Some((topic.first_hint(), kept)));
+            return Ok(Some((topic.first_notice(), kept)));
         };
         let client = client.to_string();
         let notice = match row {
-            None => topic.first_hint(),
+            None => topic.first_notice(),
             Some(row) if row.is_offered_to(&client) => {
-                return Ok(Some((topic.first_hint(), None)));
+                return Ok(Some((topic.first_notice(), None)));
             }
-            Some(row) => match (row.state, row.remaining()) {
-                (HeldState::Kept | HeldState::Offered, Some(remaining)) => {
-                    Notice::Next(name.clone(), remaining)
-                }
-                _ => return Ok(None),
-            },
+            Some(row) if row.state == HeldState::Kept => topic.first_notice(),
+            Some(_) => return Ok(None),
         };
         let is_first = self.first_queued(name)?.as_ref() == Some(&client);
         Ok(is_first.then_some((notice, None)))

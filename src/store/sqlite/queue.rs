@@ -14,7 +14,9 @@ use super::failure::Failure;
 use super::row::stored;
 use super::transaction::Tx;
 use crate::name::Name;
-use crate::store::Queued;
+
+pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(9);
+pub(super) const OFFER: std::time::Duration = std::time::Duration::from_secs(2);
 
 impl Tx<'_> {
     /// The first live client. The dead ones before it are passed over; a later grant removes them.
@@ -33,7 +35,7 @@ impl Tx<'_> {
     /// Lets a client of the queue count as live. Returns how many live ones are before it; `None` if it is not in the
     /// queue.
     pub(super) fn stay_queued(&self, name: &Name, client: &str) -> Result<Option<usize>, Failure> {
-        let alive_until = stored(self.now.after(Queued::PATIENCE));
+        let alive_until = stored(self.now.after(PATIENCE));
         let place = self.find(
             "UPDATE line
             SET boot = ?3, alive_until_ns = ?4
@@ -48,7 +50,7 @@ impl Tx<'_> {
 
     /// Puts a client that is not in the queue at its end. Returns how many live ones are before it.
     pub(super) fn join_queue(&self, name: &Name, client: &str) -> Result<usize, Failure> {
-        let alive_until = stored(self.now.after(Queued::PATIENCE));
+        let alive_until = stored(self.now.after(PATIENCE));
         self.run(
             "INSERT INTO line (name, place, client, boot, alive_until_ns)
             VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM line WHERE name = ?1), ?2, ?3, ?4)",
@@ -85,6 +87,6 @@ impl Tx<'_> {
     /// Keeps the name, which is free or just freed, for this client's claim.
     pub(super) fn offer(&self, name: &Name, client: &str) -> Result<(), Failure> {
         self.leave_queue(name, client)?;
-        self.put(name, client, Queued::OFFER, None)
+        self.put(name, client, OFFER, None)
     }
 }

@@ -73,7 +73,7 @@ impl Row {
             state: match record.get(5)? {
                 LEASED => HeldState::Leased,
                 KEPT => HeldState::Kept,
-                OFFERED => HeldState::Offered,
+                OFFERED => HeldState::Kept,
                 _ => HeldState::Evicted,
             },
             boot: record.get(6)?,
@@ -95,7 +95,7 @@ impl Row {
         if self.boot == boot.id() {
             return taken_until(self.ends_at, now);
         }
-        if self.state == HeldState::Offered {
+        if self.state == HeldState::Kept {
             // No lease is at stake, so there is nothing to watch.
             return Validity::Void;
         }
@@ -116,7 +116,7 @@ impl Row {
 
     /// Returns whether it keeps the name for this client.
     pub(super) fn is_offered_to(&self, client: &str) -> bool {
-        self.state == HeldState::Offered && self.holder == client
+        self.state == HeldState::Kept && self.holder == client
     }
 
     /// Returns whether it is the grant to this holder that has this token.

@@ -35,6 +35,9 @@ impl SessionCall<'_> {
             }
             Judgement::Held(held) => {
                 let client = claim.holder.client();
+                if ask.queued.is_some() {
+                    self.shared.remembered.lock().waits(claim);
+                }
                 if ask.queued.is_some() && reading.children.place(client).is_none() {
                     let joined = self.join(&claim.name, client).await?;
                     let changes = reading
@@ -79,13 +82,8 @@ impl SessionCall<'_> {
         if reading.stat.is_none() {
             self.store.sweep_now_and_then(&claim.name);
         }
-        let joins_again = ask.queued.is_some_and(|queued| queued.more > 0);
-        if joins_again {
-            // If this fails, the next claim joins the queue.
-            let _ = self.join(&claim.name, client).await;
-        }
         let others_wait = reading.others_wait_after(places, version);
-        let version = (!joins_again && !others_wait).then_some(version);
+        let version = (!others_wait).then_some(version);
         Ok(self.granted(claim, token, version))
     }
 
@@ -112,6 +110,7 @@ impl SessionCall<'_> {
             renewed_at: Boottime.now(),
         };
         let mut remembered = self.shared.remembered.lock();
+        remembered.waits_no_more(&claim.name, claim.holder);
         remembered.granted(&claim.name, claim.holder, lease);
         Answer::Granted(Grant::new(token))
     }

@@ -124,16 +124,18 @@ use super::kit::backend::Backend;
 use super::kit::budget::{self, Budget};
 use super::kit::connection::{Driver, HomeRuntime, Unconnected};
 use super::{
-    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Queued, Release,
-    Renewal, Renewed,
+    Answer, Ask, Claim, Eviction, Facts, Hazard, Held, Member, Notices, Purpose, Release, Renewal,
+    Renewed,
 };
 use crate::error::Error;
-use crate::holder::{ClientId, Holder};
+use crate::holder::Holder;
 use crate::name::Name;
 use crate::telemetry::{ConnectionPurpose, Sink};
 
 /// The kind of this store in its facts and in metrics.
 const KIND: &str = "zookeeper";
+/// The session in which the places of waiting clients are: a dead client keeps its place for so long.
+const WAITING_SESSION: Duration = Duration::from_secs(9);
 
 /// A store in a ZooKeeper ensemble.
 ///
@@ -190,7 +192,7 @@ impl Zookeeper {
         let address = Arc::new(address);
         let driver = Arc::<Driver>::default();
         let home = HomeRuntime::Thread(driver.clone());
-        let connector = Connector::new(address.clone(), Queued::PATIENCE);
+        let connector = Connector::new(address.clone(), WAITING_SESSION);
         let gauge = counts().connection(Some(ConnectionPurpose::Notices));
         let waiting = KeptSession::new(connector, home, gauge);
         Self {
@@ -252,17 +254,6 @@ impl Backend for Zookeeper {
         let call = self.call(budget).await?;
         let _permit = call.permit().await?;
         call.until_unchanged(|| call.free(name, holder, keep_for))
-            .await
-    }
-
-    async fn try_leave(
-        &self,
-        name: &Name,
-        client: ClientId,
-        budget: Budget,
-    ) -> Result<(), Failure> {
-        let call = self.call(budget).await?;
-        call.until_unchanged(|| call.leave_queue(name, client))
             .await
     }
 

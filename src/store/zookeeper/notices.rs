@@ -21,12 +21,11 @@ use tokio::time::sleep;
 use super::Zookeeper;
 use super::connection::session::Watches;
 use super::failure::Failure;
-use super::look::read_millis;
 use super::protocol::reading::NameReading;
 use super::protocol::tree::{Children, Kind, token_node};
 use crate::store::kit::budget::Budget;
 use crate::store::kit::subscription::{Subscription, Teller, Wanted};
-use crate::store::{Notice, Queued, Topic};
+use crate::store::{Notice, Topic};
 
 /// The longest time that one request of a subscription may take.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -135,11 +134,11 @@ impl Follower {
     async fn look(&self, followed: &mut FollowedTopic) -> Result<bool, Failure> {
         let call = self.waiting.call(Budget::new(LIMIT)).await?;
         let name = followed.topic.name().clone();
-        let is_queued = matches!(followed.topic, Topic::Turn(..));
+        let is_queued = matches!(followed.topic, Topic::Queue(..));
         let watches = Some(&mut followed.watches).filter(|_| !is_queued);
         let found = call.children_of(&name, watches).await?;
         let (is_there, (children, stat)) = (found.is_some(), found.unwrap_or_default());
-        let View { mut hint, watched } = view(&children, &followed.topic);
+        let View { hint, watched } = view(&children, &followed.topic);
         let path = call.shared.tree.name(&name);
         for node in watched {
             let node = format!("{path}/{node}");
@@ -147,19 +146,12 @@ impl Follower {
                 call.children(&node, Some(&mut followed.watches)).await?;
             }
         }
-        match &mut hint {
-            Some((_, Notice::Turn(_)))
-                if children.token.is_some() && children.unknown.is_none() =>
-            {
-                // Its claim need not look again.
-                let turn = NameReading::untaken(path, Some(stat), children);
-                call.shared.remembered.lock().know(&name, turn);
-            }
-            Some((node, Notice::Next(_, rest))) if children.taken.is_some() => {
-                let (data, _) = call.data(&format!("{path}/{node}")).await?;
-                *rest = read_millis(&data).unwrap_or(*rest);
-            }
-            _ => {}
+        let is_free =
+            children.token.is_some() && children.unknown.is_none() && children.taken.is_none();
+        if is_queued && hint.is_some() && is_free {
+            // Its claim need not look again.
+            let turn = NameReading::untaken(path, Some(stat), children);
+            call.shared.remembered.lock().know(&name, turn);
         }
         let (about, notice) = hint.unzip();
         let session = call.line.id;
@@ -167,7 +159,7 @@ impl Follower {
             Some((told_in, before)) if told_in == session => notice.filter(|_| before != about),
             // The server listens from now on: the name may have been freed before, and with the session before this one
             // the client's place has ended.
-            _ => Some(followed.topic.first_hint()),
+            _ => Some(followed.topic.first_notice()),
         };
         if let Some(notice) = new {
             self.teller.tell(notice);
@@ -184,7 +176,7 @@ fn view(children: &Children, topic: &Topic) -> View {
     let name = topic.name().clone();
     let taken = children.taken;
     let taken = taken.map(|(kind, holder)| (kind, kind.node(holder)));
-    let Topic::Turn(_, client) = topic else {
+    let Topic::Queue(_, client) = topic else {
         let about = match taken {
             // If the token changes, the name was taken and freed in between.
             None => Some(children.token.map_or_else(String::new, token_node)),
@@ -201,10 +193,9 @@ fn view(children: &Children, topic: &Topic) -> View {
     };
     let node = |place: usize| children.queue[place].nodes[0].clone();
     let hint = match (&taken, place) {
-        (None, 0) => Some((node(0), Notice::Turn(name))),
-        (None, 1) => Some((node(0), Notice::Next(name, Queued::OFFER))),
-        // It is next once the name is no longer kept.
-        (Some((Kind::Kept, kept)), 0) => Some((kept.clone(), Notice::Next(name, Queued::OFFER))),
+        (None, 0) => Some((node(0), Notice::Freed(name))),
+        // It learns when the name is no longer kept.
+        (Some((Kind::Kept, kept)), 0) => Some((kept.clone(), Notice::Freed(name))),
         _ => None,
     };
     let before = place.saturating_sub(2)..place;
@@ -246,7 +237,7 @@ mod tests {
         let watched = |number| {
             let view = view(
                 &Children::read(&nodes),
-                &Topic::Turn(name(), client(number)),
+                &Topic::Queue(name(), client(number)),
             );
             assert_eq!(view.hint, None);
             view.watched
@@ -257,13 +248,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_hears_of_its_turn_and_the_second_that_it_is_next() {
+    fn only_the_first_hears_of_its_turn() {
         let nodes: Vec<_> = (1..=3).map(place).collect();
-        let hint = |number| hint(&nodes, &Topic::Turn(name(), client(number)));
-        assert_eq!(hint(1), Some((place(1), Notice::Turn(name()))));
-        let next = Notice::Next(name(), Queued::OFFER);
-        assert_eq!(hint(2), Some((place(1), next)));
-        assert_eq!(hint(3), None);
+        let hint = |number| hint(&nodes, &Topic::Queue(name(), client(number)));
+        assert_eq!(hint(1), Some((place(1), Notice::Freed(name()))));
+        assert_eq!(hint(2), None);
     }
 
     #[test]

@@ -59,6 +59,7 @@ impl SessionCall<'_> {
         Ok(stat)
     }
 
+    /// Takes a client out of the queue whose waiting claim was released, unless another one of its callers claims there.
     pub(super) async fn leave_queue(&self, name: &Name, client: ClientId) -> Result<(), Failure> {
         let reading = self.look_freshly(name).await?;
         let Some(place) = reading.children.place(client) else {

@@ -19,6 +19,11 @@ impl SessionCall<'_> {
         holder: Holder,
         keep_for: Option<Duration>,
     ) -> Result<Release, Failure> {
+        let is_waiting = self.shared.remembered.lock().is_waiting(name, holder);
+        if is_waiting {
+            self.leave_queue(name, holder.client()).await?;
+            (self.shared.remembered.lock()).waits_no_more(name, holder);
+        }
         let tree = &self.shared.tree;
         // What is remembered is used once: it can be wrong.
         let lease = self.shared.remembered.lock().leases.remove(&holder);
@@ -86,8 +91,8 @@ impl SessionCall<'_> {
         };
         let mut steps: Vec<_> = reading.delete_taken().into_iter().collect();
         match (how, held.state, held.by) {
-            (Eviction::Now, state, _) => {
-                if state == HeldState::Offered {
+            (Eviction::Now, ..) => {
+                if reading.is_offered() {
                     let first = &reading.children.queue[0];
                     steps.extend(reading.delete_places(&first.nodes));
                 }

@@ -11,9 +11,9 @@ use super::protocol::stamp::LeaderClock;
 use super::protocol::tree::Children;
 use super::protocol::wire::Stat;
 use crate::clock::Instant;
-use crate::holder::Holder;
+use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::store::Ask;
+use crate::store::{Ask, Claim};
 use crate::token::Token;
 
 /// Says how many entries of one kind are kept before outdated ones are dropped.
@@ -24,6 +24,8 @@ const ENOUGH: usize = 4096;
 pub(super) struct Remembered {
     pub(super) clock: LeaderClock,
     pub(super) leases: HashMap<Holder, OwnLease>,
+    /// The claims that wait: each client's place is that of its last one.
+    waiting: HashMap<(Name, ClientId), Holder>,
     /// Names that are free, or of which it is this client's turn, as far as it knows.
     known: HashMap<Name, NameReading>,
     /// The latest change of each followed name that a session has seen.
@@ -118,6 +120,24 @@ impl Remembered {
         }
     }
 
+    /// Notes that the place of this claim's client is that of this claim.
+    pub(super) fn waits(&mut self, claim: &Claim) {
+        let place = (claim.name.clone(), claim.holder.client());
+        self.waiting.insert(place, claim.holder);
+    }
+
+    /// Returns whether the place of this claim's client is that of this claim.
+    pub(super) fn is_waiting(&self, name: &Name, holder: Holder) -> bool {
+        self.waiting.get(&(name.clone(), holder.client())) == Some(&holder)
+    }
+
+    /// Notes that this claim does not wait any more.
+    pub(super) fn waits_no_more(&mut self, name: &Name, holder: Holder) {
+        if self.is_waiting(name, holder) {
+            self.waiting.remove(&(name.clone(), holder.client()));
+        }
+    }
+
     /// Notes that this client has joined the queue of the name.
     pub(super) fn joined(&self, name: &Name, zxid: i64) {
         if let Some(seen) = self.followed.get(name) {
@@ -196,7 +216,7 @@ mod tests {
         let mut remembered = Remembered::default();
         let place = format!("q-{}-0000000001", HOLDER.client());
         let turn = Children::read(&[place, "t-0000000000000005".into()]);
-        for (queued, is_known) in [(None, false), (Some(Queued::new(0)), true)] {
+        for (queued, is_known) in [(None, false), (Some(Queued::new(Duration::MAX)), true)] {
             let reading = NameReading::untaken("/a".into(), Some(Stat::default()), turn.clone());
             remembered.know(&name(), reading);
             let known = remembered.take_known(&name(), Ask::default().with_queued(queued));

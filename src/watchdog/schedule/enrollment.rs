@@ -114,7 +114,7 @@ impl Schedule {
             shard,
             last_sent: Instant::ZERO,
             unanswered_until: Instant::ZERO,
-            phase: Phase::Claiming { is_granted: false },
+            phase: Phase::Claiming { is_in_store: false },
         });
         Some(LeaseId::new(index))
     }
@@ -134,7 +134,15 @@ impl Schedule {
         self.slot_mut(id).unanswered_until = before;
     }
 
-    /// Begins to renew a lease that was granted, with this token, to the attempt that left at `sent_at`.
+    /// Notes that the claim waits in the store's queue: it may be granted the name from now on, and has to be released.
+    pub fn claim_waits(&mut self, id: LeaseId) {
+        if let Phase::Claiming { is_in_store } = &mut self.slot_mut(id).phase {
+            *is_in_store = true;
+        }
+    }
+
+    /// Begins to renew a lease that was granted with this token. Its term began with the attempt that left at `sent_at`,
+    /// and is as long as `span`: the ttl, or less if a place in the queue was granted the name.
     ///
     /// # Errors
     /// Why the grant is of no use. After `Late` the claim is still enrolled: ask again or give it up, which releases
@@ -144,6 +152,7 @@ impl Schedule {
         id: LeaseId,
         token: Token,
         sent_at: Instant,
+        span: Duration,
         now: Instant,
     ) -> Result<(), Useless> {
         let slot = &mut self.slots[id.index()];
@@ -154,19 +163,25 @@ impl Schedule {
         // The server may have granted it before its clock stepped.
         let gained = shard.server.gained_since(sent_at).unwrap_or_default();
         let lease = &mut slot.lease;
-        let term = lease.timing.term(sent_at.before(gained));
-        if !term.is_fresh(now) {
-            self.transition(id, Phase::Claiming { is_granted: true });
+        let since = sent_at.before(gained);
+        let deadline = since.after(span.saturating_sub(lease.timing.margin()));
+        let left = deadline.since(now);
+        if left < Timing::FRESH.of(span) {
+            self.transition(id, Phase::Claiming { is_in_store: true });
             return Err(Useless::Late);
         }
-        if lease.signal.extend(term.deadline()).is_err() {
+        if lease.signal.extend(deadline).is_err() {
             return Err(Useless::Ended);
         }
         lease.signal.note_grant(token);
+        let renew_at = match span < lease.timing.ttl() {
+            true => now.after(Timing::RENEWED_AFTER.of(left)),
+            false => lease.timing.term(since).renew_at(true, self.random.u16(..)),
+        };
         let mut holding = Holding {
-            deadline: term.deadline(),
+            deadline,
             ends_at: Instant::ZERO,
-            renew_at: term.renew_at(true, self.random.u16(..)),
+            renew_at,
             attempt: None,
             counts_from: self.attempts + 1,
             failures: 0,
@@ -252,10 +267,10 @@ impl Schedule {
     fn end_enrollment(&mut self, id: LeaseId, keep_for: Option<Duration>) -> bool {
         let slot = self.slot(id);
         let is_in_store = match &slot.phase {
-            Phase::Claiming { is_granted: false } | Phase::Lost(LossReason::Refused) => {
+            Phase::Claiming { is_in_store: false } | Phase::Lost(LossReason::Refused) => {
                 slot.is_doubtful()
             }
-            Phase::Claiming { is_granted: true } | Phase::Held(_) | Phase::Lost(_) => true,
+            Phase::Claiming { is_in_store: true } | Phase::Held(_) | Phase::Lost(_) => true,
             Phase::Leaving(_) => unreachable!("an enrollment ends once"),
         };
         if !is_in_store {

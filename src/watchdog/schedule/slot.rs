@@ -72,11 +72,11 @@ pub(super) struct Bounds {
 
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// The claim is under way. Exits: Held (granted in time), Lost, Leaving (given up, in doubt or granted late), gone
+    /// The claim is under way. Exits: Held (granted in time), Lost, Leaving (given up, in doubt or in the store), gone
     /// (given up, answered).
     Claiming {
-        /// Says whether it was granted, but too late to be held.
-        is_granted: bool,
+        /// Says whether the store has it: in a queue, or granted too late to be held.
+        is_in_store: bool,
     },
     /// Held and renewed. Exits: Lost, Leaving (its guard was dropped).
     Held(Holding),

@@ -85,7 +85,8 @@ impl Bench {
 
     /// The grant of a claim whose attempt left at `sent_at`.
     fn grant(&mut self, id: LeaseId, sent_at: Instant, now: Instant) -> Result<(), Useless> {
-        self.schedule.hold(id, Token::MAX, sent_at, now)
+        let ttl = self.schedule.slot(id).lease.timing.ttl();
+        self.schedule.hold(id, Token::MAX, sent_at, ttl, now)
     }
 
     /// Returns whether the loop has to be woken after the changes until now.

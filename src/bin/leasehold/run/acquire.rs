@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::Held;
 use leasehold::{
-    Attempt, Client, ClientBuilder, Error, ErrorKind, Lease, LeaseRequest, OutagePolicy, WaitOrder,
+    Attempt, Client, ClientBuilder, Error, ErrorKind, Lease, LeaseRequest, OutagePolicy,
 };
 use tokio::sync::watch;
 
@@ -145,10 +145,8 @@ fn is_of_this_process(held: &Held) -> bool {
 fn request(client: &Client, plan: &Plan) -> LeaseRequest {
     let options = &plan.options;
     let mut request = options.pool.of(client.request(plan.name.as_str()));
-    if options.fair {
-        request = request.order(WaitOrder::Fair);
-    }
-    request = request.on_outage(options.on_outage);
+    // The job is ended some time before the deadline, so it needs a whole ttl to begin with.
+    request = request.confirmed().on_outage(options.on_outage);
     if let Some(least) = &options.hold_at_least {
         request = request.hold_at_least(least.time);
     }

@@ -1,9 +1,13 @@
-//! Hints, and clients that wait in turn. The facts of a store say which of these it has; a store without them must not
+//! Notices, and clients that wait in turn. The facts of a store say which of these it has; a store without them must not
 //! behave as if it had them.
 
 use super::{Asking, Bench, Check, LIMIT, LONG, SHORT};
 use crate::holder::Holder;
-use crate::store::{Eviction, Facts, HeldState, Notice, Notices, Queued, Release, Topic};
+use crate::store::{
+    Answer, Eviction, Facts, Handover, Held, HeldState, Notice, Notices, Outcome, Place, Queued,
+    Release, Topic,
+};
+use crate::token::Token;
 
 /// The checks for a store with these facts.
 pub(crate) fn checks(facts: Facts) -> Vec<(&'static str, Check)> {
@@ -13,9 +17,8 @@ pub(crate) fn checks(facts: Facts) -> Vec<(&'static str, Check)> {
     } else {
         NO_NOTICES
     };
-    let has_both = facts.has_queue && facts.has_notices;
-    let of_both = if has_both { QUEUE_AND_NOTICES } else { &[] };
-    [of_notices, of_queues, of_both].concat()
+    let of_trust = if facts.trusts_notices { HANDOVER } else { &[] };
+    [of_notices, of_queues, of_trust].concat()
 }
 
 const NO_QUEUE: &[(&str, Check)] = checks![a_store_without_a_queue_gives_no_place];
@@ -27,24 +30,32 @@ const NOTICES: &[(&str, Check)] = checks![a_freed_name_is_hinted_to_those_who_fo
 const QUEUE: &[(&str, Check)] = checks![
     clients_in_the_queue_are_served_in_the_order_in_which_they_joined,
     no_claim_overtakes_a_client_in_the_queue,
-    an_offer_is_no_lease_and_is_accepted_once,
     a_look_tells_how_many_clients_wait,
-    an_offer_is_shown_and_can_be_evicted,
-    an_offer_that_lapses_goes_to_the_next_client,
-    a_client_that_leaves_the_queue_passes_its_turn_on,
-    a_client_with_more_waiters_joins_the_queue_again,
+    a_dead_client_costs_those_behind_it_no_more_than_its_term,
+    a_claim_that_is_released_is_out_of_the_queue,
+    a_client_keeps_its_place_when_another_of_its_callers_claims,
+    a_client_that_was_granted_the_name_joins_at_the_end,
 ];
 
-const QUEUE_AND_NOTICES: &[(&str, Check)] = checks![
+/// Of a store whose release grants the name, and whose notice is proof of it.
+const HANDOVER: &[(&str, Check)] = checks![
+    a_release_grants_the_name_to_the_first_in_the_queue,
+    an_eviction_at_once_grants_the_name_to_the_first_in_the_queue,
+    a_claim_that_was_granted_the_name_is_answered_its_token_and_has_its_ttl,
+    a_grant_that_no_client_counts_ends_with_the_term_of_its_place,
+    a_granted_name_has_a_token_above_the_floor_of_its_claim,
+    a_claim_that_was_granted_the_name_unheard_can_release_it,
+    a_caller_that_gives_up_leaves_its_place_to_another_of_its_client,
+    a_place_that_is_made_anew_has_a_greater_number,
+    the_notice_of_a_grant_names_the_claim_and_its_place_and_its_token,
     a_name_that_is_kept_for_a_while_is_hinted,
-    a_client_in_the_queue_is_told_of_its_turn,
 ];
 
 async fn a_store_without_a_queue_gives_no_place(bench: &Bench) {
     bench.granted(&bench.claim("a", LONG)).await;
-    let queued = in_queue(bench, 0);
+    let queued = in_queue(bench);
     for _ in 0..2 {
-        assert_eq!(bench.held(&queued).await.ahead, None, "the facts say so");
+        assert_eq!(bench.held(&queued).await.place, None, "the facts say so");
     }
     let held = bench.inspect(&queued.name).await.expect("it is taken");
     assert_eq!(held.waiting, None, "the facts say so");
@@ -81,37 +92,39 @@ async fn a_name_that_is_kept_for_a_while_is_hinted(bench: &Bench) {
     let notices = subscription(bench).await;
     let (first, [next]) = queue(bench).await;
     let (name, client) = (&first.name, next.holder.client());
-    notices.follow(&Topic::Freed(name.clone()));
-    hint(&*notices, Notice::Freed(name.clone())).await;
-    notices.follow(&Topic::Turn(name.clone(), client));
-    hint(&*notices, Notice::Turn(name.clone())).await;
+    let freed = Notice::Freed(name.clone());
+    for topic in [
+        Topic::Freed(name.clone()),
+        Topic::Queue(name.clone(), client),
+    ] {
+        notices.follow(&topic);
+        hint(&*notices, freed.clone()).await;
+    }
     let kept = bench.release_keeping(&first, SHORT).await;
     assert_eq!(kept, Release::Released);
-    let (mut was_freed, mut was_next) = (false, false);
-    while !(was_freed && was_next) {
-        match next_hint(&*notices).await {
-            Notice::Freed(freed) if freed == *name => was_freed = true,
-            Notice::Next(kept, rest) if kept == *name && rest <= SHORT => was_next = true,
-            other => panic!("freed={was_freed} next={was_next}: {other:?}"),
-        }
-    }
+    hint(&*notices, freed).await;
+    assert_eq!(bench.state(name).await, Some(HeldState::Kept));
+    bench.pass(SHORT * 2).await;
+    bench.granted(&next).await;
 }
 
-/// Takes the next hint.
-async fn next_hint(notices: &dyn Notices) -> Notice {
+/// Takes the next notice.
+async fn next_notice(notices: &dyn Notices) -> Notice {
     let notice = tokio::time::timeout(LIMIT, notices.next()).await;
-    notice.expect("a hint in time")
+    notice.expect("a notice in time")
 }
 
-/// Takes the next hint, which must be this one.
+/// Takes the next notice, which must be this one.
 async fn hint(notices: &dyn Notices, expected: Notice) {
-    assert_eq!(next_hint(notices).await, expected);
+    assert_eq!(next_notice(notices).await, expected);
 }
 
-/// A claim of a client of its own that waits in turn, with this number of further waiters.
-fn in_queue(bench: &Bench, more: u32) -> Asking {
+/// A claim of a client of its own that waits in turn. Its place outlasts the check.
+fn in_queue(bench: &Bench) -> Asking {
     let mut claim = bench.claim("a", LONG);
-    claim.ask.queued = Some(Queued::new(more));
+    let mut queued = Queued::new(LONG);
+    queued.term = LONG;
+    claim.ask.queued = Some(queued);
     claim
 }
 
@@ -123,16 +136,36 @@ fn again(claim: &Asking) -> Asking {
     claim
 }
 
+/// Claims a name that another holder has. Returns the place of the claim's client.
+async fn place(bench: &Bench, claim: &Asking) -> Place {
+    let held = bench.held(claim).await;
+    held.place.expect("the facts promise a queue")
+}
+
+/// The same, for how many clients are before it.
+async fn ahead(bench: &Bench, claim: &Asking) -> usize {
+    place(bench, claim).await.ahead
+}
+
 /// A holder of the name and this number of clients in the queue for it.
 async fn queue<const N: usize>(bench: &Bench) -> (Asking, [Asking; N]) {
     let first = bench.claim("a", LONG);
     bench.granted(&first).await;
-    let queue = std::array::from_fn(|_| in_queue(bench, 0));
-    for (place, claim) in queue.iter().enumerate() {
-        let held = bench.held(claim).await;
-        assert_eq!(held.ahead, Some(place), "the facts promise a queue");
+    let queue = std::array::from_fn(|_| in_queue(bench));
+    for (before, claim) in queue.iter().enumerate() {
+        assert_eq!(ahead(bench, claim).await, before);
     }
     (first, queue)
+}
+
+/// The holder of the name.
+async fn holder(bench: &Bench, claim: &Asking) -> Held {
+    let held = bench.inspect(&claim.name).await.expect("it is taken");
+    assert_eq!(
+        (held.by, held.state),
+        (Some(claim.holder), HeldState::Leased)
+    );
+    held
 }
 
 async fn clients_in_the_queue_are_served_in_the_order_in_which_they_joined(bench: &Bench) {
@@ -145,31 +178,18 @@ async fn clients_in_the_queue_are_served_in_the_order_in_which_they_joined(bench
 }
 
 async fn no_claim_overtakes_a_client_in_the_queue(bench: &Bench) {
-    let (first, [ahead, behind]) = queue(bench).await;
+    let (first, [before, behind]) = queue(bench).await;
     assert_eq!(bench.release(&first).await, Release::Released);
     for _ in 0..3 {
         let held = bench.held(&bench.claim("a", LONG)).await;
-        let remaining = held.remaining.expect("an offer has an end");
-        assert!(remaining <= Queued::OFFER, "{remaining:?}");
-        assert_eq!(held.ahead, None, "a try does not join the queue");
+        assert_eq!(held.place, None, "a try does not join the queue");
         bench.held(&behind).await;
     }
-    bench.granted(&ahead).await;
-}
-
-async fn an_offer_is_no_lease_and_is_accepted_once(bench: &Bench) {
-    let (first, [next]) = queue(bench).await;
-    assert_eq!(bench.release(&first).await, Release::Released);
-    assert!(bench.is_refused(&next).await);
-    assert_eq!(bench.release(&next).await, Release::NotHeld);
-    assert_eq!(bench.release(&first).await, Release::NotHeld);
-    let token = bench.granted(&next).await;
-    bench.held(&again(&next)).await;
-    assert_eq!(bench.granted(&next).await, token);
+    bench.granted(&before).await;
 }
 
 async fn a_look_tells_how_many_clients_wait(bench: &Bench) {
-    let (first, [next, _]) = queue(bench).await;
+    let (first, [next, other]) = queue(bench).await;
     let name = &first.name;
     let waiting = async || {
         let looked = bench.inspect(name).await.expect("it is taken").waiting;
@@ -178,66 +198,65 @@ async fn a_look_tells_how_many_clients_wait(bench: &Bench) {
     };
     assert_eq!(waiting().await, Some(2));
     assert_eq!(bench.release(&first).await, Release::Released);
-    assert_eq!(waiting().await, Some(1), "one has the offer");
     bench.granted(&next).await;
     assert_eq!(waiting().await, Some(1));
+    assert_eq!(bench.release(&other).await, Release::NotHeld);
+    assert_eq!(waiting().await, Some(0));
 }
 
-async fn an_offer_is_shown_and_can_be_evicted(bench: &Bench) {
-    let (first, [next]) = queue(bench).await;
+async fn a_dead_client_costs_those_behind_it_no_more_than_its_term(bench: &Bench) {
+    let first = bench.claim("a", LONG);
+    bench.granted(&first).await;
+    let (mut dead, next) = (in_queue(bench), in_queue(bench));
+    dead.ask.queued = Some(Queued::new(SHORT * 3));
+    assert_eq!(ahead(bench, &dead).await, 0);
+    ahead(bench, &next).await;
     assert_eq!(bench.release(&first).await, Release::Released);
-    let name = &first.name;
-    let shown = bench.inspect(name).await.expect("the name is taken");
-    assert_eq!((shown.by, shown.token), (None, None), "by no holder");
-    assert_eq!(shown.state, HeldState::Offered);
-    let told = bench.held(&bench.claim("a", LONG)).await;
-    assert_eq!(told.state, HeldState::Offered);
-    assert!(shown.remaining.is_some_and(|left| left <= Queued::OFFER));
-    assert!(bench.list(name).await.iter().any(|held| held.name == *name));
-    let is_marked = bench.evict(name, Eviction::Marked).await;
-    assert!(!is_marked, "there is no holder to mark");
-    assert!(bench.evict(name, Eviction::Now).await);
-    // The client that had the offer was the only one in the queue.
-    bench.granted(&bench.claim("a", LONG)).await;
-    bench.held(&next).await;
-}
-
-async fn an_offer_that_lapses_goes_to_the_next_client(bench: &Bench) {
-    let (first, [dead, next]) = queue(bench).await;
-    assert_eq!(bench.release(&first).await, Release::Released);
-    bench.pass(Queued::OFFER + SHORT).await;
-    bench.granted(&next).await;
-    // It is out of the queue: when it comes back it is the last one.
-    assert_eq!(bench.held(&in_queue(bench, 0)).await.ahead, Some(0));
-    assert_eq!(bench.held(&dead).await.ahead, Some(1));
-}
-
-async fn a_client_that_leaves_the_queue_passes_its_turn_on(bench: &Bench) {
-    let (first, [one, two, three]) = queue(bench).await;
-    let leave = async |claim: &Asking| {
-        let client = claim.holder.client();
-        let left = bench.store.leave(&claim.name, client, LIMIT).await;
-        left.expect("answered");
+    let begun = bench.store.clock().now();
+    let token = loop {
+        match bench.ask(&next).await {
+            Answer::Granted(grant) => break grant.token,
+            Answer::Held(_) => bench.pass(SHORT / 4).await,
+        }
     };
-    leave(&two).await;
-    assert_eq!(bench.held(&three).await.ahead, Some(1));
+    let cost = bench.store.clock().now().since(begun);
+    assert!(cost < Queued::LONGEST_TERM, "{cost:?}");
+    assert_eq!(bench.granted(&next).await, token);
+    // It is out of the queue: when it comes back it is the last one.
+    assert_eq!(ahead(bench, &in_queue(bench)).await, 0);
+    assert_eq!(ahead(bench, &dead).await, 1);
+}
+
+async fn a_claim_that_is_released_is_out_of_the_queue(bench: &Bench) {
+    let (first, [one, two, three]) = queue(bench).await;
+    for _ in 0..2 {
+        assert_eq!(bench.release(&two).await, Release::NotHeld);
+    }
+    assert_eq!(ahead(bench, &three).await, 1);
     assert_eq!(bench.release(&first).await, Release::Released);
-    leave(&one).await;
-    leave(&one).await;
+    // It may have been granted the name.
+    bench.release(&one).await;
     bench.granted(&three).await;
-    // A holder that leaves the queue keeps its lease.
-    leave(&three).await;
+    assert_eq!(bench.release(&one).await, Release::NotHeld);
     bench.held(&bench.claim("a", LONG)).await;
 }
 
-async fn a_client_with_more_waiters_joins_the_queue_again(bench: &Bench) {
+async fn a_client_keeps_its_place_when_another_of_its_callers_claims(bench: &Bench) {
+    let (first, [one, two]) = queue(bench).await;
+    let other = again(&one);
+    assert_eq!(ahead(bench, &other).await, 0);
+    assert_eq!(bench.release(&one).await, Release::NotHeld);
+    assert_eq!(bench.release(&first).await, Release::Released);
+    bench.held(&two).await;
+    bench.granted(&other).await;
+}
+
+async fn a_client_that_was_granted_the_name_joins_at_the_end(bench: &Bench) {
     let (first, [one, two]) = queue(bench).await;
     assert_eq!(bench.release(&first).await, Release::Released);
-    let mut one = one;
-    one.ask.queued = Some(Queued::new(7));
     bench.granted(&one).await;
     let second = again(&one);
-    assert_eq!(bench.held(&second).await.ahead, Some(1));
+    assert_eq!(ahead(bench, &second).await, 1);
     assert_eq!(bench.release(&one).await, Release::Released);
     bench.held(&second).await;
     bench.granted(&two).await;
@@ -245,22 +264,123 @@ async fn a_client_with_more_waiters_joins_the_queue_again(bench: &Bench) {
     bench.granted(&second).await;
 }
 
-async fn a_client_in_the_queue_is_told_of_its_turn(bench: &Bench) {
+async fn a_release_grants_the_name_to_the_first_in_the_queue(bench: &Bench) {
+    let (first, [one, two]) = queue(bench).await;
+    let before = holder(bench, &first).await.token;
+    assert_eq!(bench.release(&first).await, Release::Released);
+    let held = holder(bench, &one).await;
+    assert!(held.token > before && held.since.is_some(), "{held:?}");
+    assert_eq!(
+        (held.info, held.waiting),
+        (one.info.as_ref().clone(), Some(1))
+    );
+    // It is a lease as any other.
+    one.token.store(
+        held.token.map_or(0, Token::get),
+        std::sync::atomic::Ordering::Relaxed,
+    );
+    assert!(matches!(bench.renew(&[&one]).await[..], [Outcome::Renewed]));
+    assert!(bench.is_refused(&two).await);
+    assert_eq!(bench.release(&first).await, Release::NotHeld);
+    assert_eq!(bench.release(&one).await, Release::Released);
+    holder(bench, &two).await;
+}
+
+async fn an_eviction_at_once_grants_the_name_to_the_first_in_the_queue(bench: &Bench) {
+    let (first, [one]) = queue(bench).await;
+    assert!(bench.evict(&first.name, Eviction::Now).await);
+    holder(bench, &one).await;
+    assert!(bench.is_refused(&first).await);
+}
+
+async fn a_claim_that_was_granted_the_name_is_answered_its_token_and_has_its_ttl(bench: &Bench) {
+    let (first, [mut one]) = queue(bench).await;
+    one.ask.queued = Some(Queued::new(LONG));
+    bench.held(&one).await;
+    assert_eq!(bench.release(&first).await, Release::Released);
+    let token = holder(bench, &one).await.token;
+    assert_eq!(Some(bench.granted(&one).await), token);
+    let remaining = holder(bench, &one).await.remaining;
+    assert!(
+        remaining.is_some_and(|left| left > LONG / 2),
+        "{remaining:?}"
+    );
+}
+
+async fn a_grant_that_no_client_counts_ends_with_the_term_of_its_place(bench: &Bench) {
+    let first = bench.claim("a", LONG);
+    bench.granted(&first).await;
+    let mut one = bench.claim("a", LONG);
+    one.ask.queued = Some(Queued::new(SHORT * 2));
+    ahead(bench, &one).await;
+    bench.pass(SHORT).await;
+    assert_eq!(bench.release(&first).await, Release::Released);
+    // On a busy machine it can be over already.
+    if let Some(held) = bench.inspect(&first.name).await {
+        assert!(held.remaining.is_some_and(|left| left <= SHORT), "{held:?}");
+    }
+    bench.pass(SHORT).await;
+    bench.granted(&bench.claim("a", LONG)).await;
+}
+
+async fn a_granted_name_has_a_token_above_the_floor_of_its_claim(bench: &Bench) {
+    let first = bench.claim("a", LONG);
+    let token = bench.granted(&first).await;
+    let floor = Token::new(token.get() + 3_600_000_000).expect("an hour ahead");
+    let one = in_queue(bench).with_floor(floor);
+    ahead(bench, &one).await;
+    assert_eq!(bench.release(&first).await, Release::Released);
+    let granted = holder(bench, &one).await.token;
+    assert!(granted > Some(floor), "{granted:?}");
+}
+
+async fn a_claim_that_was_granted_the_name_unheard_can_release_it(bench: &Bench) {
+    let (first, [one]) = queue(bench).await;
+    assert_eq!(bench.release(&first).await, Release::Released);
+    assert_eq!(bench.release(&one).await, Release::Released);
+    bench.granted(&bench.claim("a", LONG)).await;
+}
+
+async fn a_caller_that_gives_up_leaves_its_place_to_another_of_its_client(bench: &Bench) {
+    let (first, [one, two]) = queue(bench).await;
+    let join = place(bench, &one).await.join;
+    assert_eq!(bench.release(&one).await, Release::NotHeld);
+    assert_eq!(
+        ahead(bench, &two).await,
+        0,
+        "nobody claims at the place before it"
+    );
+    let other = again(&one);
+    assert_eq!(place(bench, &other).await, Place::new(join, 0));
+    assert_eq!(bench.release(&first).await, Release::Released);
+    holder(bench, &other).await;
+}
+
+async fn a_place_that_is_made_anew_has_a_greater_number(bench: &Bench) {
+    let (_first, [mut one]) = queue(bench).await;
+    one.ask.queued = Some(Queued::new(SHORT));
+    let mut gone = again(&in_queue(bench));
+    gone.ask.queued = Some(Queued::new(SHORT));
+    let before = place(bench, &gone).await.join;
+    bench.pass(SHORT * 2).await;
+    assert!(place(bench, &gone).await.join > before);
+}
+
+async fn the_notice_of_a_grant_names_the_claim_and_its_place_and_its_token(bench: &Bench) {
     let (first, [one, two]) = queue(bench).await;
     let notices = subscription(bench).await;
     let name = &first.name;
     for claim in [&one, &two] {
-        notices.follow(&Topic::Turn(name.clone(), claim.holder.client()));
-        hint(&*notices, Notice::Turn(name.clone())).await;
+        notices.follow(&Topic::Queue(name.clone(), claim.holder.client()));
+        hint(&*notices, Notice::Freed(name.clone())).await;
     }
-    assert_eq!(bench.release(&first).await, Release::Released);
-    hint(&*notices, Notice::Turn(name.clone())).await;
-    match next_hint(&*notices).await {
-        // The rest of the offer's time, as far as the store knows.
-        Notice::Next(kept, left) => assert!(kept == *name && left <= Queued::OFFER, "{left:?}"),
-        other => panic!("{other:?}"),
+    let mut last = first.clone();
+    for claim in [&one, &two] {
+        let join = place(bench, claim).await.join;
+        assert_eq!(bench.release(&last).await, Release::Released);
+        let token = holder(bench, claim).await.token.expect("a token");
+        let handover = Handover::new(name.clone(), claim.holder, join, token);
+        hint(&*notices, Notice::Granted(Box::new(handover))).await;
+        last = claim.clone();
     }
-    bench.granted(&one).await;
-    assert_eq!(bench.release(&one).await, Release::Released);
-    hint(&*notices, Notice::Turn(name.clone())).await;
 }

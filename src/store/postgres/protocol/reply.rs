@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::super::failure::Failure;
 use super::results::{Results, value};
 use crate::name::Name;
-use crate::store::{Answer, Grant, Held, HeldState, Outcome, Release};
+use crate::store::{Answer, Grant, Held, HeldState, Outcome, Place, Release};
 use crate::token::Token;
 
 // The results of the functions, in their order there.
@@ -34,7 +34,7 @@ pub(crate) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Fail
         }
         "held" => {
             let mut held = held(&results, name.clone())?;
-            held.ahead = number(&results, "ahead")?;
+            held.place = number(&results, "ahead")?.map(|ahead| Place::new(0, ahead));
             Answer::Held(Box::new(held))
         }
         "invalid" => return Err(invalid(detail()?)),
@@ -103,11 +103,6 @@ fn freed(rows: &[Row], done: &str) -> Result<(bool, bool), Failure> {
     Ok((was_held, results.get("tell")?))
 }
 
-/// Parses the reply of `leave_1`: whether notices must be sent.
-pub(crate) fn left(rows: &[Row]) -> Result<bool, Failure> {
-    value(only(rows)?)
-}
-
 /// Parses the reply of `inspect_1`.
 pub(crate) fn inspected(rows: &[Row], name: &Name) -> Result<Option<Held>, Failure> {
     match rows {
@@ -147,7 +142,7 @@ fn held(results: &Results<'_>, name: Name) -> Result<Held, Failure> {
     let state = match results.get("state")? {
         0_i16 => HeldState::Leased,
         2 => HeldState::Kept,
-        3 => HeldState::Offered,
+        3 => HeldState::Kept,
         5 => HeldState::KeepOut,
         // A state of a later version is taken, and no holder can renew it.
         _ => HeldState::Evicted,
@@ -157,7 +152,7 @@ fn held(results: &Results<'_>, name: Name) -> Result<Held, Failure> {
     held.state = state;
     // Only `inspect_1` and `list_1` count the waiting clients.
     held.waiting = number(results, "waiting").unwrap_or_default();
-    if matches!(state, HeldState::Offered | HeldState::KeepOut) {
+    if matches!(state, HeldState::Kept | HeldState::KeepOut) {
         return Ok(held);
     }
     let since = number(results, "since_us")?.map(Duration::from_micros);

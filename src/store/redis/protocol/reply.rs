@@ -9,7 +9,7 @@ use super::value;
 use crate::error::ErrorKind;
 use crate::name::Name;
 use crate::store::kit::backend::Failing as _;
-use crate::store::{Answer, Grant, Held, HeldState, Outcome, Release, Sent};
+use crate::store::{Answer, Grant, Held, HeldState, Outcome, Place, Release, Sent};
 use crate::token::Token;
 
 /// Parses the reply of `acquire.lua`.
@@ -25,7 +25,9 @@ pub(crate) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
         ("held", [left, value]) => Ok(Answer::Held(Box::new(held(name, left, value)?))),
         ("queued", [left, value, Value::Int(ahead)]) => {
             let mut held = held(name, left, value)?;
-            held.ahead = usize::try_from(*ahead).ok();
+            held.place = usize::try_from(*ahead)
+                .ok()
+                .map(|ahead| Place::new(0, ahead));
             Ok(Answer::Held(Box::new(held)))
         }
         ("kept_out", [left, ahead @ ..]) => {
@@ -33,7 +35,9 @@ pub(crate) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
             held.state = HeldState::KeepOut;
             held.remaining = Some(Duration::from_millis(number(left)?));
             let ahead = ahead.first().map(number).transpose()?;
-            held.ahead = ahead.and_then(|ahead| usize::try_from(ahead).ok());
+            held.place = ahead
+                .and_then(|ahead| usize::try_from(ahead).ok())
+                .map(|ahead| Place::new(0, ahead));
             Ok(Answer::Held(Box::new(held)))
         }
         _ => Err(refusal(reply)),
@@ -325,8 +329,8 @@ mod tests {
         };
         let mut expected = Held::new(name());
         expected.remaining = Some(Duration::from_millis(7));
-        expected.ahead = Some(3);
-        expected.state = HeldState::Offered;
+        expected.place = Some(Place::new(0, 3));
+        expected.state = HeldState::Kept;
         assert_eq!(*held, expected);
     }
 
@@ -344,7 +348,7 @@ mod tests {
             };
             let mut expected = Held::new(name());
             expected.remaining = Some(Duration::from_millis(7));
-            expected.ahead = ahead;
+            expected.place = ahead.map(|ahead| Place::new(0, ahead));
             expected.state = HeldState::KeepOut;
             assert_eq!(*held, expected);
         }

@@ -20,12 +20,12 @@ struct StoredInfo {
 /// Fills in what the value says. What cannot be parsed stays unknown: the name is taken all the same.
 pub(crate) fn read(value: &str, held: &mut Held) {
     let (state, lease) = match value.split_once(' ') {
-        Some(("offer", _)) => (HeldState::Offered, None),
+        Some(("offer", _)) => (HeldState::Kept, None),
         Some(("kept", lease)) => (HeldState::Kept, Some(lease)),
         Some(("evicted", lease)) => (HeldState::Evicted, Some(read_holder(lease, held))),
         Some(_) => (HeldState::Leased, Some(read_holder(value, held))),
         // There is no lease while a claim still drops dead clients from the queue ahead of the client whose turn it is.
-        None if value.is_empty() => (HeldState::Offered, None),
+        None if value.is_empty() => (HeldState::Kept, None),
         None => (HeldState::Leased, None),
     };
     held.state = state;
@@ -104,8 +104,8 @@ mod tests {
     fn what_cannot_be_read_is_unknown() {
         let nothing = Held::new(Name::new("a").expect("a valid name"));
         for (value, state) in [
-            ("", HeldState::Offered),
-            ("offer 00000000000000000000000000000007", HeldState::Offered),
+            ("", HeldState::Kept),
+            ("offer 00000000000000000000000000000007", HeldState::Kept),
             ("x", HeldState::Leased),
             ("x many {", HeldState::Leased),
             ("kept", HeldState::Leased),

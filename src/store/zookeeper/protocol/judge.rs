@@ -3,7 +3,7 @@
 use super::reading::{NameReading, Taken};
 use super::tree::{Kind, QueuePlace};
 use crate::holder::ClientId;
-use crate::store::{Ask, Claim, Held};
+use crate::store::{Ask, Claim, Held, Place};
 use crate::token::Token;
 
 /// The decision about a claim.
@@ -38,7 +38,8 @@ pub(crate) fn judge(reading: &NameReading, claim: &Claim, ask: Ask) -> Judgement
     let last = reading.children.queue.len();
     let ahead = client.map(|client| reading.children.place(client).unwrap_or(last));
     // The client that has the offer no longer waits.
-    held.ahead = ahead.map(|ahead| ahead.saturating_sub(usize::from(is_offered)));
+    let place = |ahead: usize| Place::new(0, ahead.saturating_sub(usize::from(is_offered)));
+    held.place = ahead.map(place);
     Judgement::Held(Box::new(held))
 }
 
@@ -107,7 +108,7 @@ mod tests {
     fn ask(reading: &NameReading, client: u128, is_queued: bool, left: Duration) -> Judgement {
         let name = Name::new("a").expect("a name");
         let claim = Claim::new(name, holder(client), LEFT, Arc::new(Info::default()));
-        let ask = Ask::default().with_queued(is_queued.then(|| Queued::new(0)));
+        let ask = Ask::default().with_queued(is_queued.then(|| Queued::new(LEFT)));
         let mut reading = reading.clone();
         reading.left = left;
         judge(&reading, &claim, ask)
@@ -133,7 +134,10 @@ mod tests {
         let taken = reading(Some(Kind::Leased), false, &[]);
         assert_eq!(ask(&taken, 1, false, LEFT), Judgement::Extend(token()));
         let other = held(ask(&taken, 2, true, LEFT));
-        assert_eq!((other.ahead, other.by), (Some(0), Some(holder(1))));
+        assert_eq!(
+            (other.place, other.by),
+            (Some(Place::new(0, 0)), Some(holder(1)))
+        );
         for kind in [Kind::Evicted, Kind::Kept] {
             held(ask(&reading(Some(kind), false, &[]), 1, false, LEFT));
         }
@@ -156,7 +160,7 @@ mod tests {
         assert_eq!(places(&ask(&offered, 2, true, LEFT)), [2]);
         for (client, is_queued) in [(2, false), (3, true), (4, true), (4, false)] {
             let refused = held(ask(&offered, client, is_queued, LEFT));
-            assert_eq!(refused.state, HeldState::Offered);
+            assert_eq!(refused.state, HeldState::Kept);
         }
     }
 

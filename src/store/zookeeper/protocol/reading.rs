@@ -9,7 +9,7 @@ use super::tree::{Children, Kind, token_node};
 use super::wire::{Change, Mode, Stat};
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
-use crate::store::{Held, HeldState, Info, Queued};
+use crate::store::{Held, HeldState, Info};
 use crate::token::Token;
 
 /// A name as it was read.
@@ -57,6 +57,9 @@ pub(crate) struct Signature {
 /// From which number of children on the next grant of a name makes it anew, a million before the last number.
 const LAST_NUMBERS: u32 = (1 << 31) - 1_000_000;
 
+/// The time for which a freed name is kept for the first client of the queue before it is kept for the next.
+pub(crate) const OFFER: Duration = Duration::from_secs(2);
+
 impl NameReading {
     /// Makes the reading of a name that no client has, of which only the children were read.
     pub(crate) fn untaken(path: String, stat: Option<Stat>, children: Children) -> Self {
@@ -91,7 +94,7 @@ impl NameReading {
     pub(crate) fn term(&self) -> Option<(Stamp, Duration)> {
         match (&self.taken, &self.last) {
             (Some(taken), _) => Some((taken.stat.stamp, taken.span)),
-            (None, Some(last)) if self.is_offered() => Some((last.stat.stamp, Queued::OFFER)),
+            (None, Some(last)) if self.is_offered() => Some((last.stat.stamp, OFFER)),
             _ => None,
         }
     }
@@ -119,7 +122,7 @@ impl NameReading {
         let mut held = Held::new(name.clone());
         held.remaining = Some(self.left);
         let Some(taken) = &self.taken else {
-            held.state = HeldState::Offered;
+            held.state = HeldState::Kept;
             return held;
         };
         held.state = taken.kind.state();
