@@ -182,7 +182,7 @@ tool {
     RUN_LAST_SUCCESS: Gauge "leasehold_run_last_success_timestamp_seconds" [group, name]
         "When the job last ended well, as unix time";
     STORE_LEASES: Gauge "leasehold_store_leases" [store]
-        "Leases that have a holder in the store, of all clients: no kept and no offered names";
+        "Leases that have a holder in the store, of all clients: no kept names";
     STORE_WAITERS: Gauge "leasehold_store_waiters" [store]
         "Clients that wait in turn, in the queues of the store: not those that wait in any order";
     STORE_OLDEST_LEASE: Gauge "leasehold_store_oldest_lease_timestamp_seconds" [store]

@@ -71,10 +71,7 @@ impl Place {
             let (key, now) = (&self.key, clock.now());
             let step = (self.shared.registry()).step(key, self.ticket, self.outage, now);
             let until = match step? {
-                Action::Look(handover) => {
-                    let look = Look::new(self, true, trigger);
-                    return Ok(Look { handover, ..look });
-                }
+                Action::Look(handover) => return Ok(Look::new(self, true, trigger, handover)),
                 Action::Sleep(_) if now >= ends_at => return self.last_look(),
                 Action::Sleep(until) => until.min(ends_at),
             };
@@ -93,7 +90,7 @@ impl Place {
         let is_first = waiters.look_now(self.ticket);
         match waiters.last_found() {
             Some(found) if !is_first => Err(no_grant(&self.key.name, found.clone())),
-            _ => Ok(Look::new(self, is_first, Trigger::Timer)),
+            _ => Ok(Look::new(self, is_first, Trigger::Timer, None)),
         }
     }
 
@@ -132,12 +129,17 @@ pub(crate) struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    const fn new(place: &'a Place, is_in_turn: bool, trigger: Trigger) -> Self {
+    const fn new(
+        place: &'a Place,
+        is_in_turn: bool,
+        trigger: Trigger,
+        handover: Option<Box<Handover>>,
+    ) -> Self {
         Self {
             place,
             is_in_turn,
             trigger,
-            handover: None,
+            handover,
             queued: None,
             is_told: false,
         }

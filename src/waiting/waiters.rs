@@ -378,7 +378,7 @@ mod tests {
         queue.found(held(), at(5));
         let holder = Holder::new(ClientId::from_u128(1), 1);
         let name = Name::new("a").expect("valid");
-        let handover = Box::new(Handover::new(name, holder, 7, Token::MAX));
+        let handover = Box::new(Handover::new(name, holder, Token::MAX));
         assert!(queue.hand_over(handover.clone()).wakes(&waiters[0]));
         assert_eq!(queue.step(0, at(0)), Action::Look(Some(handover.clone())));
         queue.hand_over(handover.clone()).now();

@@ -63,7 +63,8 @@ struct Enrolled {
 /// A place in the store's queue, as its client knows it.
 #[derive(Debug, Clone, Copy)]
 struct ConfirmedPlace {
-    join: u64,
+    /// The highest token that can have been granted until then.
+    height: u64,
     /// Its term began after this moment.
     sent_at: Instant,
     term: Duration,
@@ -205,7 +206,7 @@ impl Claiming {
                 if let (Some(place), Some(queued)) = (held.place, asked.queued) {
                     schedule.claim_waits(enrolled.id);
                     enrolled.place = Some(ConfirmedPlace {
-                        join: place.join,
+                        height: place.height,
                         sent_at: asked.sent_at,
                         term: queued.term,
                     });
@@ -227,10 +228,10 @@ impl Claiming {
     ) -> Option<NewLease> {
         let enrolled = self.enrolled.as_ref()?;
         let place = enrolled.place?;
-        let is_its_own = (handover.holder, handover.join) == (enrolled.claim.holder, place.join);
         let floor = enrolled.first_floor.max(self.floor).max(seen);
         let is_above = floor.is_none_or(|floor| handover.token > floor);
-        if !is_its_own || !is_above {
+        let is_later = handover.token.get() > place.height;
+        if handover.holder != enrolled.claim.holder || !is_above || !is_later {
             return None;
         }
         let (id, token) = (enrolled.id, handover.token);
@@ -376,22 +377,28 @@ mod tests {
             (self.claiming).answered(&mut self.schedule, asked, grant, None, answered_at)
         }
 
-        /// An attempt that leaves at this moment is told that it waits.
-        fn waits(&mut self, join: u64, sent_at: Instant) {
+        /// An attempt that leaves at this moment is told that it waits, and that this token may have been granted.
+        fn waits(&mut self, height: u64, sent_at: Instant) {
             let asked = self.sent(sent_at);
             let mut held = Held::new(Name::new("a").expect("valid"));
-            held.place = Some(Place::new(join, 0));
+            held.place = Some(Place::new(height, 0));
             let answer = Ok(Answer::Held(Box::new(held)));
             let verdict =
                 (self.claiming).answered(&mut self.schedule, asked, answer, None, sent_at);
             assert!(matches!(verdict, Verdict::Taken(_)), "{verdict:?}");
         }
 
-        /// The notice of a grant to this place of the claim.
-        fn handed_over(&mut self, join: u64, token: u64, now: Instant) -> Option<NewLease> {
+        /// The notice of a grant to the claim.
+        fn handed_over(&mut self, token: u64, now: Instant) -> Option<NewLease> {
             let claim = self.claiming.claim().expect("it is under way");
+            self.told_of(claim.holder, token, now)
+        }
+
+        /// The notice of a grant to this claim.
+        fn told_of(&mut self, holder: Holder, token: u64, now: Instant) -> Option<NewLease> {
+            let name = Name::new("a").expect("valid");
             let token = Token::new(token).expect("valid");
-            let handover = Handover::new(claim.name.clone(), claim.holder, join, token);
+            let handover = Handover::new(name, holder, token);
             let seen = Token::new(9).ok();
             (self.claiming).handed_over(&mut self.schedule, &handover, seen, now)
         }
@@ -431,7 +438,7 @@ mod tests {
         let mut bench = Bench::new(Patience::Grants(1));
         bench.waits(7, bench.begun);
         let now = bench.after(Duration::from_secs(1));
-        let lease = bench.handed_over(7, 10, now).expect("its own place");
+        let lease = bench.handed_over(10, now).expect("its own place");
         let deadline = lease.signal.deadline().expect("held");
         assert_eq!(deadline, bench.after(TERM - Duration::from_millis(620)));
         assert!(
@@ -444,9 +451,7 @@ mod tests {
     fn a_term_that_began_just_after_the_clocks_zero_is_no_longer_than_it_is() {
         let mut bench = Bench::at(Instant::from_nanos(1), Patience::Grants(1));
         bench.waits(7, bench.begun);
-        let lease = bench
-            .handed_over(7, 10, bench.begun)
-            .expect("its own place");
+        let lease = bench.handed_over(10, bench.begun).expect("its own place");
         let deadline = lease.signal.deadline().expect("held");
         assert_eq!(deadline, bench.after(TERM - Duration::from_millis(620)));
     }
@@ -454,15 +459,15 @@ mod tests {
     #[test]
     fn a_notice_that_proves_nothing_has_the_store_asked() {
         let (begun, late) = (Duration::ZERO, Duration::from_millis(1_631));
-        for (what, join, token, after) in [
-            ("another place", 6, 10, begun),
+        for (what, height, token, after) in [
+            ("of an earlier grant", 12, 12, begun),
             ("a token that is not above those seen", 7, 9, begun),
             ("too little left", 7, 10, late),
         ] {
             let mut bench = Bench::new(Patience::Grants(1));
-            bench.waits(7, bench.begun);
+            bench.waits(height, bench.begun);
             let now = bench.after(after);
-            assert!(bench.handed_over(join, token, now).is_none(), "{what}");
+            assert!(bench.handed_over(token, now).is_none(), "{what}");
             let verdict = bench.granted(now, now);
             assert!(
                 matches!(verdict, Verdict::Granted(_)),
@@ -472,22 +477,27 @@ mod tests {
     }
 
     #[test]
+    fn a_notice_counts_for_its_own_claim_only() {
+        let mut bench = Bench::new(Patience::Grants(1));
+        bench.waits(7, bench.begun);
+        let other = Holder::new(ClientId::from_u128(1), 2);
+        assert!(bench.told_of(other, 10, bench.begun).is_none());
+        assert!(bench.handed_over(10, bench.begun).is_some());
+    }
+
+    #[test]
     fn a_place_counts_only_while_no_attempt_is_under_way() {
         let mut bench = Bench::new(Patience::Grants(1));
         let now = bench.begun;
-        assert!(bench.handed_over(0, 10, now).is_none(), "it has none");
+        assert!(bench.handed_over(10, now).is_none(), "it has none");
         bench.waits(7, now);
         let _unanswered = bench.sent(now);
         assert!(
-            bench.handed_over(7, 10, now).is_none(),
-            "it may be another one by now"
+            bench.handed_over(10, now).is_none(),
+            "its term may have begun earlier"
         );
         bench.waits(8, now);
-        assert!(
-            bench.handed_over(7, 10, now).is_none(),
-            "of an earlier place"
-        );
-        assert!(bench.handed_over(8, 10, now).is_some());
+        assert!(bench.handed_over(10, now).is_some());
     }
 
     #[test]

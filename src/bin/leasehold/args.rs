@@ -69,9 +69,9 @@ pub struct RunOptions {
     #[arg(short, long)]
     pub wait: Option<Span>,
 
-    /// Wait in turn: first come, first served
+    /// Has no effect: runs wait in turn wherever the store keeps a queue
     ///
-    /// Ahead of runs that wait without --fair. Cannot be used with -n, which never overtakes the queue.
+    /// It will be refused in the next version.
     #[arg(long, value_name = "true|false", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
     #[arg(
         default_missing_value = "true",
@@ -208,9 +208,8 @@ pub struct RunOptions {
 /// Show who holds a name, or all names
 ///
 /// On a terminal as a table, else one line of key=value for each lease. A name is held; evicted (its holder is being
-/// told, and it is free when its time is over); done and kept (by --hold-at-least); offered (free, and kept for the
-/// first of the clients that wait in turn); or the store keeps out (it may have lost leases, and grants nothing for a
-/// while).
+/// told, and it is free when its time is over); done and kept (by --hold-at-least); or the store keeps out (it may have
+/// lost leases, and grants nothing for a while).
 #[derive(Debug, Args)]
 pub struct StatusOptions {
     /// Show only this name

@@ -100,8 +100,6 @@ pub enum Taken {
     Evicted,
     /// its job is done, and `--hold-at-least` or `once` keeps the name taken
     Kept,
-    /// it is offered to the next client of its queue
-    Offered,
     /// the store grants nothing for a while, because it is new, lost its data or was promoted
     KeepOut,
 }
@@ -111,7 +109,6 @@ impl From<HeldState> for Taken {
         match state {
             HeldState::Evicted => Self::Evicted,
             HeldState::Kept => Self::Kept,
-            HeldState::Offered => Self::Offered,
             HeldState::KeepOut => Self::KeepOut,
             _ => Self::Held,
         }
@@ -125,7 +122,6 @@ impl Taken {
             Self::Held => ("held", Tone::Plain),
             Self::Evicted => ("evicted", Tone::Bad),
             Self::Kept => ("done, kept", Tone::Calm),
-            Self::Offered => ("offered", Tone::Calm),
             Self::KeepOut => ("keeps out", Tone::Away),
         }
     }
@@ -150,12 +146,12 @@ pub fn in_words(held: &Held) -> String {
             "{NEW_STORE}: it grants nothing{}; if it is new, `leasehold init` ends that",
             left(" for")
         ),
-        HeldState::Offered => "it is offered to a client that waits in turn".into(),
         HeldState::Kept => format!("its job is done, and the name stays taken{}", left(" for")),
         HeldState::Evicted => format!("{who} was evicted, and it is free{}", left(" within")),
         _ => format!("{who} has {what}{for_span}"),
     };
-    if let Some(ahead) = held.ahead.filter(|ahead| *ahead > 0) {
+    let ahead = held.place.map(|place| place.ahead);
+    if let Some(ahead) = ahead.filter(|ahead| *ahead > 0) {
         text.push_str(&format!(", {ahead} before you"));
     }
     if let Some(label) = &held.info.label {
@@ -227,6 +223,8 @@ mod tests {
     use leasehold::Name;
     use leasehold::clock::Instant;
 
+    use leasehold::store::spi::Place;
+
     use super::*;
     use crate::seen::{described, listed};
 
@@ -260,7 +258,7 @@ mod tests {
     #[test]
     fn who_has_a_name_is_said_in_a_clause() {
         let mut queued = held(HeldState::Leased);
-        queued.ahead = Some(2);
+        queued.place = Some(Place::new(7, 2));
         assert_eq!(in_words(&queued), "vm:2104 has it for 25s, 2 before you");
         let evicted = in_words(&held(HeldState::Evicted));
         assert_eq!(evicted, "vm:2104 was evicted, and it is free within 12s");

@@ -86,7 +86,7 @@ pub fn find(seen: &[Seen], name: &Name) -> Option<usize> {
     seen.binary_search_by(|seen| seen.held.name.cmp(name)).ok()
 }
 
-/// Returns whether the name has a holder: what is kept, offered or kept out is a taken name, and no lease.
+/// Returns whether the name has a holder: what is kept or kept out is a taken name, and no lease.
 pub const fn is_lease(held: &Held) -> bool {
     matches!(held.state, HeldState::Leased | HeldState::Evicted)
 }

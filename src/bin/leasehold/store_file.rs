@@ -17,7 +17,7 @@ use leasehold::store::spi::{
     Renewed, Sent, Topic,
 };
 use leasehold::store::{self, Eviction, Hazard, Held, Member, Store};
-use leasehold::{BoxFuture, ClientId, Error, ErrorKind, Holder, Name};
+use leasehold::{BoxFuture, Error, ErrorKind, Holder, Name};
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::sleep;
 
@@ -199,15 +199,6 @@ impl Store for FromFile {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>> {
         self.call(move |store| async move { store.release(name, holder, keep_for, limit).await })
-    }
-
-    fn leave<'a>(
-        &'a self,
-        name: &'a Name,
-        client: ClientId,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        self.call(move |store| async move { store.leave(name, client, limit).await })
     }
 
     fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {

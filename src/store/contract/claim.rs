@@ -267,17 +267,17 @@ pub struct Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Place {
-    /// The number that the place got when the client joined. It never comes twice for one claim, and the notice of a
-    /// grant names it.
-    pub join: u64,
+    /// The highest token that can have been granted for the name until this answer: the mark, or the store's clock where
+    /// that is above it. Later grants have higher tokens, so the notice of an earlier one is told by its token.
+    pub height: u64,
     /// The number of clients before it.
     pub ahead: usize,
 }
 
 impl Place {
-    /// Makes a place with this number, and this many clients before it.
-    pub const fn new(join: u64, ahead: usize) -> Self {
-        Self { join, ahead }
+    /// Makes a place below this token, with this many clients before it.
+    pub const fn new(height: u64, ahead: usize) -> Self {
+        Self { height, ahead }
     }
 }
 

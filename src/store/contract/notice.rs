@@ -51,19 +51,16 @@ pub struct Handover {
     pub name: Name,
     /// The identity of the claim.
     pub holder: Holder,
-    /// The number of the place.
-    pub join: u64,
     /// The fencing token of the grant.
     pub token: Token,
 }
 
 impl Handover {
-    /// Makes the grant of this name, with this token, to the claim that had this place.
-    pub const fn new(name: Name, holder: Holder, join: u64, token: Token) -> Self {
+    /// Makes the grant of this name, with this token, to this claim.
+    pub const fn new(name: Name, holder: Holder, token: Token) -> Self {
         Self {
             name,
             holder,
-            join,
             token,
         }
     }

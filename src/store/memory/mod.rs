@@ -19,7 +19,7 @@ use super::kit::backend::{Backend, Failing};
 use super::kit::budget::Budget;
 use super::{
     Answer, Ask, Claim, Eviction, Facts, Grant, Handover, Hazard, Held, HeldState, Info, Member,
-    MemberState, Notice, Notices, Outcome, Purpose, Release, Renewal, Renewed, Sent, Topic,
+    MemberState, Notice, Notices, Outcome, Place, Purpose, Release, Renewal, Renewed, Sent, Topic,
 };
 use crate::clock::{self, Clock, Instant, Monotonic};
 use crate::error::{Error, ErrorKind};
@@ -43,8 +43,6 @@ struct State {
     rows: BTreeMap<Name, Row>,
     last: Option<Token>,
     queues: BTreeMap<Name, Queue>,
-    /// The number of the last place that was given.
-    last_join: u64,
     /// The subscribers to notices, for as long as they exist.
     subscribers: Vec<Weak<Subscriber>>,
 }
@@ -132,9 +130,9 @@ impl State {
     /// Refuses a claim on a taken name, and keeps a place for its client if it asks for one.
     fn refuse(&mut self, claim: &Claim, ask: Ask, now: Instant) -> Answer {
         let place = ask.queued.map(|queued| {
-            self.last_join += 1;
             let queue = self.queues.entry(claim.name.clone()).or_default();
-            queue.join(claim, ask, queued, self.last_join, now)
+            let ahead = queue.join(claim, ask, queued, now);
+            Place::new(self.last.map_or(0, Token::get), ahead)
         });
         let row = &self.rows[&claim.name];
         Answer::Held(Box::new(Held {
@@ -184,7 +182,6 @@ impl State {
             }
             let Some(Waiting {
                 client,
-                join,
                 until,
                 claim: Some(waiter),
                 ..
@@ -198,7 +195,7 @@ impl State {
                 if asking == Some(holder) {
                     return true;
                 }
-                let handover = Handover::new(name.clone(), holder, join, token);
+                let handover = Handover::new(name.clone(), holder, token);
                 let topic = Topic::Queue(name.clone(), client);
                 self.tell(&topic, &Notice::Granted(Box::new(handover)));
                 return true;

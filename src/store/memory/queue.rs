@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::holder::{ClientId, Holder};
-use crate::store::{Ask, Claim, Info, Place, Queued};
+use crate::store::{Ask, Claim, Info, Queued};
 use crate::term::Instant;
 use crate::token::Token;
 
@@ -16,7 +16,6 @@ pub(super) struct Queue(VecDeque<Waiting>);
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) client: ClientId,
-    pub(super) join: u64,
     pub(super) until: Instant,
     pub(super) listens: bool,
     /// The claim that a freed name is granted to. `None` once it was released: another caller of the client may take
@@ -43,19 +42,11 @@ impl Queue {
             .is_some()
     }
 
-    /// Puts the client at the end, unless it is in the queue, with this number for its place.
-    pub(super) fn join(
-        &mut self,
-        claim: &Claim,
-        ask: Ask,
-        queued: Queued,
-        join: u64,
-        now: Instant,
-    ) -> Place {
+    /// Puts the client at the end, unless it is in the queue. Returns how many clients are before it.
+    pub(super) fn join(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) -> usize {
         if !self.stay(claim, ask, queued, now) {
             self.0.push_back(Waiting {
                 client: claim.holder.client(),
-                join,
                 until: now,
                 listens: false,
                 claim: None,
@@ -64,9 +55,7 @@ impl Queue {
         }
         let client = claim.holder.client();
         let before = self.0.iter().take_while(|waiting| waiting.client != client);
-        let ahead = before.filter(|waiting| waiting.claim.is_some()).count();
-        let own = self.0.iter().find(|waiting| waiting.client == client);
-        Place::new(own.expect("it joined").join, ahead)
+        before.filter(|waiting| waiting.claim.is_some()).count()
     }
 
     fn stay_last(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) {
@@ -146,21 +135,16 @@ mod tests {
     }
 
     #[test]
-    fn a_place_keeps_its_number_while_its_client_claims_and_gets_another_after_its_term() {
+    fn a_client_keeps_its_place_while_it_claims_and_joins_the_end_after_its_term() {
         let mut queue = Queue::default();
         let (a, b) = (claim(1, 1), claim(2, 1));
-        let mut join = |claim: &Claim, join, now| {
-            queue.join(claim, Ask::default(), Queued::new(TTL), join, at(now))
-        };
-        assert_eq!(join(&a, 1, 0), Place::new(1, 0));
-        assert_eq!(join(&b, 2, 0), Place::new(2, 1));
-        assert_eq!(join(&a, 3, 2), Place::new(1, 0), "it keeps its place");
-        assert_eq!(join(&b, 4, 4), Place::new(4, 1), "its term ended at 3");
-        assert_eq!(
-            join(&a, 5, 6),
-            Place::new(5, 1),
-            "it comes back as the last one"
-        );
+        let mut join =
+            |claim: &Claim, now| queue.join(claim, Ask::default(), Queued::new(TTL), at(now));
+        assert_eq!(join(&a, 0), 0);
+        assert_eq!(join(&b, 0), 1);
+        assert_eq!(join(&a, 2), 0, "it keeps its place");
+        assert_eq!(join(&b, 4), 1, "its term ended at 3");
+        assert_eq!(join(&a, 6), 1, "it comes back as the last one");
     }
 
     #[test]
@@ -168,8 +152,8 @@ mod tests {
         let mut queue = Queue::default();
         let (one, other, rival) = (claim(1, 1), claim(1, 2), claim(2, 1));
         let queued = Queued::new(TTL);
-        queue.join(&one, Ask::default(), queued, 1, at(0));
-        queue.join(&rival, Ask::default(), queued, 2, at(0));
+        queue.join(&one, Ask::default(), queued, at(0));
+        queue.join(&rival, Ask::default(), queued, at(0));
         queue.vacate(one.holder);
         assert_eq!(
             (queue.waiting(at(0)), queue.first(at(0))),

@@ -170,8 +170,7 @@ impl<'a> Trial<'a> {
 
     async fn have_turns(&self) -> Result<(), Failure> {
         let [holder, first, second] = [self.claim()?, self.claim()?, self.claim()?];
-        let queued = Ask::default().with_queued(Some(Queued::new(0)));
-        let ask = async |claim: &Claim, has_turn| match self.ask(claim, queued).await? {
+        let ask = async |claim: &Claim, has_turn| match self.ask(claim, queued(claim)).await? {
             Answer::Granted(_) if has_turn => self.release(claim).await,
             Answer::Held(_) if !has_turn => Ok(()),
             answer => Err(wrong(format!(
@@ -180,7 +179,7 @@ impl<'a> Trial<'a> {
         };
         self.acquire(&holder).await?;
         for waiting in [&first, &second] {
-            if let Answer::Granted(_) = self.ask(waiting, queued).await? {
+            if let Answer::Granted(_) = self.ask(waiting, queued(waiting)).await? {
                 return Err(wrong("a held name was granted to a second holder"));
             }
         }
@@ -203,6 +202,11 @@ pub fn came(after: Duration) -> Finding {
 }
 
 /// Makes the failure of a store that gave an answer that it must not give.
+/// A claim that waits in turn.
+fn queued(claim: &Claim) -> Ask {
+    Ask::default().with_queued(Some(Queued::new(claim.ttl)))
+}
+
 fn wrong(message: impl Into<String>) -> Failure {
     Failure::new(Exit::Internal, message)
 }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_and_kept_names_are_no_leases_and_their_queues_count() {
+    fn kept_names_are_no_leases_and_their_queues_count() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let held = |name: &str, state, since: u64| {
             let mut held = Held::new(Name::new(name).expect("valid"));
@@ -231,7 +231,7 @@ mod tests {
         let scan = scan_of(vec![
             held("a", HeldState::Leased, 200),
             held("b", HeldState::Evicted, 100),
-            held("c", HeldState::Offered, 50),
+            held("c", HeldState::Kept, 50),
         ]);
         assert_eq!((scan.held().count(), scan.waiters()), (2, 6));
         assert_eq!(scan.oldest(), Some(100.0));

@@ -46,8 +46,7 @@ const HANDOVER: &[(&str, Check)] = checks![
     a_granted_name_has_a_token_above_the_floor_of_its_claim,
     a_claim_that_was_granted_the_name_unheard_can_release_it,
     a_caller_that_gives_up_leaves_its_place_to_another_of_its_client,
-    a_place_that_is_made_anew_has_a_greater_number,
-    the_notice_of_a_grant_names_the_claim_and_its_place_and_its_token,
+    the_notice_of_a_grant_names_the_claim_and_a_token_above_the_height,
     a_name_that_is_kept_for_a_while_is_hinted,
 ];
 
@@ -343,7 +342,6 @@ async fn a_claim_that_was_granted_the_name_unheard_can_release_it(bench: &Bench)
 
 async fn a_caller_that_gives_up_leaves_its_place_to_another_of_its_client(bench: &Bench) {
     let (first, [one, two]) = queue(bench).await;
-    let join = place(bench, &one).await.join;
     assert_eq!(bench.release(&one).await, Release::NotHeld);
     assert_eq!(
         ahead(bench, &two).await,
@@ -351,22 +349,12 @@ async fn a_caller_that_gives_up_leaves_its_place_to_another_of_its_client(bench:
         "nobody claims at the place before it"
     );
     let other = again(&one);
-    assert_eq!(place(bench, &other).await, Place::new(join, 0));
+    assert_eq!(ahead(bench, &other).await, 0);
     assert_eq!(bench.release(&first).await, Release::Released);
     holder(bench, &other).await;
 }
 
-async fn a_place_that_is_made_anew_has_a_greater_number(bench: &Bench) {
-    let (_first, [mut one]) = queue(bench).await;
-    one.ask.queued = Some(Queued::new(SHORT));
-    let mut gone = again(&in_queue(bench));
-    gone.ask.queued = Some(Queued::new(SHORT));
-    let before = place(bench, &gone).await.join;
-    bench.pass(SHORT * 2).await;
-    assert!(place(bench, &gone).await.join > before);
-}
-
-async fn the_notice_of_a_grant_names_the_claim_and_its_place_and_its_token(bench: &Bench) {
+async fn the_notice_of_a_grant_names_the_claim_and_a_token_above_the_height(bench: &Bench) {
     let (first, [one, two]) = queue(bench).await;
     let notices = subscription(bench).await;
     let name = &first.name;
@@ -376,10 +364,13 @@ async fn the_notice_of_a_grant_names_the_claim_and_its_place_and_its_token(bench
     }
     let mut last = first.clone();
     for claim in [&one, &two] {
-        let join = place(bench, claim).await.join;
+        let before = holder(bench, &last).await.token.map_or(0, Token::get);
+        let height = place(bench, claim).await.height;
+        assert!(height >= before, "{height} at {before}");
         assert_eq!(bench.release(&last).await, Release::Released);
         let token = holder(bench, claim).await.token.expect("a token");
-        let handover = Handover::new(name.clone(), claim.holder, join, token);
+        assert!(token.get() > height, "{token} after {height}");
+        let handover = Handover::new(name.clone(), claim.holder, token);
         hint(&*notices, Notice::Granted(Box::new(handover))).await;
         last = claim.clone();
     }

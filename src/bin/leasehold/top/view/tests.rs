@@ -38,11 +38,11 @@ fn model() -> Model {
     nightly.waiting = Some(2);
     let mut evicted = held("billing", 1_795_334_400_000_007, 65, 12);
     evicted.state = HeldState::Evicted;
-    let mut offered = held("mail/queue", 9, 9, 1);
-    offered.state = HeldState::Offered;
-    offered.info.host = String::new();
+    let mut kept = held("mail/queue", 9, 9, 1);
+    kept.state = HeldState::Kept;
+    kept.info.host = String::new();
     let stuck = held("stuck", 17, 400_000, 2);
-    model.listed(vec![evicted, offered, nightly, stuck], NOW);
+    model.listed(vec![evicted, kept, nightly, stuck], NOW);
     // By name.
     model.next_sort();
     model.up(usize::MAX);
