@@ -23,7 +23,7 @@ use deadpool_redis::redis::{self, Script, Value, cmd};
 use futures_util::StreamExt as _;
 use leasehold::ClientId;
 use leasehold::clock::{Clock as _, Monotonic};
-use leasehold::{Client, Holder, WaitOrder};
+use leasehold::{Client, Holder};
 use leasehold_benches as yardstick;
 use rslock::LockManager;
 use tokio::task::JoinSet;
@@ -354,8 +354,8 @@ impl Bare {
     }
 }
 
-async fn lease_turn(client: &Client, name: &str, order: WaitOrder, hold: Duration) -> Turn {
-    let lease = client.request(name).order(order).acquire().await;
+async fn lease_turn(client: &Client, name: &str, hold: Duration) -> Turn {
+    let lease = client.request(name).acquire().await;
     let lease = lease.expect("the store answers");
     let granted = now();
     tokio::time::sleep(hold).await;
@@ -377,14 +377,7 @@ impl Way {
         let mut all = Vec::new();
         for _ in 0..turns {
             let (turn, pause) = match way {
-                "any" => {
-                    let turn = lease_turn(&self.client, "any", WaitOrder::Any, HOLD);
-                    (turn.await, PAUSE)
-                }
-                "fair" => {
-                    let turn = lease_turn(&self.client, "fair", WaitOrder::Fair, HOLD);
-                    (turn.await, PAUSE)
-                }
+                "lease" => (lease_turn(&self.client, "lease", HOLD).await, PAUSE),
                 "bare" => (self.bare.turn().await, PAUSE),
                 _ => (self.rslock_turn().await, POLLED_PAUSE),
             };
@@ -416,7 +409,7 @@ impl Way {
             tasks.spawn(async move {
                 let mut all = Vec::new();
                 for _ in 0..turns {
-                    let turn = lease_turn(&client, "shared", WaitOrder::Fair, SHARED_HOLD);
+                    let turn = lease_turn(&client, "shared", SHARED_HOLD);
                     all.push(turn.await);
                 }
                 all
@@ -459,7 +452,7 @@ fn main() {
         let server = Server::start().await;
         let turns = |way: &str| format!("{way} {BLOCK}");
         let warm = |two: &mut [Contender]| {
-            for way in ["any", "fair", "bare"] {
+            for way in ["lease", "bare"] {
                 contend(two, &turns(way));
             }
         };
@@ -468,29 +461,14 @@ fn main() {
             Contender::start_spawned(&server),
         ];
         warm(&mut two);
-        for (name, ours) in [
-            ("hand_off_spawned_p50_vs_bare", "any"),
-            ("hand_off_spawned_fair_p50_vs_bare", "fair"),
-        ] {
-            compare(&mut two, name, &turns(ours), &turns("bare"), RUNS);
-        }
+        let (ours, bare) = (turns("lease"), turns("bare"));
+        compare(&mut two, "hand_off_spawned_p50_vs_bare", &ours, &bare, RUNS);
         drop(two);
         let mut two = [Contender::start(&server), Contender::start(&server)];
         warm(&mut two);
-        for (name, ours) in [
-            ("hand_off_p50_vs_bare", "any"),
-            ("hand_off_fair_p50_vs_bare", "fair"),
-        ] {
-            compare(&mut two, name, &turns(ours), &turns("bare"), RUNS);
-        }
+        compare(&mut two, "hand_off_p50_vs_bare", &ours, &bare, RUNS);
         let polled = format!("rslock {POLLED_TURNS}");
-        compare(
-            &mut two,
-            "hand_off_p50_vs_rslock",
-            &turns("any"),
-            &polled,
-            RUNS / 3,
-        );
+        compare(&mut two, "hand_off_p50_vs_rslock", &ours, &polled, RUNS / 3);
         drop(two);
         share(&server, 1, 200).await;
         share(&server, 100, 3).await;

@@ -6,7 +6,7 @@
 //! ```
 
 use alternating::alternating;
-use leasehold::{Client, LeaseRequest, WaitOrder};
+use leasehold::{Client, LeaseRequest};
 use leasehold_benches as yardstick;
 use leasehold_benches::alternating;
 use leasehold_benches::leases;
@@ -75,7 +75,7 @@ async fn handed_over(server: &Server) {
     let mut runs = Vec::new();
     for _ in 0..RUNS {
         let ours = hand_off(&clients, |client| client.permits("one", 1)).await;
-        let fair = |client: &Client| client.request("turns").order(WaitOrder::Fair);
+        let fair = |client: &Client| client.request("turns");
         runs.push((ours, hand_off(&clients, fair).await));
     }
     case("permit_hand_off_p50_vs_fair_lease", "us", &runs);

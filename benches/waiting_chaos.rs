@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{FromRedisValue, cmd};
 use leasehold::clock::{Clock as _, Monotonic};
-use leasehold::{Client, OutagePolicy, WaitOrder};
+use leasehold::{Client, OutagePolicy};
 use leasehold_benches as yardstick;
 use rustix::process::{Pid, Signal, kill_process};
 use yardstick::{Server, figure};
@@ -215,22 +215,17 @@ async fn report(server: &Server, seen: &Seen, counts: &Counts) -> bool {
 async fn contend(url: &str) {
     let builder = Client::builder().store_url(url).ttl(TTL);
     let client = builder.build().await.expect("the store opens");
-    for index in 0..WAITERS {
-        let order = if index % 3 == 2 {
-            WaitOrder::Any
-        } else {
-            WaitOrder::Fair
-        };
-        tokio::spawn(take_turns(client.clone(), order));
+    for _ in 0..WAITERS {
+        tokio::spawn(take_turns(client.clone()));
     }
     let parent = tokio::task::spawn_blocking(|| std::io::stdin().lines().count());
     let _ = parent.await;
     std::process::exit(0);
 }
 
-async fn take_turns(client: Client, order: WaitOrder) {
+async fn take_turns(client: Client) {
     loop {
-        let request = client.request("chaos").order(order);
+        let request = client.request("chaos");
         let Ok(lease) = request.on_outage(OutagePolicy::WaitOut).acquire().await else {
             continue;
         };

@@ -72,7 +72,7 @@ impl Bench {
         let signal = Arc::new(Signal::new(self.now));
         let id = (self.schedule).enroll(name, holder, 0, timing, signal);
         let id = id.expect("it is open");
-        let held = self.schedule.hold(id, Token::MAX, self.now, self.now);
+        let held = (self.schedule).hold(id, Token::MAX, self.now, timing.ttl(), self.now);
         held.expect("held");
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use leasehold::Client;
 use leasehold::store::MAX_BATCH;
-use leasehold::{Client, WaitOrder};
 
 use super::alternating::alternating;
 use super::bare::Bare;
@@ -83,7 +83,7 @@ async fn sixty_four_tasks(ours: &Client, redis: &Client, bare: &Arc<Bare>) {
 async fn hand_offs(url: &str, redis: &str) {
     let ours = [client(url).await, client(url).await];
     let other = [client(redis).await, client(redis).await];
-    let fair = |client: &Client| client.request("turns").order(WaitOrder::Fair);
+    let fair = |client: &Client| client.request("turns");
     let mut runs = Vec::new();
     for _ in 0..RUNS {
         runs.push((hand_off(&ours, fair).await, hand_off(&other, fair).await));

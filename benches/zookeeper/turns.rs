@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Lease, OutagePolicy, WaitOrder};
+use leasehold::{Client, Lease, OutagePolicy};
 use tokio::task::JoinSet;
 
 use super::server::{Counter, Server};
@@ -108,7 +108,7 @@ async fn checks_per_s(server: &Server, counter: &Counter) -> f64 {
 }
 
 async fn acquire(client: &Client) -> Lease {
-    let request = client.request("turns").order(WaitOrder::Fair);
+    let request = client.request("turns");
     let request = request.on_outage(OutagePolicy::WaitOut);
     request.acquire().await.expect("in the end")
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use deadpool_redis::redis;
 use leasehold::clock::{Boottime, Clock};
 use leasehold::fence::redis::Fence;
-use leasehold::{Client, Lease, OutagePolicy, WaitOrder};
+use leasehold::{Client, Lease, OutagePolicy};
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -49,7 +49,7 @@ pub(crate) async fn wait(client: &Client, role: &Role) -> Result<()> {
         let (client, mut random) = (client.clone(), random(role, task));
         tasks.spawn(async move {
             loop {
-                let request = client.request("turnstile").order(WaitOrder::Fair);
+                let request = client.request("turnstile");
                 if let Ok(lease) = request.on_outage(OutagePolicy::WaitOut).acquire().await {
                     work(lease, between(&mut random, 200, 800)).await;
                 }
@@ -67,7 +67,7 @@ pub(crate) async fn write(client: &Client, role: &Role, order: &AtomicBool) -> R
     let fence = Fence::new("ledger")?;
     let mut random = random(role, 0);
     loop {
-        let request = client.request("ledger").order(WaitOrder::Fair);
+        let request = client.request("ledger");
         if let Ok(lease) = request.on_outage(OutagePolicy::WaitOut).acquire().await {
             // A server that is away, and a fence that refuses, fail this turn.
             let _ = add(&redis, &fence, &lease, order).await;

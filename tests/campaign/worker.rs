@@ -10,7 +10,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use leasehold::fence::Bearer;
 use leasehold::store::{self, Store};
-use leasehold::{Attempt, Client, Error, Lease, OutagePolicy, WaitOrder};
+use leasehold::{Attempt, Client, Error, Lease, OutagePolicy};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -275,15 +275,11 @@ impl Worker {
 
     async fn acquired(&mut self, client: &Client, name: &str, is_last: bool) -> Option<Lease> {
         let call = self.scribe.invoke(Operation::Acquire, Facts::named(name));
-        let order = match self.has_queue && self.random.bool() {
-            true => WaitOrder::Fair,
-            false => WaitOrder::Any,
-        };
         let request = client.request(name).on_outage(OutagePolicy::WaitOut);
         let outcome: Result<Option<Lease>, Error> = if is_last {
-            request.order(order).acquire().await.map(Some)
+            request.acquire().await.map(Some)
         } else if self.random.bool() {
-            let request = request.order(order).acquire_within(5 * self.role.ttl);
+            let request = request.acquire_within(5 * self.role.ttl);
             request.await.map(Some)
         } else {
             request.try_acquire().await.map(|attempt| match attempt {

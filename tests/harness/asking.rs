@@ -72,6 +72,11 @@ pub fn queued(name: &str, ttl: Duration) -> Asking {
     claim
 }
 
+/// Returns how many clients are before this claim's in the queue of its name, which is taken.
+pub async fn ahead(store: &dyn Store, claim: &Asking) -> Option<usize> {
+    held(store, claim).await.place.map(|place| place.ahead)
+}
+
 /// Sends one attempt of this claim and returns its outcome, whether or not it may have been carried out.
 pub async fn asked(store: &dyn Store, claim: &Asking, limit: Duration) -> Result<Answer, Error> {
     let answer = store.acquire(claim, claim.ask, limit).await;

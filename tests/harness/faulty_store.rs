@@ -254,6 +254,11 @@ impl FaultyStore {
         Self { store, hook }
     }
 
+    /// The facts of the store.
+    pub fn own_facts(&self) -> Facts {
+        self.hook.facts
+    }
+
     /// The same store, with these facts. It does as they say only if the client asks for nothing else.
     pub fn with_facts(mut self, facts: Facts) -> Self {
         self.hook.facts = facts;

@@ -11,7 +11,7 @@ use leasehold::store::{
     Answer, Ask, Claim, Eviction, Facts, Failed, Hazard, Held, Member, Notices, Purpose, Release,
     Renewal, Renewed, Store,
 };
-use leasehold::{BoxFuture, ClientId, Error, Holder, Name};
+use leasehold::{BoxFuture, Error, Holder, Name};
 
 /// What a store is asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]

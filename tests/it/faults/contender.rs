@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::{Client, Lease, OutagePolicy, WaitOrder};
+use leasehold::{Client, Lease, OutagePolicy};
 use tokio::sync::mpsc::Receiver;
 
 use super::turns::take_turn;
@@ -135,7 +135,7 @@ fn a_contender_does_what_it_is_told() {
         match kind {
             "orders" => obey(&client_at(place, ttl).await, orders).await,
             "turns" => tokio::select! {
-                () = contend(place, ttl, &[WaitOrder::Any], dice) => {}
+                () = contend(place, ttl, dice) => {}
                 _ = orders.recv() => {}
             },
             _ => tokio::select! {
@@ -148,19 +148,17 @@ fn a_contender_does_what_it_is_told() {
     std::process::exit(0);
 }
 
-async fn contend(url: &str, ttl: Duration, orders: &[WaitOrder], mut dice: fastrand::Rng) {
+async fn contend(url: &str, ttl: Duration, mut dice: fastrand::Rng) {
     let client = client_at(url, ttl).await;
     loop {
-        let order = dice.choice(orders).expect("there is one");
-        take_turn(&client, *order, &mut dice).await;
+        take_turn(&client, &mut dice).await;
     }
 }
 
 async fn contend_in_a_storm(socket: &Path, ttl: Duration, mut dice: fastrand::Rng) {
     let relay = Relay::before(socket).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/postgres", relay.port());
-    let orders = [WaitOrder::Any, WaitOrder::Fair];
-    tokio::join!(fail(&relay, dice.fork()), contend(&url, ttl, &orders, dice));
+    tokio::join!(fail(&relay, dice.fork()), contend(&url, ttl, dice));
 }
 
 /// Breaks the network now and then, and has it work again.
@@ -185,7 +183,7 @@ async fn obey(client: &Client, mut orders: Receiver<String>) {
         tokio::select! {
             order = orders.recv() => match order.as_deref() {
                 Some("claim") => {
-                    let request = client.request("a").order(WaitOrder::Fair);
+                    let request = client.request("a");
                     let request = request.on_outage(OutagePolicy::WaitOut);
                     let lease = request.acquire().await.expect("granted at last");
                     say_now("granted", lease.token());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, OutagePolicy, WaitOrder};
+use leasehold::{Client, OutagePolicy};
 
 use crate::harness::subprocess::say;
 use crate::harness::wait::{at, now};
@@ -11,9 +11,9 @@ const NAMES: u64 = 3;
 
 /// Takes one of the names for a while. Says `granted NAME TOKEN`, then `held NAME TOKEN MOMENT` for each moment at which
 /// the lease was certainly held, and `lost NAME TOKEN` if it was told of a loss.
-pub(super) async fn take_turn(client: &Client, order: WaitOrder, dice: &mut fastrand::Rng) {
+pub(super) async fn take_turn(client: &Client, dice: &mut fastrand::Rng) {
     let request = client.request(format!("n{}", dice.u64(..NAMES)));
-    let request = request.order(order).on_outage(OutagePolicy::WaitOut);
+    let request = request.on_outage(OutagePolicy::WaitOut);
     let Ok(lease) = request.acquire().await else {
         return;
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::store::memory::Memory;
 use leasehold::store::{Eviction, Store};
-use leasehold::{Attempt, Client, Name, ReleaseOutcome, WaitOrder};
+use leasehold::{Attempt, Client, Name, ReleaseOutcome};
 
 use super::exporter::{Exporter, run};
 use crate::harness::alone::alone;
@@ -251,7 +251,7 @@ fn calls_to_a_store_are_timed_by_what_they_do() {
         let (store, name) = (client.store(), Name::new("a").unwrap());
         store.inspect(&name, PATIENCE).await.unwrap();
         store.list("", PATIENCE).await.unwrap();
-        let fair = client.request("a").order(WaitOrder::Fair);
+        let fair = client.request("a");
         let waited = tokio::time::timeout(Duration::from_millis(100), fair.acquire()).await;
         waited.unwrap_err();
         store

@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::fence::gate::Gate;
 use leasehold::store::memory::Memory;
 use leasehold::store::{Eviction, Store};
-use leasehold::{Client, Name, Token, WaitOrder};
+use leasehold::{Client, Name, Token};
 use serde_json::Value;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -94,7 +94,7 @@ async fn logging_client(store: &Memory) -> Client {
 async fn hand_over(store: &Memory) {
     let [first, second] = [logging_client(store).await, logging_client(store).await];
     let lease = first.acquire("a").await.unwrap();
-    let waiting = second.request("a").order(WaitOrder::Fair).acquire();
+    let waiting = second.request("a").acquire();
     let waiting = tokio::spawn(async move { waiting.await.unwrap() });
     let in_queue = async || {
         let held = store.inspect(lease.name(), PATIENCE).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::store::quorum::Quorum;
 use leasehold::store::redis::Redis;
 use leasehold::store::{self, Store as _};
-use leasehold::{Client, Error, ErrorKind, WaitOrder};
+use leasehold::{Client, Error, ErrorKind};
 
 use crate::harness::asking::{asked, claim, granted};
 use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum};
@@ -93,7 +93,7 @@ async fn a_fair_wait_is_refused_because_members_keep_no_common_queue() {
         .build()
         .await
         .expect("a client");
-    let request = client.request("a").order(WaitOrder::Fair);
+    let request = client.request("a");
     let error = request.acquire().await.expect_err("no queue");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
 }

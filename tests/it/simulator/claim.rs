@@ -85,7 +85,7 @@ impl Process {
         };
         let claim = claiming.claim().expect("it is enrolled").clone();
         let seen = self.floors.get(&claim.name).copied();
-        let asked = claiming.sent(&mut self.schedule, seen, sent_at);
+        let asked = claiming.sent(&mut self.schedule, None, seen, sent_at);
         let before = enrolled.unanswered_until;
         enrolled.unanswered_until = Some(sent_at.after(claim.ttl));
         stage.ledger.check(

@@ -10,7 +10,7 @@ use leasehold::store::{
     Answer, Ask, Claim, Eviction, Facts, Failed, Grant, Hazard, Held, HeldState, Info, Member,
     MemberState, Notices, Outcome, Purpose, Release, Renewal, Renewed, Store, conformance,
 };
-use leasehold::{BoxFuture, ClientId, Error, ErrorKind, Holder, Name};
+use leasehold::{BoxFuture, Error, ErrorKind, Holder, Name};
 
 use super::store::{ModelStore, Taken, Verdict};
 use super::time::{Drifting, Real, nanos};
@@ -182,15 +182,6 @@ impl Store for RealTime {
                 false => Release::NotHeld,
             })
         })
-    }
-
-    fn leave<'a>(
-        &'a self,
-        _: &'a Name,
-        _: ClientId,
-        _: Duration,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async { Ok(()) })
     }
 
     fn notices(&self) -> BoxFuture<'_, Result<Option<Box<dyn Notices>>, Error>> {

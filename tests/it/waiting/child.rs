@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold::{Client, Lease, OutagePolicy, WaitOrder};
+use leasehold::{Client, Lease, OutagePolicy};
 
 use crate::harness::leases::client_at;
 use crate::harness::subprocess::{self, Subprocess};
 
-/// Starts one that has its leases on this server, for this ttl. Its orders are `acquire NAME`, `fair NAME`, `release NAME`
-/// and `exit`; it answers with the token of a grant, or how a release ended.
+/// Starts one that has its leases on this server, for this ttl. Its orders are `acquire NAME`, `release NAME` and
+/// `exit`; it answers with the token of a grant, or how a release ended.
 pub(super) fn start(url: &str, ttl: Duration) -> Subprocess {
     let test = "waiting::child::a_child_process_waits_for_names";
     Subprocess::start(test, &format!("{} {url}", ttl.as_millis()))
@@ -35,17 +35,9 @@ async fn obey_as_client(client: Client) {
     for order in std::io::stdin().lines() {
         let order = order.expect("UTF-8");
         match order.split_once(' ') {
-            Some((order @ ("acquire" | "fair"), name)) => {
-                let order = if order == "fair" {
-                    WaitOrder::Fair
-                } else {
-                    WaitOrder::Any
-                };
+            Some(("acquire", name)) => {
                 // A process that was stopped finds its requests overdue when it wakes.
-                let request = client
-                    .request(name)
-                    .order(order)
-                    .on_outage(OutagePolicy::WaitOut);
+                let request = client.request(name).on_outage(OutagePolicy::WaitOut);
                 let lease = request.acquire().await.expect("granted at last");
                 subprocess::say(lease.token());
                 held.insert(name.to_owned(), lease);

@@ -2,7 +2,6 @@
 
 mod cancel_safety;
 mod child;
-mod fair;
 mod floors;
 mod leaving;
 mod on_redis;
@@ -10,14 +9,15 @@ mod on_sqlite;
 mod owner;
 mod plain;
 mod scope;
+mod turns;
 mod within_one_client;
 
-use leasehold::{Client, Lease, OutagePolicy, WaitOrder};
+use leasehold::{Client, Lease, OutagePolicy};
 use tokio::task::JoinHandle;
 
 /// Waits for the name `a`, also while the store is busy for longer than a request waits, or is away.
-fn waiter(client: &Client, order: WaitOrder) -> JoinHandle<Lease> {
-    let request = client.request("a").order(order);
+fn waiter(client: &Client) -> JoinHandle<Lease> {
+    let request = client.request("a");
     let request = request.on_outage(OutagePolicy::WaitOut);
     tokio::spawn(async move { request.acquire().await.unwrap() })
 }

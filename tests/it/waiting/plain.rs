@@ -1,9 +1,9 @@
-//! A store that says of itself that it has no queue and keeps no long ttl.
+//! A store that says of itself that it keeps no long ttl.
 
 use std::time::Duration;
 
 use leasehold::store::Facts;
-use leasehold::{Client, ErrorKind, ReleaseOutcome, WaitOrder};
+use leasehold::{Client, ErrorKind};
 
 use crate::harness::faulty_store::FaultyStore;
 
@@ -14,17 +14,6 @@ async fn plain_client(ttl: Duration) -> Client {
     let store = FaultyStore::new().with_facts(facts);
     let builder = Client::builder().store(store).ttl(ttl);
     builder.build().await.expect("a client")
-}
-
-#[tokio::test]
-async fn a_fair_wait_on_a_store_without_a_queue_is_refused() {
-    let client = plain_client(MOST).await;
-    let refused = client.request("a").order(WaitOrder::Fair).acquire().await;
-    let error = refused.expect_err("there is no queue");
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    assert!(error.to_string().contains("store=plain"), "{error}");
-    let lease = client.acquire("a").await.expect("any order is served");
-    assert_eq!(lease.release().await, ReleaseOutcome::Released);
 }
 
 #[tokio::test]

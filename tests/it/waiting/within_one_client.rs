@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Held;
-use leasehold::{Client, ErrorKind, Lease, OutagePolicy, WaitOrder};
+use leasehold::{Client, ErrorKind, Lease, OutagePolicy};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -122,30 +122,25 @@ async fn waiters_of_one_client_are_served_in_the_order_in_which_they_came() {
 
 #[tokio::test]
 async fn a_waiter_behind_one_that_was_granted_at_once_is_woken_by_the_release() {
-    for order in [WaitOrder::Any, WaitOrder::Fair] {
-        let store = FaultyStore::new();
-        let client = client(&store).await;
-        // From then on it listens, and so looks by time only every few seconds.
-        let held = take(&client, "b").await;
-        let waiting = client.acquire_within("b", TTL / 4).await;
-        assert_eq!(waiting.unwrap_err().kind(), ErrorKind::TimedOut);
-        drop(held);
-        let started = Monotonic.now();
-        let tasks: Vec<_> = (0..3)
-            .map(|_| {
-                let request = client
-                    .request("a")
-                    .order(order)
-                    .ttl(Duration::from_secs(60));
-                tokio::spawn(async move { request.acquire().await.unwrap().release().await })
-            })
-            .collect();
-        for task in tasks {
-            soon(task).await.unwrap();
-        }
-        let took = Monotonic.now().since(started);
-        assert!(took < Duration::from_secs(1), "{order:?}: {took:?}");
+    let store = FaultyStore::new();
+    let client = client(&store).await;
+    // From then on it listens, and so looks by time only every few seconds.
+    let held = take(&client, "b").await;
+    let waiting = client.acquire_within("b", TTL / 4).await;
+    assert_eq!(waiting.unwrap_err().kind(), ErrorKind::TimedOut);
+    drop(held);
+    let started = Monotonic.now();
+    let tasks: Vec<_> = (0..3)
+        .map(|_| {
+            let request = client.request("a").ttl(Duration::from_secs(60));
+            tokio::spawn(async move { request.acquire().await.unwrap().release().await })
+        })
+        .collect();
+    for task in tasks {
+        soon(task).await.unwrap();
     }
+    let took = Monotonic.now().since(started);
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[tokio::test]
@@ -357,9 +352,9 @@ async fn a_task_that_joins_those_who_wait_hears_at_once_what_was_found() {
     let request = holding.request("a").label("blue").ttl(LONG);
     let _lease = request.acquire().await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
-    for order in [WaitOrder::Any, WaitOrder::Any, WaitOrder::Fair] {
+    for _ in 0..3 {
         let (looks, mut seen) = watch::channel(None);
-        let request = waiting.request("a").order(order).report_to(looks);
+        let request = waiting.request("a").report_to(looks);
         tasks.spawn(request.acquire());
         // Long before the next look.
         let heard = tokio::time::timeout(Duration::from_secs(2), seen.changed()).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::store::Eviction;
-use leasehold::{LossReason, Name, OutagePolicy, ReleaseOutcome, WaitOrder};
+use leasehold::{LossReason, Name, OutagePolicy, ReleaseOutcome};
 
 use super::{open, take_waiting};
 use crate::harness::leases::client_at;
@@ -29,31 +29,29 @@ async fn a_lease_is_renewed_past_its_ttl_and_an_eviction_is_told() {
 #[tokio::test]
 async fn many_clients_get_a_name_one_after_the_other() {
     let url = ZookeeperServer::chroot().await;
-    for order in [WaitOrder::Fair, WaitOrder::Any] {
-        let mut waiting = tokio::task::JoinSet::new();
-        let counter = std::sync::Arc::new(tokio::sync::Mutex::new(Vec::new()));
-        for _ in 0..6 {
-            let (client, counter) = (client_at(&url, STORED_TTL).await, counter.clone());
-            waiting.spawn(async move {
-                for _ in 0..3 {
-                    // On a busy machine a session takes longer to make than one request may.
-                    let request = client.request("a").order(order);
-                    let request = request.on_outage(OutagePolicy::WaitOut);
-                    let lease = request.acquire().await.expect("in the end");
-                    // Held by one at a time, or this fails.
-                    let mut tokens = counter.try_lock().expect("nobody else has it");
-                    assert!(tokens.last() < Some(&lease.token()), "{tokens:?}");
-                    tokens.push(lease.token());
-                    drop(tokens);
-                    assert_eq!(lease.release().await, ReleaseOutcome::Released);
-                }
-                client.shutdown(LIMIT).await;
-            });
-        }
-        let all = tokio::time::timeout(Duration::from_secs(60), waiting.join_all());
-        all.await.expect("all of them in time");
-        assert_eq!(counter.lock().await.len(), 18);
+    let mut waiting = tokio::task::JoinSet::new();
+    let counter = std::sync::Arc::new(tokio::sync::Mutex::new(Vec::new()));
+    for _ in 0..6 {
+        let (client, counter) = (client_at(&url, STORED_TTL).await, counter.clone());
+        waiting.spawn(async move {
+            for _ in 0..3 {
+                // On a busy machine a session takes longer to make than one request may.
+                let request = client.request("a");
+                let request = request.on_outage(OutagePolicy::WaitOut);
+                let lease = request.acquire().await.expect("in the end");
+                // Held by one at a time, or this fails.
+                let mut tokens = counter.try_lock().expect("nobody else has it");
+                assert!(tokens.last() < Some(&lease.token()), "{tokens:?}");
+                tokens.push(lease.token());
+                drop(tokens);
+                assert_eq!(lease.release().await, ReleaseOutcome::Released);
+            }
+            client.shutdown(LIMIT).await;
+        });
     }
+    let all = tokio::time::timeout(Duration::from_secs(60), waiting.join_all());
+    all.await.expect("all of them in time");
+    assert_eq!(counter.lock().await.len(), 18);
 }
 
 #[tokio::test]

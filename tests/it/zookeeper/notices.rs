@@ -21,14 +21,14 @@ async fn a_renewal_sends_no_hint_and_a_release_does() {
     let notices = store.notices().await.expect("answered").expect("it hints");
     let topic = Topic::Freed(lease.name.clone());
     notices.follow(&topic);
-    assert_eq!(next_notice(&*notices).await, topic.first_hint());
+    assert_eq!(next_notice(&*notices).await, topic.first_notice());
     for _ in 0..20 {
         renewed(&*store, &lease).await;
     }
     let quiet = timeout(Duration::from_millis(300), notices.next()).await;
     assert!(quiet.is_err(), "{quiet:?}");
     released(&*store, &lease).await;
-    assert_eq!(next_notice(&*notices).await, topic.first_hint());
+    assert_eq!(next_notice(&*notices).await, topic.first_notice());
 }
 
 #[tokio::test]
@@ -38,12 +38,12 @@ async fn a_name_that_was_never_granted_can_be_followed() {
     let notices = store.notices().await.expect("answered").expect("it hints");
     let topic = Topic::Freed(lease.name.clone());
     notices.follow(&topic);
-    assert_eq!(next_notice(&*notices).await, topic.first_hint());
+    assert_eq!(next_notice(&*notices).await, topic.first_notice());
     granted(&*store, &lease).await;
     // So that the lease is seen.
     at(now().after(Duration::from_millis(200))).await;
     released(&*store, &lease).await;
-    assert_eq!(next_notice(&*notices).await, topic.first_hint());
+    assert_eq!(next_notice(&*notices).await, topic.first_notice());
 }
 
 /// Their paths are more than one request can have.
@@ -58,7 +58,7 @@ async fn six_hundred_names_of_400_bytes_are_followed_through_a_lost_connection()
     let notices = store.notices().await.expect("answered").expect("it hints");
     let freed = Topic::Freed(lease.name.clone());
     notices.follow(&freed);
-    assert_eq!(next_notice(&*notices).await, freed.first_hint());
+    assert_eq!(next_notice(&*notices).await, freed.first_notice());
     for index in 0..600 {
         let name = Name::new(format!("{index:0400}")).expect("a name");
         notices.follow(&Topic::Freed(name));
@@ -68,5 +68,5 @@ async fn six_hundred_names_of_400_bytes_are_followed_through_a_lost_connection()
     // So that it is seen before the release is.
     at(now().after(Duration::from_millis(200))).await;
     released(&*direct, &lease).await;
-    assert_eq!(next_notice(&*notices).await, freed.first_hint());
+    assert_eq!(next_notice(&*notices).await, freed.first_notice());
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::store::{
-    Answer, Eviction, HeldState, MAX_BATCH, Outcome, Purpose, Queued, Release, Renewal, Store,
+    Answer, Eviction, HeldState, MAX_BATCH, Outcome, Purpose, Release, Renewal, Store,
 };
 
 use super::{node_of_a, open, store_in_chroot};
 use crate::harness::asking::{
-    Asking, asked, chain, claim, granted, held, next_token, queued, released, renewal, renewed,
+    Asking, ahead, asked, chain, claim, granted, held, next_token, queued, released, renewal,
+    renewed,
 };
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now};
@@ -158,7 +159,7 @@ async fn a_name_whose_token_was_removed_is_granted_and_its_clients_join_again() 
     remove_token(&url).await;
     let new = claim("a", LONG);
     let token = granted(&*third, &new).await;
-    assert_eq!(held(&*other, &next).await.ahead, Some(0));
+    assert_eq!(ahead(&*other, &next).await, Some(0));
     released(&*third, &new).await;
     assert!(granted(&*other, &next).await > token);
 }
@@ -175,8 +176,8 @@ async fn clients_wait_in_order_past_the_end_of_the_servers_numbers() {
     let mut waiting = [queued("a", LONG), queued("a", LONG)];
     // The number alone says that the second came later.
     waiting.sort_by_key(|claim| std::cmp::Reverse(claim.holder.client()));
-    for (ahead, claim) in waiting.iter().enumerate() {
-        assert_eq!(held(&*store, claim).await.ahead, Some(ahead));
+    for (before, claim) in waiting.iter().enumerate() {
+        assert_eq!(ahead(&*store, claim).await, Some(before));
     }
 }
 
@@ -203,7 +204,7 @@ async fn a_client_that_took_its_turn_does_not_overtake_one_that_joined_meanwhile
     tokio::join!(taking, joining);
     released(&*store, &turn).await;
     let found = held(&*store, &queued("a", LONG)).await;
-    assert_eq!(found.state, HeldState::Offered);
+    assert_eq!(found.state, HeldState::Kept);
     granted(&*other, &behind).await;
 }
 
@@ -269,15 +270,17 @@ async fn a_client_that_leaves_during_its_offer_gives_the_next_a_full_one() {
     held(&*first, &turn).await;
     held(&*second, &behind).await;
     released(&*holder, &lease).await;
-    at(now().after(Queued::OFFER / 2)).await;
+    at(now().after(OFFER / 2)).await;
     let left_at = now();
-    let left = first.leave(&turn.name, turn.holder.client(), LIMIT).await;
-    left.expect("answered");
+    assert_eq!(released(&*first, &turn).await, Release::NotHeld);
     let found = held(&*holder, &claim("a", LONG)).await;
-    assert_eq!(found.state, HeldState::Offered);
-    let least = Queued::OFFER.saturating_sub(now().since(left_at));
+    assert_eq!(found.state, HeldState::Kept);
+    let least = OFFER.saturating_sub(now().since(left_at));
     assert!(found.remaining >= Some(least), "{found:?} after {least:?}");
 }
+
+/// For so long a freed name is kept for the first in the queue.
+const OFFER: Duration = Duration::from_secs(2);
 
 /// What a client remembers as free is not, once another stands in the queue.
 #[tokio::test]
@@ -290,7 +293,7 @@ async fn a_client_that_released_a_name_does_not_overtake_the_queue() {
     held(&*other, &next).await;
     assert_eq!(released(&*store, &first).await, Release::Released);
     let found = held(&*store, &claim("a", LONG)).await;
-    assert_eq!(found.state, HeldState::Offered);
+    assert_eq!(found.state, HeldState::Kept);
     granted(&*other, &next).await;
 }
 
@@ -308,7 +311,7 @@ async fn a_client_that_had_its_turn_does_not_overtake_those_behind_it() {
     granted(&*store, &turn).await;
     released(&*store, &turn).await;
     let found = held(&*store, &queued("a", LONG)).await;
-    assert_eq!(found.state, HeldState::Offered);
+    assert_eq!(found.state, HeldState::Kept);
     granted(&*other, &behind).await;
 }
 

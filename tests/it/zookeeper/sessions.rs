@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::store::{Outcome, Purpose};
-use leasehold::{ErrorKind, OutagePolicy, ReleaseOutcome, WaitOrder};
+use leasehold::{ErrorKind, OutagePolicy, ReleaseOutcome};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 use super::{node_of_a, open, take_waiting};
-use crate::harness::asking::{claim, granted, held, queued, released, renewed};
+use crate::harness::asking::{ahead, claim, granted, queued, released, renewed};
 use crate::harness::leases::client_at;
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now, until, until_so};
@@ -111,12 +111,12 @@ async fn the_places_of_a_client_that_ends_are_gone_with_it() {
     let first = claim("a", LONG);
     granted(&*holder, &first).await;
     let gone = queued("a", LONG);
-    assert_eq!(held(&*dead, &gone).await.ahead, Some(0));
+    assert_eq!(ahead(&*dead, &gone).await, Some(0));
     let behind = queued("a", LONG);
-    assert_eq!(held(&*next, &behind).await.ahead, Some(1));
+    assert_eq!(ahead(&*next, &behind).await, Some(1));
     dead.close().await;
     until("the place", async || {
-        (held(&*next, &behind).await.ahead == Some(0)).then_some(())
+        (ahead(&*next, &behind).await == Some(0)).then_some(())
     })
     .await;
     released(&*holder, &first).await;
@@ -131,24 +131,22 @@ async fn a_client_that_looks_holds_and_waits_has_two_connections() {
     let client = client_at(&server.url(""), LONG).await;
     let listed = client.store().list("", LIMIT).await;
     assert!(listed.expect("answered").is_empty());
-    for order in [WaitOrder::Fair, WaitOrder::Any] {
-        let lease = take_waiting(&client, "a").await;
-        let request = client.request("a").order(order);
-        let waiting = tokio::spawn(request.on_outage(OutagePolicy::WaitOut).acquire());
-        let rival = open(&server.url(""));
-        until("the waiting client", async || {
-            let held = rival.inspect(&claim("a", LONG).name, LIMIT).await;
-            let waiting = held.expect("answered").and_then(|held| held.waiting);
-            (order == WaitOrder::Any || waiting == Some(1)).then_some(())
-        })
-        .await;
-        rival.close().await;
-        drop(lease);
-        let next = waiting.await.expect("no panic").expect("it is free");
-        let made = server.connections() - before;
-        assert!(made <= 2, "{made} with {order:?}");
-        assert_eq!(next.release().await, ReleaseOutcome::Released);
-    }
+    let lease = take_waiting(&client, "a").await;
+    let request = client.request("a");
+    let waiting = tokio::spawn(request.on_outage(OutagePolicy::WaitOut).acquire());
+    let rival = open(&server.url(""));
+    until("the waiting client", async || {
+        let held = rival.inspect(&claim("a", LONG).name, LIMIT).await;
+        let waiting = held.expect("answered").and_then(|held| held.waiting);
+        (waiting == Some(1)).then_some(())
+    })
+    .await;
+    rival.close().await;
+    drop(lease);
+    let next = waiting.await.expect("no panic").expect("it is free");
+    let made = server.connections() - before;
+    assert!(made <= 2, "{made}");
+    assert_eq!(next.release().await, ReleaseOutcome::Released);
     client.shutdown(LIMIT).await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, OutagePolicy, WaitOrder};
+use leasehold::{Client, OutagePolicy};
 
 use super::{Contest, LIMIT};
 use crate::harness::wait::{at, now};
@@ -18,7 +18,7 @@ fn per(count: u64, of: f64) -> f64 {
 
 /// Writes for each grant of a name that so many clients take in turns.
 async fn writes_per_grant(server: &ZookeeperServer, clients: usize) -> f64 {
-    let mut contest = Contest::begin(&server.url(""), clients, WaitOrder::Fair).await;
+    let mut contest = Contest::begin(&server.url(""), clients).await;
     contest.advance(clients + 20).await;
     let (before, grants) = (server.written(), contest.grants());
     contest.advance(150).await;

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use leasehold::WaitOrder;
-
 use super::{Contest, ensemble};
 use crate::harness::relay::{Passing, Relay};
 use crate::harness::wait::{at, now};
@@ -85,7 +83,8 @@ async fn fault(
     }
 }
 
-async fn storm(order: WaitOrder) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_two_hold_at_once_and_tokens_rise_in_turns() {
     let seed = std::env::var("LEASEHOLD_TEST_SEED").ok();
     let seed = seed
         .and_then(|seed| seed.parse().ok())
@@ -97,7 +96,7 @@ async fn storm(order: WaitOrder) {
     for _ in 0..CLIENTS {
         ways.push(Way::to(&ensemble).await);
     }
-    let mut contest = Contest::begin_at(ways.iter().map(Way::url), order).await;
+    let mut contest = Contest::begin_at(ways.iter().map(Way::url)).await;
     contest.advance(2 * CLIENTS).await;
     for _ in 0..FAULTS {
         let begun = now();
@@ -105,15 +104,5 @@ async fn storm(order: WaitOrder) {
         contest.advance(CLIENTS).await;
         eprintln!("{what}: {:.1?}", now().since(begun));
     }
-    contest.end(&format!("storm {order:?}")).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_two_hold_at_once_and_tokens_rise_in_turns() {
-    storm(WaitOrder::Fair).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_two_hold_at_once_and_tokens_rise_without_turns() {
-    storm(WaitOrder::Any).await;
+    contest.end("storm").await;
 }
