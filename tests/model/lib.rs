@@ -2,6 +2,7 @@
 //!
 //! - [`protocol`]: the quorum's protocol.
 //! - [`permits`]: permits, shared and exclusive leases that are composed of ordinary leases.
+//! - [`waiting`]: waiting in a store's queue, and a release that grants.
 //!
 //! ```text
 //! cargo test -p leasehold-model                     the bounds of `tests/run`: under two minutes
@@ -15,3 +16,4 @@ pub mod search;
 pub mod serving;
 #[cfg(test)]
 mod verdict;
+pub mod waiting;

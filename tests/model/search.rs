@@ -160,7 +160,8 @@ impl fmt::Display for Found {
     }
 }
 
-fn fingerprint(state: &impl Hash) -> u64 {
+/// The fingerprint of a state.
+pub(crate) fn fingerprint(state: &impl Hash) -> u64 {
     let mut mixing = Mixing {
         mixed: 0x9e37_79b9_7f4a_7c15,
         ..Mixing::default()
