@@ -155,9 +155,14 @@ impl Registry {
         wake
     }
 
-    /// This waiter leaves. A wake that came for it passes on to the next one.
+    /// This waiter leaves. A wake that came for it passes on to the next one, which takes its place in the store's queue.
     pub(super) fn leave(&mut self, key: &QueueKey, ticket: WaiterId) -> Wake {
-        let wake = self.waiters(key).leave(ticket);
+        let is_in_turn = self.is_in_turn(key);
+        let waiters = self.waiters(key);
+        let wake = waiters.leave(ticket);
+        if is_in_turn && wake.has_waiter() {
+            waiters.look_soon();
+        }
         self.remove_if_empty(key);
         wake
     }

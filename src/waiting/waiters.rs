@@ -147,6 +147,13 @@ impl Waiters {
         self.hint()
     }
 
+    /// The next look is due.
+    pub(super) fn look_soon(&mut self) {
+        if let NextLook::Planned(at) = &mut self.next_look {
+            *at = DUE;
+        }
+    }
+
     /// Takes in a hint that the name may have been freed.
     pub(super) fn hint(&mut self) -> Wake {
         match &mut self.next_look {
