@@ -70,6 +70,11 @@ impl Subprocess {
         }
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Gives an order.
     pub fn order(&mut self, order: &str) {
         let orders = self.orders.as_mut().expect("it was not told to finish");

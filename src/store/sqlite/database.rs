@@ -4,6 +4,7 @@
 //! one of its descriptors is closed. So it is looked at by its path only ([`identity`](super::identity)), and made
 //! under another name, or while no other thread opens it.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -17,6 +18,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
+use super::bells::Bells;
 use super::boot::Boot;
 use super::failure::Failure;
 use super::identity::{self, Identity};
@@ -58,6 +60,7 @@ pub(super) struct Database {
     path: PathBuf,
     /// The file and, once SQLite has made them, its logs.
     identities: Vec<Identity>,
+    bells: Bells,
 }
 
 impl Database {
@@ -83,6 +86,7 @@ impl Database {
             _presence: None,
             path: path.into(),
             identities: vec![identity],
+            bells: Bells::of(path),
         };
         file.check_identity()?;
         file.prepare(caller)?;
@@ -96,6 +100,11 @@ impl Database {
         &self.boot
     }
 
+    /// The bells of those who wait for its names.
+    pub(super) fn bells(&self) -> &Bells {
+        &self.bells
+    }
+
     /// Reads a consistent state; waits for nothing but a recovery of the log.
     pub(super) fn read<T>(
         &mut self,
@@ -103,10 +112,13 @@ impl Database {
         work: impl Fn(&Tx<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.check_identity()?;
-        patiently(caller, || work(&Tx::begin(&self.db, &self.boot)))
+        patiently(caller, || {
+            work(&Tx::begin(&self.db, &self.boot, &Cell::default()))
+        })
     }
 
-    /// Runs one short transaction. It takes the write lock first, so that nothing that it has read can change.
+    /// Runs one short transaction. It takes the write lock first, so that nothing that it has read can change. Wakes
+    /// those who wait for the names that it says have changed.
     pub(super) fn write<T>(
         &mut self,
         caller: Caller<'_>,
@@ -122,8 +134,12 @@ impl Database {
             if caller.is_gone() {
                 return Err(Failure::Late);
             }
-            let answer = work(&Tx::begin(&transaction, &self.boot))?;
-            transaction.commit()?;
+            let changed = Cell::default();
+            let answer = work(&Tx::begin(&transaction, &self.boot, &changed))?;
+            let committed = transaction.commit();
+            // Not before: a waiter would look too early. After a failure as well, since what became of it may be unknown.
+            self.bells.ring(changed.get());
+            committed?;
             Ok(answer)
         })
     }

@@ -127,6 +127,7 @@ impl Tx<'_> {
         };
         if self.has_headroom()? {
             self.offer(&claim.name, &first)?;
+            self.wake(&claim.name);
             return self.refuse(claim, ask, offered(claim));
         }
         if let Some(client) = queued_client(claim, ask) {
@@ -204,7 +205,10 @@ impl Tx<'_> {
         let row = self.row(name)?;
         let row = row.filter(|row| row.holder == holder.to_string());
         match (row.map(|row| row.state), keep_for) {
-            (Some(HeldState::Leased), Some(rest)) => self.write_term(name, rest, KEPT)?,
+            (Some(HeldState::Leased), Some(rest)) => {
+                self.write_term(name, rest, KEPT)?;
+                self.wake(name);
+            }
             (Some(HeldState::Leased | HeldState::Evicted), _) => self.pass_on(name)?,
             _ => return Ok(Release::NotHeld),
         }
@@ -235,6 +239,7 @@ impl Tx<'_> {
 
     /// Frees the name, or keeps it for the first client of the queue if there is one.
     fn pass_on(&self, name: &Name) -> Result<(), Failure> {
+        self.wake(name);
         match self.first_queued(name)? {
             Some(first) => self.offer(name, &first),
             None => self.delete(name),

@@ -24,7 +24,10 @@
 //!    to the disk.
 //! 5. Renewals, releases and waits go on while the disk is full; a client that begins to wait then has no place in the
 //!    queue.
-//! 6. A waiting client notices a freed name, or its turn, within some ten milliseconds, from the file's change counter.
+//! 6. On Linux the process that frees a name, or passes it on, wakes the clients that wait for it, through FIFOs in the
+//!    folder `FILE-bells`. A client that is not woken notices within a second, from the file's change counter. One that
+//!    can have no FIFO there, and every client on macOS, looks at the counter each ten milliseconds. The folder stays;
+//!    to copy it whole is safe, but a program that opens a FIFO in it to read waits for ever (`cat`, `md5sum`).
 //! 7. The queue of a name is in the file as well. When the boot id changes, as by a reboot, its clients lose their
 //!    places, and nothing else.
 //!
@@ -65,6 +68,7 @@
 //!    <-------------- reply, or the limit -----'
 //! ```
 
+mod bells;
 mod boot;
 mod database;
 mod failure;
@@ -287,9 +291,12 @@ impl Backend for Sqlite {
     // A highest token ahead of the clock is none: it is lost only with the whole file, which no server loses by itself.
     async fn try_hazards(&self, budget: Budget) -> Result<Vec<Hazard>, Failure> {
         let file = self.path.clone();
-        let look =
-            move |tx: &Tx<'_>| Ok((location::network_file_system(&file)?, tx.count_foreign()?));
-        let (network, foreign) = self.read(budget.left(), look).await?;
+        let look = move |open: &mut Database, caller: Caller<'_>| {
+            let network = location::network_file_system(&file)?;
+            let foreign = open.read(caller, |tx| tx.count_foreign())?;
+            Ok((network, foreign, open.bells().fault()))
+        };
+        let (network, foreign, mute) = self.thread.ask(budget.left(), look).await?;
         let path = &self.location;
         let on_network = network.map(|kind| {
             Hazard::new(
@@ -309,7 +316,17 @@ impl Backend for Sqlite {
                 "If it is not an earlier boot but a second kernel, give each a file of its own",
             )
         });
-        Ok(on_network.into_iter().chain(of_others).collect())
+        let without_bell = mute.map(|(bell, why)| {
+            Hazard::new(
+                "sqlite-no-bell",
+                Severity::Warning,
+                format!("waiting clients may not be woken path={bell:?}: {why}"),
+                "a wait costs a hundredth of a core, or ends up to a second late",
+                "Give all users of the file the same rights in this folder, or remove it",
+            )
+        });
+        let found = [on_network, of_others, without_bell];
+        Ok(found.into_iter().flatten().collect())
     }
 
     /// Returns the file as the one member, and whether it answers in time.

@@ -1,35 +1,44 @@
-//! Hints that names were freed, or are a client's turn: the file's change counter, looked at every ten
-//! milliseconds while a client waits.
+//! Hints that names were freed, or are a client's turn, for a client that waits.
 //!
 //! SQLite announces no change, but `PRAGMA data_version` shows one to a reader, from shared memory and without a lock.
-//! With its changes of threads a look takes a fraction of a millisecond, so a client that waits costs one or two
-//! hundredths of a core (measured on a virtual machine), and one that does not costs nothing. A watch on the log file
-//! (inotify) would wake faster, but too early: the log is written before the change can be seen. Only when the counter
-//! has moved are the names looked up. Those that are free or newly kept for a while are hinted; to a client of the
-//! queue, those that are offered to it or free for it, and those for which it is next.
+//! The listener looks at it when a [bell](super::bells) of its names rings, and once a second; every ten milliseconds
+//! where a bell is missing, which takes a hundredth of a core (measured on a virtual machine). A watch on the log file
+//! (inotify) would wake it too early: the log is written before the change can be seen. Only when the counter has moved
+//! are the names looked up. Those that are free or newly kept for a while are hinted; to a client of the queue, those
+//! that are offered to it or free for it, and those for which it is next.
 //!
 //! The connection is the listener's own and never writes, so that the counter moves for the changes of all others,
 //! those of this client included.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::time::sleep;
 
 use super::Sqlite;
+use super::bells::{BellSet, Heard};
+use super::database::Database;
 use super::failure::Failure;
-use super::transaction::Tx;
+use super::transaction::{Caller, Tx};
 use crate::clock::{Clock, Instant, Monotonic};
 use crate::name::Name;
 use crate::store::kit::subscription::{Subscription, Wanted};
 use crate::store::{HeldState, Notice, Topic};
 
-/// The pause between two looks at the counter.
-const PACE: Duration = Duration::from_millis(10);
-/// The least pause after a look, in multiples of the time that the look took: a subscription of very many names spends
-/// at most a tenth of its time on looks.
-const IDLE_PARTS: u32 = 9;
+/// The pause between two looks while nothing rings: finds what was changed without a ring, at no cost to speak of.
+const PACE: Duration = Duration::from_secs(1);
+/// The same for a listener that lacks a bell.
+const PACE_WITHOUT_BELL: Duration = Duration::from_millis(10);
+/// The time in which a listener looks once, in multiples of its processor time: one of very many names, or among very
+/// many releases, spends a tenth of a core on looks.
+const PARTS: u32 = 10;
+/// The time without looks that counts towards that, so that a few looks may follow each other at once.
+const CREDIT: Duration = Duration::from_millis(100);
+/// The processor time of the wake-ups around a look, which the thread that looks does not see.
+const WAKE_UPS: Duration = Duration::from_micros(50);
 /// The limit of one look, and the pause after one that failed.
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -37,6 +46,10 @@ const LIMIT: Duration = Duration::from_secs(1);
 struct Listener {
     store: Sqlite,
     wanted: Wanted,
+    /// What is followed, for the thread of the store, and its bells.
+    topics: Arc<BTreeSet<Topic>>,
+    bells: BellSet,
+    heard: Heard,
     /// The file's change counter at the last look.
     version: Option<i64>,
     kept: BTreeSet<Kept>,
@@ -46,12 +59,18 @@ struct Listener {
 /// to hear of it before, and once is enough.
 type Kept = (Name, Instant);
 
+/// A hint, and the end of a name that is kept.
+type Hint = (Notice, Option<Kept>);
+
 /// Begins to look into the file of this store, on the calling runtime.
 pub(super) async fn subscribe(store: Sqlite) -> Subscription {
     let started = Subscription::start(async |wanted| {
         let listener = Listener {
             store,
             wanted,
+            topics: Arc::default(),
+            bells: BellSet::NONE,
+            heard: Heard::default(),
             version: None,
             kept: BTreeSet::new(),
         };
@@ -64,39 +83,78 @@ pub(super) async fn subscribe(store: Sqlite) -> Subscription {
 impl Listener {
     async fn run(mut self) {
         let mut has_failed = false;
+        let (mut renewed, mut rested) = (Monotonic.now(), Monotonic.now());
         loop {
-            if self.wanted.followed().is_empty() {
+            if self.topics.is_empty() {
                 self.wanted.changed().await;
             }
             let began = Monotonic.now();
-            if self.look().await.is_err() {
+            // Anew once a second, whatever rings: a bell that was deleted or replaced stays silent.
+            if began >= renewed.after(PACE) {
+                renewed = began;
+                self.heard.forget(BellSet::ALL);
+            }
+            let Ok(cost) = self.look().await else {
                 has_failed = true;
+                self.heard.forget(BellSet::ALL);
                 sleep(LIMIT).await;
                 continue;
-            }
+            };
             if std::mem::take(&mut has_failed) {
                 self.wanted.tell(Notice::Reconnected);
             }
-            let took = Monotonic.now().since(began);
-            sleep(PACE.max(took * IDLE_PARTS)).await;
+            let now = Monotonic.now();
+            rested = rested.max(now.before(CREDIT)).after(cost * PARTS);
+            if rested > now {
+                sleep(rested.since(now)).await;
+            }
+            let pace = match self.heard.lacks_one() {
+                true => PACE_WITHOUT_BELL,
+                false => renewed.after(PACE).since(Monotonic.now()),
+            };
+            tokio::select! {
+                rung = self.heard.rung() => self.heard.forget(rung),
+                () = self.wanted.changed() => {}
+                () = sleep(pace) => {}
+            }
         }
     }
 
-    /// Looks once, and passes on what it finds.
-    async fn look(&mut self) -> Result<(), Failure> {
-        let new = self.wanted.take_changes().new;
-        // Before the names are looked up: a change after this is found by the next look.
-        let version = self.store.read(LIMIT, |tx| tx.version()).await?;
-        for topic in new {
+    /// Looks once, and passes on what it finds. Returns the processor time that it took.
+    async fn look(&mut self) -> Result<Duration, Failure> {
+        let changes = self.wanted.take_changes();
+        if !changes.new.is_empty() || !changes.old.is_empty() {
+            let topics = self.wanted.followed();
+            let bells = topics.iter().map(|topic| BellSet::of(topic.name()));
+            self.bells = bells.fold(BellSet::NONE, BellSet::with);
+            self.topics = Arc::new(topics.clone());
+        }
+        let due = self.heard.due(self.bells);
+        let (last, topics) = (self.version, self.topics.clone());
+        let look = move |file: &mut Database, caller: Caller<'_>| {
+            let before = processor_time();
+            // The bells first, then the counter, then the names: a later change rings, or is found by the next look.
+            let bells = file.bells().listen(due);
+            let version = file.read(caller, |tx| tx.version())?;
+            let has_changed = last.is_some_and(|last| last != version);
+            let found: Option<Vec<Option<Hint>>> = match has_changed {
+                true => Some(file.read(caller, |tx| {
+                    topics.iter().map(|topic| tx.hint(topic)).collect()
+                })?),
+                false => None,
+            };
+            let cost = processor_time().saturating_sub(before) + WAKE_UPS;
+            Ok((bells, version, found, cost))
+        };
+        let (bells, version, found, cost) = self.store.thread.ask(LIMIT, look).await?;
+        self.version = Some(version);
+        self.heard.replace(due, bells);
+        for topic in changes.new {
             self.wanted.tell(topic.first_notice());
         }
-        let last = self.version.replace(version);
-        if last.is_none_or(|last| last == version) {
-            return Ok(());
-        }
-        let topics = self.wanted.followed().clone();
-        let look = move |tx: &Tx<'_>| topics.iter().map(|topic| tx.hint(topic)).collect();
-        let found: Vec<_> = self.store.read(LIMIT, look).await?;
+        let Some(found) = found else {
+            return Ok(cost);
+        };
         let mut hints = Vec::new();
         let before = std::mem::take(&mut self.kept);
         for (hint, kept) in found.into_iter().flatten() {
@@ -109,8 +167,15 @@ impl Listener {
         for hint in hints {
             self.wanted.tell(hint);
         }
-        Ok(())
+        Ok(cost)
     }
+}
+
+/// The processor time of this thread.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 impl Tx<'_> {
@@ -120,7 +185,7 @@ impl Tx<'_> {
     }
 
     /// Returns the hint about this topic, and the end of a name that is kept.
-    fn hint(&self, topic: &Topic) -> Result<Option<(Notice, Option<Kept>)>, Failure> {
+    fn hint(&self, topic: &Topic) -> Result<Option<Hint>, Failure> {
         let name = topic.name();
         let row = self.row(name)?;
         let Topic::Queue(_, client) = topic else {

@@ -1,13 +1,16 @@
 //! One transaction, and the caller for which it is made.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Params};
 
+use super::bells::BellSet;
 use super::boot::Boot;
 use super::failure::Failure;
 use crate::clock::{Clock, Instant, Monotonic};
+use crate::name::Name;
 
 /// One transaction: the connection, the boot in whose name it reads and writes, and the moment at which it began. Made
 /// by [`Database::read`](super::database::Database::read) and its writing siblings.
@@ -21,13 +24,26 @@ pub(super) struct Tx<'a> {
     /// Read after the writer's place was taken, so that no transaction of this boot that is written earlier is later by
     /// this clock.
     pub(super) now: Instant,
+    /// What is rung once it is committed.
+    changed: &'a Cell<BellSet>,
 }
 
 impl<'a> Tx<'a> {
     /// Returns the transaction that begins now.
-    pub(super) fn begin(db: &'a Connection, boot: &'a Boot) -> Self {
+    pub(super) fn begin(db: &'a Connection, boot: &'a Boot, changed: &'a Cell<BellSet>) -> Self {
         let now = boot.now();
-        Self { db, boot, now }
+        Self {
+            db,
+            boot,
+            now,
+            changed,
+        }
+    }
+
+    /// Has the clients that wait for this name look once the transaction is committed: what they wait for has changed.
+    pub(super) fn wake(&self, name: &Name) {
+        let changed = self.changed.get().with(BellSet::of(name));
+        self.changed.set(changed);
     }
 
     /// Runs a statement.

@@ -1,4 +1,4 @@
-//! Who shares the file: decided by its folder, for the file itself, its logs and the FIFOs next to it.
+//! Who shares the file: decided by its folder, for the file itself, its logs, and the FIFOs and the folder next to it.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -47,6 +47,15 @@ impl Users {
         match self {
             Self::Group => 0o660,
             Self::One | Self::OneAmongStrangers => 0o600,
+        }
+    }
+
+    /// Returns the mode of a new folder. What a member of the group makes in it is the group's.
+    #[cfg(target_os = "linux")]
+    pub(super) const fn mode_of_folder(self) -> u32 {
+        match self {
+            Self::Group => 0o2770,
+            Self::One | Self::OneAmongStrangers => 0o700,
         }
     }
 

@@ -16,6 +16,7 @@ mod postgres;
 mod quorum;
 mod redis;
 mod simulator;
+mod sqlite;
 mod times;
 mod turns;
 mod zookeeper;

@@ -1,5 +1,6 @@
 //! The embedded store: what several processes, kernels that look like two, and broken files do to it.
 
+pub(crate) mod bells;
 mod boots;
 mod busy;
 mod child;

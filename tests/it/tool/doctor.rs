@@ -200,6 +200,17 @@ fn a_folder_that_cannot_be_written_to_is_a_failure() {
 }
 
 #[test]
+fn a_waiting_client_that_can_have_no_bell_is_a_warning() {
+    let place = Place::new();
+    let bells = place.store().with_extension("sqlite-bells");
+    std::fs::write(&bells, "").expect("written");
+    let url = format!("sqlite:{}", place.store().display());
+    let diagnosis = Diagnosis::of(&url, &[]);
+    let path = bells.to_str().expect("UTF-8");
+    diagnosis.says("sqlite-no-bell", "warning", &[path, "late", "remove it"]);
+}
+
+#[test]
 fn a_store_that_cannot_be_reached_is_2() {
     let url = "redis://localhost:1";
     let diagnosis = Diagnosis::of(url, &["--connect-timeout", "500ms"]);

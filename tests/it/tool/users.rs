@@ -112,6 +112,47 @@ fn the_users_of_a_group_exclude_each_other_by_the_lines_of_the_page() {
 }
 
 #[test]
+fn users_of_a_group_wake_each_other() {
+    let Some((place, lines)) = shared() else {
+        return;
+    };
+    let bells = place.path("leases/leases.sqlite-bells");
+    for (holder, waiting) in [(FIRST, SECOND), (ROOT, FIRST), (SECOND, ROOT)] {
+        let mut holding = start_as(&place, holder, GROUP, &lines);
+        place.mark("first");
+        let mut next = start_as(&place, waiting, GROUP, &lines);
+        let has_bell = || fs::read_dir(&bells).is_ok_and(|mut bells| bells.next().is_some());
+        while !has_bell() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        // Made, and then given to the group.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_of_the_group(&bells, 1);
+        let found = fs::metadata(&bells).expect("facts");
+        assert_eq!(
+            (found.mode() & 0o7777, &*found.gid().to_string()),
+            (0o2770, GROUP)
+        );
+        let may_ring = format!("test -w {}/* -a -r {0}/*", bells.display());
+        for user in [FIRST, SECOND] {
+            let tested = start_as(&place, user, GROUP, &may_ring).end();
+            assert_eq!(tested.code, Some(0), "{tested:?}");
+        }
+        let stranger = start_as(&place, STRANGER, STRANGER, &may_ring).end();
+        assert_eq!(stranger.code, Some(1), "{stranger:?}");
+        place.let_go();
+        for run in [&mut holding, &mut next] {
+            let ended = run.end();
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+        }
+        for mark in ["first", "go"] {
+            fs::remove_file(place.path(mark)).expect("a mark");
+        }
+        fs::remove_dir_all(&bells).expect("removed");
+    }
+}
+
+#[test]
 fn users_of_a_group_that_open_and_close_the_file_at_once_are_never_refused() {
     let Some((place, _)) = shared() else {
         return;
