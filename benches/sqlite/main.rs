@@ -264,6 +264,6 @@ fn main() {
     if let Some(file) = std::env::var_os(FILE) {
         return runtime.block_on(serve(&PathBuf::from(file)));
     }
-    let folder = TempDir::new_in(".").expect("a folder on the disk of this bench");
+    let folder = TempDir::new().expect("a temporary folder");
     runtime.block_on(measure(&folder.path().join("leases.sqlite")));
 }

@@ -6,8 +6,8 @@
 //! [`slot`], so that the releases of other names wake few.
 //!
 //! A bell says nothing but *look*, and a ring may be lost: its process was killed before it, may not write, or is of an
-//! older version; another one stands still with the bell open. So whoever listens also looks once a second, and opens
-//! its bells anew then, in case they were deleted or replaced. A client without a bell looks more often.
+//! older version; another one stands still with the bell open. So whoever listens also looks once a second, and then
+//! opens those that were deleted or replaced. A client without a bell looks more often.
 //!
 //! After a ring a reader stays at its end, so it is replaced: first the bell is opened, then the file is looked at. A
 //! change between the two rings the new one.
@@ -58,6 +58,10 @@ impl BellSet {
         Self(self.0 & !others.0)
     }
 
+    const fn both(self, others: Self) -> Self {
+        Self(self.0 & others.0)
+    }
+
     const fn has(self, bell: u32) -> bool {
         self.0 >> bell & 1 == 1
     }
@@ -66,6 +70,15 @@ impl BellSet {
         (0..BELLS).filter(move |bell| self.has(*bell))
     }
 }
+
+/// What tells a file from one that took its place: its device and inode.
+type Inode = (u64, u64);
+
+/// A bell that is open to listen.
+type Opened = (File, Inode);
+
+/// A bell that has to be opened, unless it is still this one.
+type Due = (u32, Option<Inode>);
 
 /// The bells of one file.
 #[derive(Debug)]
@@ -94,7 +107,7 @@ mod fifos {
         Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, mkdirat, mknodat, openat,
     };
 
-    use super::{BELLS, BellSet, Bells, File, PathBuf, Users, fs};
+    use super::{BELLS, BellSet, Bells, Due, File, Inode, Opened, PathBuf, Users, fs};
 
     const OWN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
     /// Waits for no other end, and becomes no terminal of this process, whatever lies in the place of the bell.
@@ -102,6 +115,10 @@ mod fifos {
 
     fn file_of(bell: u32) -> String {
         format!("{bell:02x}")
+    }
+
+    fn inode_of(found: &fs::Metadata) -> Inode {
+        (found.dev(), found.ino())
     }
 
     impl Bells {
@@ -120,19 +137,25 @@ mod fifos {
             }
         }
 
-        /// Opens these to listen, those that can be, and makes what is missing.
-        pub(in super::super) fn listen(&self, bells: BellSet) -> Vec<(u32, File)> {
-            if bells == BellSet::NONE {
-                return Vec::new();
-            }
-            let Ok(folder) = self.folder_for_all() else {
-                return Vec::new();
+        /// Opens these to listen, and makes what is missing; but not one that is still the one that is open. Returns
+        /// `None` for those that could not be opened.
+        pub(in super::super) fn listen(&self, due: Vec<Due>) -> Vec<(u32, Option<Opened>)> {
+            let mut folder = None;
+            let is_same = |(bell, inode): &Due| {
+                let found = fs::symlink_metadata(self.folder.join(file_of(*bell)));
+                inode.is_some() && found.is_ok_and(|found| Some(inode_of(&found)) == *inode)
             };
-            let opened = bells.iter().map(|bell| {
-                let fifo = self.bell_for_all(&folder, bell);
-                fifo.map(|fifo| (bell, fifo))
+            let changed = due.into_iter().filter(|due| !is_same(due));
+            let opened = changed.map(|(bell, _)| {
+                let folder = folder.get_or_insert_with(|| self.folder_for_all());
+                let fifo = folder.as_ref().ok().and_then(|folder| {
+                    let fifo = self.bell_for_all(folder, bell).ok()?;
+                    let inode = inode_of(&fifo.metadata().ok()?);
+                    Some((fifo, inode))
+                });
+                (bell, fifo)
             });
-            opened.flatten().collect()
+            opened.collect()
         }
 
         /// Returns why a process like this one may have no bell, and the place of the fault.
@@ -215,13 +238,13 @@ mod fifos {
 mod fifos {
     use std::io;
 
-    use super::{BellSet, Bells, File, PathBuf};
+    use super::{BellSet, Bells, Due, Opened, PathBuf};
 
     impl Bells {
         pub(in super::super) fn ring(&self, _: BellSet) {}
 
-        pub(in super::super) fn listen(&self, _: BellSet) -> Vec<(u32, File)> {
-            Vec::new()
+        pub(in super::super) fn listen(&self, due: Vec<Due>) -> Vec<(u32, Option<Opened>)> {
+            due.into_iter().map(|(bell, _)| (bell, None)).collect()
         }
 
         /// Not a fault of the set-up.
@@ -233,34 +256,50 @@ mod fifos {
 
 /// The bells that a listener has open.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
-    open: BTreeMap<u32, Receiver>,
-    /// Those that need not be opened now: open, or not to be had.
+pub(super) struct OpenBells {
+    open: BTreeMap<u32, (Receiver, Inode)>,
+    /// Those that need not be opened now: open and not rung, or not to be had.
     tried: BellSet,
+    /// Whether those that were tried are looked at once more.
+    is_unsure: bool,
 }
 
-impl Heard {
-    /// Returns which of the wanted bells have to be opened before the next look, and closes those that are not wanted.
-    pub(super) fn due(&mut self, wanted: BellSet) -> BellSet {
+impl OpenBells {
+    /// Returns which of the wanted bells have to be opened before the next look, with the inode of those that may
+    /// stay, and closes those that are not wanted.
+    pub(super) fn due(&mut self, wanted: BellSet) -> Vec<Due> {
         self.open.retain(|bell, _| wanted.has(*bell));
-        self.tried = self.tried.without(BellSet::ALL.without(wanted));
-        wanted.without(self.tried)
+        self.tried = self.tried.both(wanted);
+        let is_unsure = std::mem::take(&mut self.is_unsure);
+        let due = wanted.iter().filter_map(|bell| match self.tried.has(bell) {
+            false => Some((bell, None)),
+            true if is_unsure => Some((bell, self.open.get(&bell).map(|(_, inode)| *inode))),
+            true => None,
+        });
+        due.collect()
     }
 
     /// Takes in what was opened of those that were due, in place of the earlier ones.
-    pub(super) fn replace(&mut self, due: BellSet, opened: Vec<(u32, File)>) {
-        self.tried = self.tried.with(due);
-        self.open.retain(|bell, _| !due.has(*bell));
+    pub(super) fn replace(&mut self, opened: Vec<(u32, Option<Opened>)>) {
         for (bell, fifo) in opened {
-            if let Ok(receiver) = Receiver::from_file_unchecked(fifo) {
-                self.open.insert(bell, receiver);
-            }
+            self.tried = self.tried.with(BellSet(1 << bell));
+            self.open.remove(&bell);
+            let receiver = fifo.and_then(|(fifo, inode)| {
+                let receiver = Receiver::from_file_unchecked(fifo).ok()?;
+                Some((receiver, inode))
+            });
+            self.open.extend(receiver.map(|receiver| (bell, receiver)));
         }
     }
 
     /// Has these opened again before the next look.
     pub(super) fn forget(&mut self, bells: BellSet) {
         self.tried = self.tried.without(bells);
+    }
+
+    /// Has all looked at before the next look: whether they are still there, and can be had.
+    pub(super) fn doubt(&mut self) {
+        self.is_unsure = true;
     }
 
     /// Returns whether one of those that are wanted could not be opened.
@@ -274,7 +313,7 @@ impl Heard {
     /// Dropping the future loses no ring.
     pub(super) async fn rung(&self) -> BellSet {
         poll_fn(|context| {
-            let rung = self.open.iter().filter(|(_, bell)| {
+            let rung = self.open.iter().filter(|(_, (bell, _))| {
                 // An error as well has it opened anew.
                 bell.poll_read_ready(context).is_ready()
             });

@@ -19,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::sleep;
 
 use super::Sqlite;
-use super::bells::{BellSet, Heard};
+use super::bells::{BellSet, OpenBells};
 use super::database::Database;
 use super::failure::Failure;
 use super::transaction::{Caller, Tx};
@@ -49,7 +49,7 @@ struct Listener {
     /// What is followed, for the thread of the store, and its bells.
     topics: Arc<BTreeSet<Topic>>,
     bells: BellSet,
-    heard: Heard,
+    heard: OpenBells,
     /// The file's change counter at the last look.
     version: Option<i64>,
     kept: BTreeSet<Kept>,
@@ -70,7 +70,7 @@ pub(super) async fn subscribe(store: Sqlite) -> Subscription {
             wanted,
             topics: Arc::default(),
             bells: BellSet::NONE,
-            heard: Heard::default(),
+            heard: OpenBells::default(),
             version: None,
             kept: BTreeSet::new(),
         };
@@ -89,10 +89,10 @@ impl Listener {
                 self.wanted.changed().await;
             }
             let began = Monotonic.now();
-            // Anew once a second, whatever rings: a bell that was deleted or replaced stays silent.
+            // Once a second, whatever rings: a bell that was deleted or replaced stays silent.
             if began >= renewed.after(PACE) {
                 renewed = began;
-                self.heard.forget(BellSet::ALL);
+                self.heard.doubt();
             }
             let Ok(cost) = self.look().await else {
                 has_failed = true;
@@ -135,20 +135,21 @@ impl Listener {
             let before = processor_time();
             // The bells first, then the counter, then the names: a later change rings, or is found by the next look.
             let bells = file.bells().listen(due);
-            let version = file.read(caller, |tx| tx.version())?;
-            let has_changed = last.is_some_and(|last| last != version);
-            let found: Option<Vec<Option<Hint>>> = match has_changed {
-                true => Some(file.read(caller, |tx| {
-                    topics.iter().map(|topic| tx.hint(topic)).collect()
-                })?),
-                false => None,
-            };
+            let (version, found) = file.read(caller, |tx| {
+                let version = tx.version()?;
+                if last.is_none_or(|last| last == version) {
+                    return Ok((version, None));
+                }
+                let hints: Result<Vec<Option<Hint>>, _> =
+                    topics.iter().map(|topic| tx.hint(topic)).collect();
+                Ok((version, Some(hints?)))
+            })?;
             let cost = processor_time().saturating_sub(before) + WAKE_UPS;
             Ok((bells, version, found, cost))
         };
         let (bells, version, found, cost) = self.store.thread.ask(LIMIT, look).await?;
         self.version = Some(version);
-        self.heard.replace(due, bells);
+        self.heard.replace(bells);
         for topic in changes.new {
             self.wanted.tell(topic.first_notice());
         }
@@ -180,8 +181,8 @@ fn processor_time() -> Duration {
 
 impl Tx<'_> {
     fn version(&self) -> Result<i64, Failure> {
-        let sql = "PRAGMA data_version";
-        Ok(self.db.query_row(sql, (), |row| row.get(0))?)
+        let version = self.find("PRAGMA data_version", ())?;
+        version.ok_or_else(|| Failure::damaged("it has no change counter"))
     }
 
     /// Returns the hint about this topic, and the end of a name that is kept.

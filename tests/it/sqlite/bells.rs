@@ -250,7 +250,8 @@ async fn a_release_in_another_process_is_told_at_once() {
     }
     took.sort_unstable();
     println!("half within {:?}, all within {:?}", took[25], took[49]);
-    assert!(took[25] < Duration::from_millis(3), "{took:?}");
+    // Looks each ten milliseconds cannot be the reason: the next test counts them.
+    assert!(took[25] < AT_ONCE / 6, "{took:?}");
 }
 
 #[tokio::test]
