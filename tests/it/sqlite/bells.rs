@@ -356,9 +356,11 @@ async fn a_bell_that_was_deleted_or_replaced_is_made_anew_and_costs_a_second_at_
     let (bells, bell) = (bench.bells(), bench.bell());
     let target = bench.folder.path().join("target");
     fs::write(&target, "untouched").expect("written");
-    let remove = |path: &Path| match path.is_dir() {
-        true => fs::remove_dir_all(path).expect("removed"),
-        false => fs::remove_file(path).expect("removed"),
+    // In one step: the listener may make its bell anew meanwhile.
+    let gone = bench.folder.path().join("gone");
+    let remove = |path: &Path| {
+        let _ = fs::remove_dir_all(&gone);
+        fs::rename(path, &gone).expect("renamed");
     };
     let damages: [(&str, &dyn Fn() -> Option<PathBuf>); 7] = [
         ("deleted", &|| None),
