@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use super::{HOLDER, Place, Process};
+use super::{HOLDER, Place, Process, wait_until};
 use crate::harness::tree::root;
 use crate::sqlite::places;
 
@@ -121,17 +121,17 @@ fn users_of_a_group_wake_each_other() {
         let mut holding = start_as(&place, holder, GROUP, &lines);
         place.mark("first");
         let mut next = start_as(&place, waiting, GROUP, &lines);
-        let has_bell = || fs::read_dir(&bells).is_ok_and(|mut bells| bells.next().is_some());
-        while !has_bell() {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
         // Made, and then given to the group.
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        wait_until("a bell of the group", || {
+            let mode = |path: &Path| fs::metadata(path).map(|found| found.mode() & 0o7777);
+            let bell = fs::read_dir(&bells).ok().and_then(|mut bells| bells.next());
+            let bell = bell.and_then(Result::ok).map(|bell| mode(&bell.path()));
+            matches!((mode(&bells), bell), (Ok(0o2770), Some(Ok(0o660))))
+        });
         assert_of_the_group(&bells, 1);
-        let found = fs::metadata(&bells).expect("facts");
         assert_eq!(
-            (found.mode() & 0o7777, &*found.gid().to_string()),
-            (0o2770, GROUP)
+            fs::metadata(&bells).expect("facts").gid().to_string(),
+            GROUP
         );
         let may_ring = format!("test -w {}/* -a -r {0}/*", bells.display());
         for user in [FIRST, SECOND] {
