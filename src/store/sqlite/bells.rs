@@ -20,7 +20,6 @@ use std::task::Poll;
 
 use tokio::net::unix::pipe::Receiver;
 
-use super::users::Users;
 use crate::name::Name;
 
 /// After the name of the file: the folder of its bells.
@@ -82,6 +81,7 @@ type Due = (u32, Option<Inode>);
 
 /// The bells of one file.
 #[derive(Debug)]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are none"))]
 pub(super) struct Bells {
     /// The file behind all links, so that all its users find the same folder.
     file: PathBuf,
@@ -107,7 +107,8 @@ mod fifos {
         Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, mkdirat, mknodat, openat,
     };
 
-    use super::{BELLS, BellSet, Bells, Due, File, Inode, Opened, PathBuf, Users, fs};
+    use super::super::users::Users;
+    use super::{BELLS, BellSet, Bells, Due, File, Inode, Opened, PathBuf, fs};
 
     const OWN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
     /// Waits for no other end, and becomes no terminal of this process, whatever lies in the place of the bell.
