@@ -81,11 +81,11 @@ impl LeaseRequest {
     /// Acquires the lease. Waits for as long as another holder has the name.
     ///
     /// Where the store [keeps a queue](crate::store::spi::Facts::has_queue), waiting clients take turns in the order in
-    /// which they joined, and no claim overtakes a live one, not even one that does not wait. With `c` live clients
-    /// waiting, a caller with `w` before it in its client is served after at most `(w + 1) * c` grants; with one caller
-    /// in each client that is plain first come, first served. A client is live while it asks every second or so; a dead
-    /// one at its turn costs at most 3 s. A flush, a failover or a step of the server's clock can cost the order, and
-    /// nothing else. Where there is no queue, the client that asks first after the name was freed is served.
+    /// which they joined, and no claim overtakes a live one, not even one that does not wait: with one caller in each
+    /// client that is plain first come, first served. A client with more callers joins the end again when the one
+    /// before was served. A client is live while it asks, which it does every second; a dead one at its turn costs at
+    /// most 3 s. A flush, a failover or a step of the server's clock can cost the order, and nothing else. Where there is
+    /// no queue, the client that asks first after the name was freed is served.
     ///
     /// The waiting callers of one name in one client are served in the order in which they came, and only the first of
     /// them asks the store. So keep polling this future: while it is held and not polled, as in a branch of a

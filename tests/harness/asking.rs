@@ -65,10 +65,12 @@ pub fn claim(name: &str, ttl: Duration) -> Asking {
     }
 }
 
-/// A claim, by a holder of its own, that stands in line.
+/// A claim, by a holder of its own, that waits in turn. Its place lasts for a ttl.
 pub fn queued(name: &str, ttl: Duration) -> Asking {
     let mut claim = claim(name, ttl);
-    claim.ask.queued = Some(Queued::new(ttl));
+    let mut queued = Queued::new(ttl);
+    queued.term = ttl;
+    claim.ask.queued = Some(queued);
     claim
 }
 

@@ -30,13 +30,14 @@ use super::users::Users;
 /// Marks the file as ours: "lsho".
 const APPLICATION_ID: i32 = 0x6c73_686f;
 /// The schema that this code reads and writes.
-const SCHEMA_VERSION: i32 = 4;
+const SCHEMA_VERSION: i32 = 5;
 /// The scripts that make each schema from the one before it, and the first from an empty file.
-const SCHEMAS: [&str; 4] = [
+const SCHEMAS: [&str; 5] = [
     include_str!("protocol/schema.sql"),
     include_str!("protocol/line.sql"),
     include_str!("protocol/mark.sql"),
     include_str!("protocol/watch.sql"),
+    include_str!("protocol/waiting.sql"),
 ];
 
 /// Enough for every statement that a claim or a release may need: a statement that is prepared again takes twice the
@@ -156,12 +157,13 @@ impl Database {
                 self.empty_log(caller)?;
                 self.write(caller, work)
             }
+            Err(Failure::Unsynced) => self.write_synced(caller, work),
             answer => answer,
         }
     }
 
     /// The same, for work that must survive a power cut: it is on the disk once this returns.
-    pub(super) fn write_synced<T>(
+    fn write_synced<T>(
         &mut self,
         caller: Caller<'_>,
         work: impl Fn(&Tx<'_>) -> Result<T, Failure>,

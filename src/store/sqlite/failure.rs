@@ -24,6 +24,10 @@ pub(crate) enum Failure {
     Late,
     #[error("the disk is full")]
     Full,
+    /// It was undone, because only a commit that is synced may do it: see
+    /// [`write_though_full`](super::database::Database::write_though_full), which then makes one.
+    #[error("a token that no power cut takes back needs a commit that is synced")]
+    Unsynced,
     #[error("{}", codes::sqlite::meaning(.0).1)]
     Sqlite(#[from] rusqlite::Error),
     #[error("cannot {what}")]
@@ -90,7 +94,7 @@ impl Failing for Failure {
             Self::Refused(error) => error.kind(),
             Self::Closed => ErrorKind::Closed,
             // An operator makes room, and what waits goes on then.
-            Self::Ended | Self::Full => ErrorKind::Unavailable,
+            Self::Ended | Self::Full | Self::Unsynced => ErrorKind::Unavailable,
             Self::Busy | Self::Late => ErrorKind::TimedOut,
             Self::Sqlite(error) => codes::sqlite::meaning(error).0,
             Self::Io { source, .. } => kind_of_io(source.kind()),

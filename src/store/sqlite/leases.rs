@@ -5,13 +5,15 @@ use std::time::Duration;
 use super::database::Database;
 use super::failure::Failure;
 use super::headroom;
+use super::queue::Waiting;
 use super::row::{KEPT, LEASED, Row, Validity};
 use super::transaction::{Caller, Tx};
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::{
-    Answer, Ask, Claim, Eviction, Grant, Held, HeldState, Outcome, Release, Renewal,
+    Answer, Ask, Claim, Eviction, Grant, Held, HeldState, Outcome, Place, Release, Renewal,
 };
+use crate::token::Token;
 
 impl Database {
     pub(super) fn acquire(
@@ -20,10 +22,10 @@ impl Database {
         ask: Ask,
         caller: Caller<'_>,
     ) -> Result<Answer, Failure> {
-        // Clients that wait in any order only read, so they do not delay the holder's renewals. A client in the queue
-        // writes every few seconds that it is alive.
+        // A claim that does not wait only reads, so it does not delay the holder's renewals. One that waits writes that
+        // its client is alive.
         if ask.queued.is_none()
-            && let Some(held) = self.read(caller, |tx| tx.held_by_other(claim, ask))?
+            && let Some(held) = self.read(caller, |tx| tx.held_by_other(claim))?
         {
             return Ok(Answer::Held(Box::new(held)));
         }
@@ -31,22 +33,15 @@ impl Database {
             Err(failure) if failure.is_full() => failure,
             answer => return answer,
         };
-        let held = self.read(caller, |tx| tx.held_without_headroom(claim, ask))?;
+        let held = self.read(caller, |tx| tx.held_without_headroom(claim))?;
         held.map_or(Err(failure), |held| Ok(Answer::Held(Box::new(held))))
     }
 
     fn take(&mut self, claim: &Claim, ask: Ask, caller: Caller<'_>) -> Result<Answer, Failure> {
         let take = |tx: &Tx<'_>| tx.take(claim, ask);
-        let mut has_to_last = false;
         while caller.waits() {
-            let claimed = if has_to_last {
-                self.write_synced(caller, take)?
-            } else {
-                self.write_though_full(caller, take)?
-            };
-            match claimed {
+            match self.write_though_full(caller, take)? {
                 Claimed::Answered(answer) => return Ok(answer),
-                Claimed::Unsynced => has_to_last = true,
                 Claimed::NoHeadroom => headroom::make(self, caller)?,
                 Claimed::Shared(writer) => {
                     let ours = self.boot().id().into();
@@ -63,8 +58,6 @@ pub(super) enum Claimed {
     Answered(Answer),
     /// The file has to grow first.
     NoHeadroom,
-    /// Its token needs a commit that is synced.
-    Unsynced,
     /// Two kernels share the file; the watch of this row was begun anew.
     Shared(String),
 }
@@ -73,9 +66,9 @@ pub(super) enum Claimed {
 impl Tx<'_> {
     /// Returns who has the name if it certainly is another holder of this boot. Every other answer needs a transaction
     /// that writes.
-    pub(super) fn held_by_other(&self, claim: &Claim, ask: Ask) -> Result<Option<Held>, Failure> {
+    pub(super) fn held_by_other(&self, claim: &Claim) -> Result<Option<Held>, Failure> {
         let row = self.row(&claim.name)?.filter(|row| {
-            let is_own = row.holder == claim.holder.to_string() || is_offered_to(row, claim, ask);
+            let is_own = row.holder == claim.holder.to_string();
             row.remaining().is_some() && !is_own
         });
         row.map(|row| row.held()).transpose()
@@ -83,16 +76,18 @@ impl Tx<'_> {
 
     /// The answer to a claim that found no headroom, if it is not its client's turn: a client that waits goes on
     /// waiting, also without a place in the queue.
-    pub(super) fn held_without_headroom(
-        &self,
-        claim: &Claim,
-        ask: Ask,
-    ) -> Result<Option<Held>, Failure> {
+    pub(super) fn held_without_headroom(&self, claim: &Claim) -> Result<Option<Held>, Failure> {
         if self.row(&claim.name)?.is_some() {
-            return self.held_by_other(claim, ask);
+            return self.held_by_other(claim);
         }
-        let first = self.first_before(claim, ask)?;
-        Ok(first.map(|_| offered(claim)))
+        let client = claim.holder.client().to_string();
+        let first = self.first_waiting(&claim.name)?;
+        let first = first.filter(|first| first.client != client);
+        Ok(first.map(|first| Held {
+            remaining: Some(first.left),
+            state: HeldState::Kept,
+            ..Held::new(claim.name.clone())
+        }))
     }
 
     /// Takes the name, or returns who has it.
@@ -105,9 +100,6 @@ impl Tx<'_> {
             let again = Grant::new(row.token()?);
             return Ok(Claimed::Answered(Answer::Granted(again)));
         }
-        if is_offered_to(&row, claim, ask) {
-            return self.grant(claim, ask);
-        }
         let mut held = row.held()?;
         if let Validity::Unwatched | Validity::Shared = row.validity {
             self.watch(&claim.name)?;
@@ -119,66 +111,67 @@ impl Tx<'_> {
         self.refuse(claim, ask, held)
     }
 
-    /// Takes a name that no holder has, unless another client is first in the queue: then the name is offered to that
-    /// one.
+    /// Takes a name that no holder has, unless another client is first in the queue: then that one is granted it.
     fn take_free(&self, claim: &Claim, ask: Ask) -> Result<Claimed, Failure> {
-        let Some(first) = self.first_before(claim, ask)? else {
-            return self.grant(claim, ask);
-        };
-        if self.has_headroom()? {
-            self.offer(&claim.name, &first)?;
-            self.wake(&claim.name);
-            return self.refuse(claim, ask, offered(claim));
+        if let Some(queued) = ask.queued {
+            self.stay_queued(claim, ask, queued)?;
         }
-        if let Some(client) = queued_client(claim, ask) {
-            self.stay_queued(&claim.name, &client)?;
+        if !self.has_headroom()? {
+            return Ok(Claimed::NoHeadroom);
         }
-        Ok(Claimed::NoHeadroom)
+        match self.grant_next(&claim.name)? {
+            false => self.grant(claim, ask),
+            // To this claim or to another one.
+            true => self.take(claim, ask),
+        }
     }
 
     /// Refuses the claim, and gives its client a place in the queue if it wants one. A client that has one needs no
     /// headroom to keep it.
     fn refuse(&self, claim: &Claim, ask: Ask, mut held: Held) -> Result<Claimed, Failure> {
-        if let Some(client) = queued_client(claim, ask) {
-            held.place = self
-                .stay_queued(&claim.name, &client)?
-                .map(|ahead| crate::store::Place::new(0, ahead));
-            if held.place.is_none() {
-                if !self.has_headroom()? {
-                    return Ok(Claimed::NoHeadroom);
-                }
-                held.place = Some(crate::store::Place::new(
-                    0,
-                    self.join_queue(&claim.name, &client)?,
-                ));
-            }
+        if let Some(queued) = ask.queued {
+            let place = match self.stay_queued(claim, ask, queued)? {
+                Some(place) => place,
+                None if !self.has_headroom()? => return Ok(Claimed::NoHeadroom),
+                None => self.join_queue(claim, ask, queued)?,
+            };
+            let height = self.last_token()?.map_or(0, Token::get);
+            let ahead = self.queued_before(&claim.name, place)?;
+            held.place = Some(Place::new(height, ahead));
         }
         Ok(Claimed::Answered(Answer::Held(Box::new(held))))
     }
 
     fn grant(&self, claim: &Claim, ask: Ask) -> Result<Claimed, Failure> {
-        if !self.has_headroom()? {
-            return Ok(Claimed::NoHeadroom);
-        }
-        let Some(token) = self.next_token(ask.floor)? else {
-            return Ok(Claimed::Unsynced);
-        };
-        // It replaces an offer, too: one that outlived its acceptance would be accepted twice.
+        let token = self.next_token(ask.floor)?;
+        let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
         let holder = claim.holder.to_string();
-        self.put(&claim.name, &holder, claim.ttl, Some((token, &claim.info)))?;
-        // The client's place is used up. If more of its callers wait, it joins the end again.
-        if let (Some(client), Some(queued)) = (queued_client(claim, ask), ask.queued) {
-            self.leave_queue(&claim.name, &client)?;
-            let _ = queued;
+        self.put(&claim.name, &holder, claim.ttl, token, &info)?;
+        // The client's place is used up.
+        if ask.queued.is_some() {
+            self.leave_queue(&claim.name, &claim.holder.client().to_string())?;
         }
         self.sweep()?;
         Ok(Claimed::Answered(Answer::Granted(Grant::new(token))))
     }
 
-    /// The first client of the queue, unless it is the one that claims.
-    fn first_before(&self, claim: &Claim, ask: Ask) -> Result<Option<String>, Failure> {
-        let first = self.first_queued(&claim.name)?;
-        Ok(first.filter(|first| queued_client(claim, ask).as_ref() != Some(first)))
+    /// Grants a name that no holder has to the first claim in the queue, for the rest of the term of its place. Returns
+    /// whether a client waits.
+    fn grant_next(&self, name: &Name) -> Result<bool, Failure> {
+        while let Some(first) = self.first_waiting(name)? {
+            match self.next_token(first.floor) {
+                Ok(token) => {
+                    self.put(name, &first.holder, first.left, token, &first.info)?;
+                    self.leave_queue(name, &first.client)?;
+                    self.wake(name);
+                    return Ok(true);
+                }
+                // Its floor is refused, and it is told so when it claims again.
+                Err(Failure::Refused(_)) => self.leave_queue(name, &first.client)?,
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -202,6 +195,7 @@ impl Tx<'_> {
         holder: Holder,
         keep_for: Option<Duration>,
     ) -> Result<Release, Failure> {
+        self.vacate(name, holder)?;
         let row = self.row(name)?;
         let row = row.filter(|row| row.holder == holder.to_string());
         match (row.map(|row| row.state), keep_for) {
@@ -237,13 +231,15 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// Frees the name, or keeps it for the first client of the queue if there is one.
+    /// Frees the name, and grants it to the first claim in the queue. Where there is no headroom, that claim finds it
+    /// free.
     fn pass_on(&self, name: &Name) -> Result<(), Failure> {
+        self.delete(name)?;
         self.wake(name);
-        match self.first_queued(name)? {
-            Some(first) => self.offer(name, &first),
-            None => self.delete(name),
+        if self.has_headroom()? {
+            self.grant_next(name)?;
         }
+        Ok(())
     }
 
     /// Returns what `status` shows of a row. A mere look begins no watch; without one no end is known.
@@ -254,23 +250,4 @@ impl Tx<'_> {
             ..held
         })
     }
-}
-
-/// Returns whether the name is kept for the client of this claim.
-fn is_offered_to(row: &Row, claim: &Claim, ask: Ask) -> bool {
-    queued_client(claim, ask).is_some_and(|client| row.is_offered_to(&client))
-}
-
-/// A name that was free, and is kept for the first client of the queue.
-fn offered(claim: &Claim) -> Held {
-    Held {
-        remaining: Some(super::queue::OFFER),
-        state: HeldState::Kept,
-        ..Held::new(claim.name.clone())
-    }
-}
-
-/// The client, as the file keeps it, of a claim that waits in turn.
-fn queued_client(claim: &Claim, ask: Ask) -> Option<String> {
-    ask.queued.map(|_| claim.holder.client().to_string())
 }

@@ -21,8 +21,13 @@ const LIFT: Duration = Duration::from_secs(10);
 const FULL: i64 = 2;
 
 impl Tx<'_> {
-    /// The next token of the file. `None` asks for the same again in a transaction whose commit is synced.
-    pub(super) fn next_token(&self, floor: Option<Token>) -> Result<Option<Token>, Failure> {
+    /// The highest token that the file can have given out.
+    pub(super) fn last_token(&self) -> Result<Option<Token>, Failure> {
+        self.tokens().map(|(last, _)| last)
+    }
+
+    /// The same, and the mark.
+    fn tokens(&self) -> Result<(Option<Token>, Option<Token>), Failure> {
         // Of another boot's grants some may be gone.
         let mut find = self.db.prepare_cached(
             "SELECT iif(mark.boot = ?1, counter.token, max(counter.token, mark.token)), mark.token
@@ -30,12 +35,18 @@ impl Tx<'_> {
         )?;
         let found = find.query_row([self.boot.id()], |row| Ok((row.get(0)?, row.get(1)?)));
         let (last, mark) = found?;
-        let token = Token::mint(read(last)?, floor, clock::wall_clock_us())?;
-        if Some(token) > read(mark)? {
+        Ok((read(last)?, read(mark)?))
+    }
+
+    /// The next token of the file.
+    pub(super) fn next_token(&self, floor: Option<Token>) -> Result<Token, Failure> {
+        let (last, mark) = self.tokens()?;
+        let token = Token::mint(last, floor, clock::wall_clock_us())?;
+        if Some(token) > mark {
             let synchronous: i64 =
                 (self.db).query_row("PRAGMA synchronous", (), |row| row.get(0))?;
             if synchronous < FULL {
-                return Ok(None);
+                return Err(Failure::Unsynced);
             }
             let lifted = Token::new(token.get() + LIFT.as_micros() as u64);
             let lifted = lifted.unwrap_or(Token::MAX);
@@ -52,7 +63,7 @@ impl Tx<'_> {
             WHERE one = 1",
             [as_stored(token)],
         )?;
-        Ok(Some(token))
+        Ok(token)
     }
 }
 

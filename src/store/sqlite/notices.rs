@@ -1,11 +1,11 @@
-//! Hints that names were freed, or are a client's turn, for a client that waits.
+//! Notices that names were freed, or granted to a client that waits.
 //!
 //! SQLite announces no change, but `PRAGMA data_version` shows one to a reader, from shared memory and without a lock.
 //! The listener looks at it when a [bell](super::bells) of its names rings, and once a second; every ten milliseconds
 //! where a bell is missing, which takes a hundredth of a core (measured on a virtual machine). A watch on the log file
 //! (inotify) would wake it too early: the log is written before the change can be seen. Only when the counter has moved
-//! are the names looked up. Those that are free or newly kept for a while are hinted; to a client of the queue, those
-//! that are offered to it or free for it, and those for which it is next.
+//! are the names looked up. Those that are free or newly kept for a while are hinted; a client of the queue is told of
+//! those that were granted to it, and of those that are free or kept while it is first.
 //!
 //! The connection is the listener's own and never writes, so that the counter moves for the changes of all others,
 //! those of this client included.
@@ -24,9 +24,11 @@ use super::database::Database;
 use super::failure::Failure;
 use super::transaction::{Caller, Tx};
 use crate::clock::{Clock, Instant, Monotonic};
+use crate::holder::Holder;
 use crate::name::Name;
 use crate::store::kit::subscription::{Subscription, Wanted};
-use crate::store::{HeldState, Notice, Topic};
+use crate::store::{Handover, HeldState, Notice, Topic};
+use crate::token::Token;
 
 /// The pause between two looks while nothing rings: finds what was changed without a ring, at no cost to speak of.
 const PACE: Duration = Duration::from_secs(1);
@@ -52,15 +54,21 @@ struct Listener {
     heard: OpenBells,
     /// The file's change counter at the last look.
     version: Option<i64>,
-    kept: BTreeSet<Kept>,
+    told: BTreeSet<Told>,
 }
 
-/// A name that was kept after its release, and until when. Nothing is written at that moment, so a waiting client has
-/// to hear of it before, and once is enough.
-type Kept = (Name, Instant);
+/// What is told once, however often the file is looked at while it is so.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    /// A name was kept after its release, until this moment. Nothing is written then, so a waiting client has to hear
+    /// of it before.
+    Kept(Name, Instant),
+    /// A name was granted.
+    Granted(Name, Token),
+}
 
-/// A hint, and the end of a name that is kept.
-type Hint = (Notice, Option<Kept>);
+/// A notice, and what it tells if that is to be told once.
+type Hint = (Notice, Option<Told>);
 
 /// Begins to look into the file of this store, on the calling runtime.
 pub(super) async fn subscribe(store: Sqlite) -> Subscription {
@@ -72,7 +80,7 @@ pub(super) async fn subscribe(store: Sqlite) -> Subscription {
             bells: BellSet::NONE,
             heard: OpenBells::default(),
             version: None,
-            kept: BTreeSet::new(),
+            told: BTreeSet::new(),
         };
         Ok::<_, Infallible>(tokio::spawn(listener.run()).abort_handle())
     });
@@ -157,10 +165,10 @@ impl Listener {
             return Ok(cost);
         };
         let mut hints = Vec::new();
-        let before = std::mem::take(&mut self.kept);
-        for (hint, kept) in found.into_iter().flatten() {
-            let is_known = kept.as_ref().is_some_and(|kept| before.contains(kept));
-            self.kept.extend(kept);
+        let before = std::mem::take(&mut self.told);
+        for (hint, told) in found.into_iter().flatten() {
+            let is_known = told.as_ref().is_some_and(|told| before.contains(told));
+            self.told.extend(told);
             if !is_known {
                 hints.push(hint);
             }
@@ -185,28 +193,27 @@ impl Tx<'_> {
         version.ok_or_else(|| Failure::damaged("it has no change counter"))
     }
 
-    /// Returns the hint about this topic, and the end of a name that is kept.
+    /// Returns the notice about this topic, and what it tells if that is to be told once.
     fn hint(&self, topic: &Topic) -> Result<Option<Hint>, Failure> {
         let name = topic.name();
+        let freed = topic.first_notice();
         let row = self.row(name)?;
+        let kept = row.as_ref().filter(|row| row.state == HeldState::Kept);
+        let kept = kept.map(|row| Told::Kept(name.clone(), row.ends_at));
         let Topic::Queue(_, client) = topic else {
-            let kept = match row {
-                None => None,
-                Some(row) if row.state == HeldState::Kept => Some((name.clone(), row.ends_at)),
-                Some(_) => return Ok(None),
+            return Ok((row.is_none() || kept.is_some()).then_some((freed, kept)));
+        };
+        if let Some(row) = row.filter(|row| row.state == HeldState::Leased) {
+            let holder: Option<Holder> = row.holder.parse().ok();
+            let Some(holder) = holder.filter(|holder| holder.client() == *client) else {
+                return Ok(None);
             };
-            return Ok(Some((topic.first_notice(), kept)));
-        };
-        let client = client.to_string();
-        let notice = match row {
-            None => topic.first_notice(),
-            Some(row) if row.is_offered_to(&client) => {
-                return Ok(Some((topic.first_notice(), None)));
-            }
-            Some(row) if row.state == HeldState::Kept => topic.first_notice(),
-            Some(_) => return Ok(None),
-        };
-        let is_first = self.first_queued(name)?.as_ref() == Some(&client);
-        Ok(is_first.then_some((notice, None)))
+            let handover = Handover::new(name.clone(), holder, row.token()?);
+            let told = Told::Granted(name.clone(), handover.token);
+            return Ok(Some((Notice::Granted(Box::new(handover)), Some(told))));
+        }
+        let first = self.first_waiting(name)?;
+        let is_first = first.is_some_and(|first| first.client == client.to_string());
+        Ok(is_first.then_some((freed, kept)))
     }
 }

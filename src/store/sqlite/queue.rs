@@ -1,70 +1,119 @@
-//! The clients that wait in turn for one name, a row each; and the offer that keeps a freed name for the first of them.
+//! The clients that wait in turn for one name, a row each: a client's place, and the claim to which a freed name is
+//! granted there.
 //!
-//! An offer is a row among the leases, so that every claim finds the name taken. It is no lease: it has no token, and
-//! the client is in the holder's column, so that no renewal or release can match it. Only a claim of that client turns
-//! it into a lease. A client that gets an offer has left the queue, so one that lets it lapse counts as dead.
+//! A place lasts for the term that its client's last claim set. One whose claim was released is passed over until
+//! another caller of the client claims. A place of another boot counts as dead: that can cost the order, and nothing
+//! else.
 //!
-//! A client of another boot counts as dead, and its offer as void. That can cost the order, and nothing else.
-//!
-//! In the file the table is called `line`. A client is kept as its id.
+//! In the file the table is called `line`, and its column for the end of a place `alive_until_ns`. A client is kept as
+//! its id.
 
-use rusqlite::params;
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, params};
 
 use super::failure::Failure;
-use super::row::stored;
+use super::mint::as_stored;
+use super::row::{moment, stored};
 use super::transaction::Tx;
+use crate::holder::Holder;
 use crate::name::Name;
+use crate::store::{Ask, Claim, Queued};
+use crate::token::Token;
 
-pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(9);
-pub(super) const OFFER: std::time::Duration = std::time::Duration::from_secs(2);
+/// A claim at its place.
+pub(super) struct Waiting {
+    pub(super) client: String,
+    pub(super) holder: String,
+    pub(super) floor: Option<Token>,
+    /// JSON.
+    pub(super) info: String,
+    /// What is left of the term of the place.
+    pub(super) left: Duration,
+}
 
 impl Tx<'_> {
-    /// The first live client. The dead ones before it are passed over; a later grant removes them.
-    pub(super) fn first_queued(&self, name: &Name) -> Result<Option<String>, Failure> {
+    /// The first live place at which a client claims.
+    pub(super) fn first_waiting(&self, name: &Name) -> Result<Option<Waiting>, Failure> {
         // The plus signs keep the planner on the order of the places, of which it reads one row if no client is dead.
-        self.find(
-            "SELECT client
+        let mut find = self.db.prepare_cached(
+            "SELECT client, holder, floor, info, alive_until_ns
             FROM line
-            WHERE name = ?1 AND +boot = ?2 AND +alive_until_ns > ?3
+            WHERE name = ?1 AND +boot = ?2 AND +alive_until_ns > ?3 AND holder IS NOT NULL
             ORDER BY place
             LIMIT 1",
-            params![name.as_str(), self.boot.id(), stored(self.now)],
+        )?;
+        let facts = params![name.as_str(), self.boot.id(), stored(self.now)];
+        let found = find.query_row(facts, |row| {
+            let floor: i64 = row.get(2)?;
+            Ok(Waiting {
+                client: row.get(0)?,
+                holder: row.get(1)?,
+                floor: Token::new(floor.cast_unsigned()).ok(),
+                info: row.get(3)?,
+                left: moment(row.get(4)?).since(self.now),
+            })
+        });
+        Ok(found.optional()?)
+    }
+
+    /// Keeps the live place of this claim's client for its term, with this claim. Returns its number, if it has one.
+    pub(super) fn stay_queued(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        queued: Queued,
+    ) -> Result<Option<i64>, Failure> {
+        self.find(
+            "UPDATE line
+            SET holder = ?5, floor = ?6, info = ?7, alive_until_ns = max(alive_until_ns, ?8)
+            WHERE name = ?1 AND client = ?2 AND boot = ?3 AND alive_until_ns > ?4
+            RETURNING place",
+            params![
+                claim.name.as_str(),
+                claim.holder.client().to_string(),
+                self.boot.id(),
+                stored(self.now),
+                claim.holder.to_string(),
+                ask.floor.map_or(0, as_stored),
+                info_of(claim),
+                stored(self.now.after(queued.term)),
+            ],
         )
     }
 
-    /// Lets a client of the queue count as live. Returns how many live ones are before it; `None` if it is not in the
-    /// queue.
-    pub(super) fn stay_queued(&self, name: &Name, client: &str) -> Result<Option<usize>, Failure> {
-        let alive_until = stored(self.now.after(PATIENCE));
+    /// Puts the client of this claim, which has no live place, at the end. Returns the number of its place.
+    pub(super) fn join_queue(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        queued: Queued,
+    ) -> Result<i64, Failure> {
+        let client = claim.holder.client().to_string();
+        self.leave_queue(&claim.name, &client)?;
         let place = self.find(
-            "UPDATE line
-            SET boot = ?3, alive_until_ns = ?4
-            WHERE name = ?1 AND client = ?2
+            "INSERT INTO line (name, place, client, boot, alive_until_ns, holder, floor, info)
+            VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM line WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, ?7)
             RETURNING place",
-            params![name.as_str(), client, self.boot.id(), alive_until],
+            params![
+                claim.name.as_str(),
+                client,
+                self.boot.id(),
+                stored(self.now.after(queued.term)),
+                claim.holder.to_string(),
+                ask.floor.map_or(0, as_stored),
+                info_of(claim),
+            ],
         )?;
-        place
-            .map(|place| self.queued_before(name, place))
-            .transpose()
+        place.ok_or_else(|| Failure::damaged("a place has no number"))
     }
 
-    /// Puts a client that is not in the queue at its end. Returns how many live ones are before it.
-    pub(super) fn join_queue(&self, name: &Name, client: &str) -> Result<usize, Failure> {
-        let alive_until = stored(self.now.after(PATIENCE));
-        self.run(
-            "INSERT INTO line (name, place, client, boot, alive_until_ns)
-            VALUES (?1, (SELECT coalesce(max(place), 0) + 1 FROM line WHERE name = ?1), ?2, ?3, ?4)",
-            params![name.as_str(), client, self.boot.id(), alive_until],
-        )?;
-        Ok(self.queued(name)? - 1)
-    }
-
-    /// Returns how many live clients are before this place.
-    fn queued_before(&self, name: &Name, place: i64) -> Result<usize, Failure> {
+    /// Returns how many live clients claim before this place.
+    pub(super) fn queued_before(&self, name: &Name, place: i64) -> Result<usize, Failure> {
         let before: Option<i64> = self.find(
             "SELECT count(*)
             FROM line
-            WHERE name = ?1 AND place < ?2 AND +boot = ?3 AND +alive_until_ns > ?4",
+            WHERE name = ?1 AND place < ?2 AND +boot = ?3 AND +alive_until_ns > ?4 AND holder IS NOT NULL",
             params![name.as_str(), place, self.boot.id(), stored(self.now)],
         )?;
         Ok(usize::try_from(before.unwrap_or_default()).unwrap_or_default())
@@ -75,18 +124,26 @@ impl Tx<'_> {
         self.queued_before(name, i64::MAX)
     }
 
-    /// Removes a client from the queue.
-    pub(super) fn leave_queue(&self, name: &Name, client: &str) -> Result<(), Failure> {
+    /// Takes this holder's claim out of its place, which stays for its term.
+    pub(super) fn vacate(&self, name: &Name, holder: Holder) -> Result<(), Failure> {
         self.run(
-            "DELETE FROM line
-            WHERE name = ?1 AND client = ?2",
-            [name.as_str(), client],
+            "UPDATE line
+            SET holder = NULL
+            WHERE name = ?1 AND holder = ?2",
+            [name.as_str(), &holder.to_string()],
         )
     }
 
-    /// Keeps the name, which is free or just freed, for this client's claim.
-    pub(super) fn offer(&self, name: &Name, client: &str) -> Result<(), Failure> {
-        self.leave_queue(name, client)?;
-        self.put(name, client, OFFER, None)
+    /// Removes a client from the queue, and the dead places.
+    pub(super) fn leave_queue(&self, name: &Name, client: &str) -> Result<(), Failure> {
+        self.run(
+            "DELETE FROM line
+            WHERE name = ?1 AND (client = ?2 OR boot <> ?3 OR alive_until_ns <= ?4)",
+            params![name.as_str(), client, self.boot.id(), stored(self.now)],
+        )
     }
+}
+
+fn info_of(claim: &Claim) -> String {
+    serde_json::to_string(&*claim.info).expect("text and a number are JSON")
 }

@@ -16,7 +16,7 @@ use super::transaction::Tx;
 use crate::clock::{self, Instant};
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::store::{Held, HeldState, Info};
+use crate::store::{Held, HeldState};
 use crate::token::Token;
 
 /// How a row takes its name, as the file keeps it.
@@ -25,7 +25,7 @@ pub(super) const LEASED: i64 = 0;
 pub(super) const EVICTED: i64 = 1;
 /// Held by no client, and not free until it has run out.
 pub(super) const KEPT: i64 = 2;
-/// No lease: kept for the client in the holder's column.
+/// No lease: kept for a client, by a process of schema 4.
 pub(super) const OFFERED: i64 = 3;
 
 /// A lease in the file.
@@ -95,10 +95,6 @@ impl Row {
         if self.boot == boot.id() {
             return taken_until(self.ends_at, now);
         }
-        if self.state == HeldState::Kept {
-            // No lease is at stake, so there is nothing to watch.
-            return Validity::Void;
-        }
         match self.watch {
             None => Validity::Unwatched,
             Some((_, renewals)) if renewals != self.renewals => Validity::Shared,
@@ -114,11 +110,6 @@ impl Row {
         }
     }
 
-    /// Returns whether it keeps the name for this client.
-    pub(super) fn is_offered_to(&self, client: &str) -> bool {
-        self.state == HeldState::Kept && self.holder == client
-    }
-
     /// Returns whether it is the grant to this holder that has this token.
     pub(super) fn is_granted_to(&self, holder: Holder, token: Token) -> bool {
         self.token == as_stored(token) && self.holder == holder.to_string()
@@ -130,7 +121,7 @@ impl Row {
         token.map_err(|_| Failure::damaged("a token is out of range"))
     }
 
-    /// Returns the facts that other clients see. What cannot be read is left out; an offer has no holder.
+    /// Returns the facts that other clients see. What cannot be read is left out.
     pub(super) fn held(&self) -> Result<Held, Failure> {
         let name = Name::new(&self.name);
         let name = name.map_err(|_| Failure::damaged("a name breaks the rules of names"))?;
@@ -173,23 +164,15 @@ impl Tx<'_> {
         Ok(rows)
     }
 
-    /// Begins a lease, or without a grant an offer to this client, in place of whatever row the name had, and without
-    /// its watches.
+    /// Begins a lease, in place of whatever row the name had, and without its watches. `info` is JSON.
     pub(super) fn put(
         &self,
         name: &Name,
-        by: &str,
+        holder: &str,
         term: Duration,
-        grant: Option<(Token, &Info)>,
+        token: Token,
+        info: &str,
     ) -> Result<(), Failure> {
-        let (standing, token, info, since_us) = match grant {
-            Some((token, info)) => {
-                let info = serde_json::to_string(info).expect("text and a number are JSON");
-                let since_us = clock::wall_clock_us().cast_signed();
-                (LEASED, as_stored(token), info, since_us)
-            }
-            None => (OFFERED, 0, "{}".to_owned(), 0),
-        };
         self.unwatch(name)?;
         self.run(
             "INSERT OR REPLACE INTO lease (
@@ -198,11 +181,11 @@ impl Tx<'_> {
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)",
             params![
                 name.as_str(),
-                by,
-                token,
+                holder,
+                as_stored(token),
                 info,
-                since_us,
-                standing,
+                clock::wall_clock_us().cast_signed(),
+                LEASED,
                 self.boot.id(),
                 stored(self.now.after(term)),
                 stored(Instant::ZERO.after(term)),
@@ -274,7 +257,7 @@ pub(super) fn stored(moment: Instant) -> i64 {
     i64::try_from(moment.as_nanos()).unwrap_or(i64::MAX)
 }
 
-fn moment(stored: i64) -> Instant {
+pub(super) fn moment(stored: i64) -> Instant {
     Instant::from_nanos(u64::try_from(stored).unwrap_or_default())
 }
 

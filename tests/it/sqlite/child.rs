@@ -159,7 +159,7 @@ fn queued_key(name: &str) -> String {
 /// Has it claim again.
 async fn stay(store: &Sqlite, claim: &Asking) -> String {
     match asked(store, claim, LIMIT).await {
-        Ok(Answer::Held(held)) => match held.ahead {
+        Ok(Answer::Held(held)) => match held.place.map(|place| place.ahead) {
             Some(ahead) => format!("ahead {ahead}"),
             None => "held".into(),
         },

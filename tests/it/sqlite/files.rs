@@ -129,7 +129,7 @@ async fn a_newer_schema_is_refused_untouched() {
         .execute_batch("PRAGMA user_version = 99")
         .expect("newer");
     drop(newer);
-    refused_untouched(&file, "newer leasehold schema=99 expected=4").await;
+    refused_untouched(&file, "newer leasehold schema=99 expected=5").await;
 }
 
 #[tokio::test]
