@@ -32,11 +32,8 @@ struct Bare {
     connection: MultiplexedConnection,
     acquire: Arc<Script>,
     release: Arc<Script>,
-    lease: String,
-    mark: String,
-    queue: String,
-    alive: String,
-    node: &'static str,
+    /// Those of both scripts.
+    keys: [String; 5],
     client: ClientId,
 }
 
@@ -46,6 +43,7 @@ impl Bare {
             connection,
             acquire: Arc::new(Script::new(concat!(
                 include_str!("../src/store/redis/protocol/lease.lua"),
+                include_str!("../src/store/redis/protocol/grant.lua"),
                 include_str!("../src/store/redis/protocol/queue.lua"),
                 include_str!("../src/store/redis/protocol/origin.lua"),
                 include_str!("../src/store/redis/protocol/node.lua"),
@@ -53,15 +51,18 @@ impl Bare {
             ))),
             release: Arc::new(Script::new(concat!(
                 include_str!("../src/store/redis/protocol/lease.lua"),
+                include_str!("../src/store/redis/protocol/grant.lua"),
                 include_str!("../src/store/redis/protocol/queue.lua"),
                 include_str!("../src/store/redis/protocol/release.lua")
             ))),
-            lease: format!("leasehold:{{{name}}}"),
-            // The mark of this name alone, where our client uses that of the slot: its length is the same.
-            mark: format!("leasehold:{{{name}}}:mark"),
-            queue: format!("leasehold:{{{name}}}:queue"),
-            alive: format!("leasehold:{{{name}}}:alive"),
-            node: "leasehold:node",
+            keys: [
+                format!("leasehold:{{{name}}}"),
+                // The mark of this name alone, where our client uses that of the slot: its length is the same.
+                format!("leasehold:{{{name}}}:mark"),
+                format!("leasehold:{{{name}}}:queue"),
+                format!("leasehold:{{{name}}}:waiting"),
+                "leasehold:node".into(),
+            ],
             client: ClientId::draw(),
         }
     }
@@ -70,11 +71,7 @@ impl Bare {
         let holder = Holder::draw(self.client).expect("random bits").to_string();
         let granted: Value = self
             .acquire
-            .key(&self.lease)
-            .key(&self.mark)
-            .key(&self.queue)
-            .key(&self.alive)
-            .key(self.node)
+            .key(&self.keys[..])
             .arg(&holder)
             .arg(30_000)
             .arg(0)
@@ -85,13 +82,9 @@ impl Bare {
         assert!(is_tagged(&granted, "granted"), "{granted:?}");
         let released: Value = self
             .release
-            .key(&self.lease)
-            .key(&self.queue)
-            .key(&self.alive)
+            .key(&self.keys[..])
             .arg(&holder)
             .arg(0)
-            .arg("PUBLISH")
-            .arg(2_000)
             .invoke_async(&mut self.connection)
             .await
             .expect("the script runs");
@@ -199,19 +192,14 @@ async fn server_time(server: &Server) {
                     .query_async(&mut connection)
                     .await
                     .expect("reset");
-                let mut acquire = bare.acquire.key(&bare.lease);
+                let mut acquire = bare.acquire.key(&bare.keys[..]);
                 acquire
-                    .key(&bare.mark)
-                    .key(&bare.queue)
-                    .key(&bare.alive)
-                    .key(bare.node)
                     .arg(&holder)
                     .arg(30_000)
                     .arg(0)
                     .arg(r#"{"host":"bench","pid":1}"#);
-                let mut release = bare.release.key(&bare.lease);
-                release.key(&bare.queue).key(&bare.alive);
-                release.arg(&holder).arg(0).arg("PUBLISH").arg(2_000);
+                let mut release = bare.release.key(&bare.keys[..]);
+                release.arg(&holder).arg(0);
                 let _: Value = acquire
                     .invoke_async(&mut connection)
                     .await

@@ -285,11 +285,12 @@ struct Bare {
     id: ClientId,
 }
 
-const BARE: [&str; 4] = [
+const BARE: [&str; 5] = [
     "leasehold:{bare}",
     "leasehold:{20000}:mark",
     "leasehold:{bare}:queue",
-    "leasehold:{bare}:alive",
+    "leasehold:{bare}:waiting",
+    "leasehold:node",
 ];
 
 impl Bare {
@@ -304,12 +305,15 @@ impl Bare {
             notices,
             acquire: Script::new(concat!(
                 include_str!("../src/store/redis/protocol/lease.lua"),
+                include_str!("../src/store/redis/protocol/grant.lua"),
                 include_str!("../src/store/redis/protocol/queue.lua"),
+                include_str!("../src/store/redis/protocol/origin.lua"),
                 include_str!("../src/store/redis/protocol/node.lua"),
                 include_str!("../src/store/redis/protocol/acquire.lua")
             )),
             release: Script::new(concat!(
                 include_str!("../src/store/redis/protocol/lease.lua"),
+                include_str!("../src/store/redis/protocol/grant.lua"),
                 include_str!("../src/store/redis/protocol/queue.lua"),
                 include_str!("../src/store/redis/protocol/release.lua")
             )),
@@ -327,11 +331,9 @@ impl Bare {
         let released = now();
         let released_reply: Value = self
             .release
-            .key(&[BARE[0], BARE[2], BARE[3]])
+            .key(&BARE[..])
             .arg(&holder)
             .arg(0)
-            .arg("PUBLISH")
-            .arg(2_000)
             .invoke_async(&mut self.connection)
             .await
             .expect("the script runs");

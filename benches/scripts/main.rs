@@ -62,6 +62,7 @@ impl Bench {
             Layout::Ours | Layout::KeepingOut => [
                 concat!(
                     include_str!("../../src/store/redis/protocol/lease.lua"),
+                    include_str!("../../src/store/redis/protocol/grant.lua"),
                     include_str!("../../src/store/redis/protocol/queue.lua"),
                     include_str!("../../src/store/redis/protocol/origin.lua"),
                     include_str!("../../src/store/redis/protocol/node.lua"),
@@ -69,6 +70,7 @@ impl Bench {
                 ),
                 concat!(
                     include_str!("../../src/store/redis/protocol/lease.lua"),
+                    include_str!("../../src/store/redis/protocol/grant.lua"),
                     include_str!("../../src/store/redis/protocol/queue.lua"),
                     include_str!("../../src/store/redis/protocol/release.lua")
                 ),
@@ -120,19 +122,25 @@ impl Bench {
     }
 
     fn acquire(&self, name: &str, holder: &str) -> Cmd {
-        let lease = lease(name);
+        self.claim(name, holder, 0)
+    }
+
+    /// Makes a claim that waits for so many milliseconds.
+    fn claim(&self, name: &str, holder: &str, term: u32) -> Cmd {
         let mut call = cmd("EVALSHA");
         call.arg(&self.acquire);
-        match self.layout {
-            Layout::Baseline => call.arg(4).arg(&lease).arg(format!("{lease}:token")),
-            _ => call.arg(5).arg(&lease).arg(mark(name)),
-        };
-        call.arg(format!("{lease}:queue"))
-            .arg(format!("{lease}:alive"));
-        if self.layout != Layout::Baseline {
-            call.arg("leasehold:node");
+        if self.layout == Layout::Baseline {
+            let lease = lease(name);
+            call.arg(4).arg(&lease).arg(format!("{lease}:token"));
+            call.arg(format!("{lease}:queue"))
+                .arg(format!("{lease}:alive"));
+        } else {
+            call.arg(5).arg(&keys(name)[..]);
         }
         call.arg(holder).arg(30_000).arg(0).arg(INFO);
+        if term > 0 || self.layout == Layout::KeepingOut {
+            call.arg(term).arg(0);
+        }
         match self.layout {
             Layout::Ours => {}
             Layout::KeepingOut => {
@@ -146,15 +154,16 @@ impl Bench {
     }
 
     fn release(&self, name: &str, holder: &str) -> Cmd {
-        let lease = lease(name);
         let mut call = cmd("EVALSHA");
-        call.arg(&self.release).arg(3).arg(&lease);
-        call.arg(format!("{lease}:queue"))
-            .arg(format!("{lease}:alive"))
-            .arg(holder)
-            .arg(0)
-            .arg("PUBLISH")
-            .arg(2_000);
+        call.arg(&self.release);
+        if self.layout == Layout::Baseline {
+            let lease = lease(name);
+            call.arg(3).arg(&lease).arg(format!("{lease}:queue"));
+            call.arg(format!("{lease}:alive")).arg(holder).arg(0);
+            call.arg("PUBLISH").arg(2_000);
+        } else {
+            call.arg(5).arg(&keys(name)[..]).arg(holder).arg(0);
+        }
         call
     }
 
@@ -189,6 +198,15 @@ impl Bench {
 
     /// Sends these calls, and returns how many microseconds the server spent on each, and its replies.
     async fn spent(&mut self, calls: &[Cmd], tag: &str) -> (f64, Vec<Value>) {
+        let (spent, replies) = self.replies(calls).await;
+        for reply in &replies {
+            assert!(is_tagged(reply, tag), "{reply:?}");
+        }
+        (spent, replies)
+    }
+
+    /// The same, whatever the replies are.
+    async fn replies(&mut self, calls: &[Cmd]) -> (f64, Vec<Value>) {
         let () = self.ask(cmd("CONFIG").arg("RESETSTAT")).await;
         let mut all = Vec::new();
         for some in calls.chunks(TOGETHER) {
@@ -200,9 +218,6 @@ impl Bench {
                 .query_async(&mut self.connection)
                 .await
                 .expect("the scripts run");
-            for reply in &replies {
-                assert!(is_tagged(reply, tag), "{reply:?}");
-            }
             all.extend(replies);
         }
         let info: String = self.ask(cmd("INFO").arg("commandstats")).await;
@@ -248,6 +263,13 @@ fn token(granted: &Value) -> String {
 
 fn lease(name: &str) -> String {
     format!("leasehold:{{{name}}}")
+}
+
+/// The keys of the scripts that take or free a name.
+fn keys(name: &str) -> [String; 5] {
+    let lease = lease(name);
+    let (queue, waiting) = (format!("{lease}:queue"), format!("{lease}:waiting"));
+    [lease, mark(name), queue, waiting, "leasehold:node".into()]
 }
 
 /// Returns the mark of a name's slot. Its tag costs the server nothing but its length, so without a cluster any number
@@ -299,6 +321,30 @@ async fn block(bench: &mut Bench, run: usize) -> [f64; 4] {
     let renew = bench.spent(&renewals, "renewed").await.0 / BLOCK as f64;
     let release = bench.spent(&releases, "released").await.0;
     [acquire + release, acquire, release, renew]
+}
+
+/// Measures the server's microseconds for a grant of a name that so many clients wait for: the holder releases it, which
+/// grants it to the next, and joins the queue again.
+async fn queued(bench: &mut Bench, clients: usize, run: usize) -> f64 {
+    const TERM: u32 = 60_000;
+    let name = format!("queued-{run}");
+    let holders: Vec<_> = (0..=clients)
+        .map(|_| Holder::draw(ClientId::draw()).expect("random bits"))
+        .map(|holder| holder.to_string())
+        .collect();
+    let join = |holder: &String| bench.claim(&name, holder, TERM);
+    let joins: Vec<_> = holders.iter().map(join).collect();
+    let rounds = holders.iter().cycle().take(BLOCK);
+    let turns: Vec<_> = rounds
+        .flat_map(|holder| [bench.release(&name, holder), join(holder)])
+        .collect();
+    bench.replies(&joins).await;
+    let (spent, replies) = bench.replies(&turns).await;
+    for turn in replies.chunks(2) {
+        assert!(is_tagged(&turn[0], "released"), "{turn:?}");
+        assert!(is_tagged(&turn[1], "queued"), "{turn:?}");
+    }
+    spent * 2.0
 }
 
 /// Measures the bytes of the server's memory for each held lease, including everything that belongs to it.
@@ -358,6 +404,14 @@ fn main() {
             "server_us_per_renewal_of_256",
         ];
         time(&mut ours, &mut baseline, names.map(Some)).await;
+        for clients in [1, 10] {
+            let mut runs = Vec::new();
+            for run in 0..RUNS {
+                runs.push(queued(&mut ours, clients, run).await);
+            }
+            let name = format!("server_us_per_grant_to_one_of_{clients}_that_wait");
+            figure(&name, "us", &runs);
+        }
         let mut keeping_out = Bench::start(Layout::KeepingOut).await;
         let name = "server_us_per_acquire_keeping_out_vs_without";
         time(&mut keeping_out, &mut ours, [None, Some(name), None, None]).await;

@@ -87,15 +87,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::Pool;
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::Cmd;
 
 pub use self::builder::Builder;
+pub(super) use self::protocol::scripts::Script;
 pub(super) use self::setup::{init, init_script};
 #[cfg(feature = "_remote")]
 pub(super) use self::{
     hazards::tokens::lead, protocol::reply::number, protocol::reply::tagged, protocol::reply::text,
-    protocol::scripts::Program, protocol::scripts::Script, protocol::value::read_info,
-    target::each_server,
+    protocol::scripts::Program, protocol::value::read_info, target::each_server,
 };
 use crate::error::Error;
 use crate::holder::Holder;
@@ -119,8 +119,6 @@ use crate::telemetry::ConnectionPurpose;
 
 /// The label of this kind of store in metrics.
 const KIND: &str = "redis";
-/// The command that publishes a release. Sharded channels would need another one.
-const PUBLISH: &str = "PUBLISH";
 /// The longest pause between two replacements of a connection, for requests of long leases: a tenth of a ttl of one
 /// hour would keep them from a new master for six minutes.
 const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
@@ -170,16 +168,16 @@ impl Redis {
         }
     }
 
-    /// Returns the keys of the scripts that free a name.
-    fn queue_keys(&self, name: &Name) -> [String; 3] {
-        let keys = &self.keys;
-        [keys.lease(name), keys.queue(name), keys.alive(name)]
+    /// Begins a call of a script that takes or frees this name.
+    fn call_of(&self, script: &Script, name: &Name) -> Cmd {
+        script.call(self.keys.of_name(name, self.fleet.is_cluster()))
     }
 
-    /// Calls a script that may free a name, whose last arguments say how its waiting clients hear of it.
-    async fn free(&self, name: &Name, mut call: Cmd, budget: Budget) -> Result<Value, Failure> {
-        call.arg(PUBLISH).arg(2_000);
-        self.fleet.run(name, call, None, OF_ONE, budget).await
+    /// Returns whether what a server publishes proves that it has granted a name: not if it may have been replaced, or a
+    /// grant counts only once replicas have it. A server that keeps out grants nothing that nobody asked for.
+    fn trusts_notices(&self) -> bool {
+        let is_acknowledged = self.fleet.settings.acknowledged_by > 0;
+        !self.fleet.has_sentinels() && !is_acknowledged && self.max_ttl.is_none()
     }
 
     /// Returns the same store on a connection of its own, outside a pool and not connected yet.
@@ -207,7 +205,10 @@ impl Backend for Redis {
     fn own_facts(&self) -> Facts {
         Facts {
             max_ttl: self.max_ttl,
-            ..Facts::new(KIND).with_queue().with_notices()
+            ..Facts::new(KIND)
+                .with_queue()
+                .with_notices()
+                .with_trusted_notices(self.trusts_notices())
         }
     }
 
@@ -226,18 +227,14 @@ impl Backend for Redis {
         budget: Budget,
     ) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
-        let keys = self.keys.of_claim(&claim.name, self.fleet.is_cluster());
-        let mut call = SCRIPTS.acquire.call(keys);
+        let mut call = self.call_of(&SCRIPTS.acquire, &claim.name);
         call.arg(claim.holder.to_string())
             .arg(millis(claim.ttl))
             .arg(ask.floor.map_or(0, Token::get))
             .arg(info);
-        if let Some(queued) = ask.queued {
-            call.arg(claim.holder.client().to_string())
-                .arg(millis(queued.term))
-                .arg(0)
-                .arg(2_000)
-                .arg(PUBLISH);
+        if ask.queued.is_some() || self.max_ttl.is_some() {
+            call.arg(ask.queued.map_or(0, |queued| millis(queued.term)))
+                .arg(u8::from(ask.queued.is_some_and(|queued| queued.listens)));
         }
         call.arg(self.max_ttl.map(millis));
         call.arg(self.is_alone.then_some("alone"));
@@ -263,18 +260,18 @@ impl Backend for Redis {
         keep_for: Option<Duration>,
         budget: Budget,
     ) -> Result<Release, Failure> {
-        let mut call = SCRIPTS.release.call(self.queue_keys(name));
+        let mut call = self.call_of(&SCRIPTS.release, name);
         call.arg(holder.to_string()).arg(keep_for.map_or(0, millis));
-        reply::released(&self.free(name, call, budget).await?)
+        reply::released(&self.fleet.run(name, call, None, OF_ONE, budget).await?)
     }
 
     async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
-        let mut call = SCRIPTS.evict.call(self.queue_keys(name));
+        let mut call = self.call_of(&SCRIPTS.evict, name);
         call.arg(match how {
             Eviction::Marked => "marked",
             Eviction::Now => "now",
         });
-        reply::evicted(&self.free(name, call, budget).await?)
+        reply::evicted(&self.fleet.run(name, call, None, OF_ONE, budget).await?)
     }
 
     async fn try_renew(&self, batch: &[Renewal], budget: Budget) -> Renewed {

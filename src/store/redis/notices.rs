@@ -1,4 +1,4 @@
-//! Hints that names were freed: one subscription for all names, on a connection of its own.
+//! Notices that names were freed or granted: one subscription for all names, on a connection of its own.
 //!
 //! The listener reconnects by itself, subscribes again to all topics, and then gives `Reconnected`.
 
@@ -15,11 +15,12 @@ use super::address::Address;
 use super::failure::{Failure, FailureCause};
 use super::fleet::Fleet;
 use super::protocol::keys::Keys;
+use crate::name::Name;
 use crate::store::kit::budget::Budget;
 use crate::store::kit::connection::is_transient;
 use crate::store::kit::connection::pauses::Pauses;
 use crate::store::kit::subscription::{Subscription, Wanted};
-use crate::store::{Notice, Topic};
+use crate::store::{Handover, Notice, Topic};
 use crate::telemetry::{ConnectionGauge, ConnectionPurpose, Sink};
 
 /// Says how many channels one command names, so that a reconnect with many names does not block the server.
@@ -127,37 +128,49 @@ impl Listener {
         for channels in old.chunks(AT_ONCE) {
             self.within_limit(sink.unsubscribe(channels)).await?;
         }
-        self.follow(sink, &changed.new).await?;
         // Each name may have been freed after its client checked and before the server listened for it.
-        let hints = changed.new.iter().map(Topic::first_notice);
-        hints.for_each(|hint| self.wanted.tell(hint));
+        for topic in self.follow(sink, &changed.new).await? {
+            self.wanted.tell(topic.first_notice());
+        }
         Ok(())
     }
 
-    /// If this user may not follow a name, its clients check again after some time instead.
-    async fn follow(&self, sink: &mut PubSubSink, topics: &[Topic]) -> Result<(), Failure> {
-        let channels: Vec<_> = topics.iter().map(|topic| self.channel(topic)).collect();
-        for channels in channels.chunks(AT_ONCE) {
-            match self.within_limit(sink.subscribe(channels)).await {
+    /// Returns the topics that the server listens for now: if this user may not follow a name, its clients check again
+    /// after some time instead.
+    async fn follow<'a>(
+        &self,
+        sink: &mut PubSubSink,
+        topics: &'a [Topic],
+    ) -> Result<Vec<&'a Topic>, Failure> {
+        let mut followed = Vec::with_capacity(topics.len());
+        for topics in topics.chunks(AT_ONCE) {
+            let channels: Vec<_> = topics.iter().map(|topic| self.channel(topic)).collect();
+            match self.within_limit(sink.subscribe(&channels)).await {
                 // It may be refused because of one of them.
                 Err(failure) if is_refused(&failure) => {
-                    for channel in channels {
+                    for (topic, channel) in topics.iter().zip(channels) {
                         match self.within_limit(sink.subscribe(channel)).await {
-                            Err(failure) if !is_refused(&failure) => return Err(failure),
-                            _ => {}
+                            Err(failure) if is_refused(&failure) => {}
+                            outcome => {
+                                outcome?;
+                                followed.push(topic);
+                            }
                         }
                     }
                 }
-                outcome => outcome?,
+                outcome => {
+                    outcome?;
+                    followed.extend(topics);
+                }
             }
         }
-        Ok(())
+        Ok(followed)
     }
 
     fn channel(&self, topic: &Topic) -> String {
         match topic {
             Topic::Freed(name) => self.keys.channel(name),
-            Topic::Queue(name, client) => self.keys.turn_channel(name, *client),
+            Topic::Queue(name, client) => self.keys.granted_channel(name, *client),
         }
     }
 
@@ -166,9 +179,11 @@ impl Listener {
         if let Some(name) = self.keys.name_of_channel(channel) {
             return Some(Notice::Freed(name));
         }
-        let name = self.keys.name_of_turn_channel(channel)?;
+        let name = self.keys.name_of_granted_channel(channel)?;
         let payload: String = message.get_payload().ok()?;
-        Some(Notice::Freed(name)).filter(|_| payload == "turn")
+        // What cannot be read has the client look, too.
+        let granted = read_grant(&name, &payload).map(Box::new);
+        Some(granted.map_or(Notice::Freed(name), Notice::Granted))
     }
 
     /// Connects, and subscribes to a channel that no client uses, to find out now whether this user may subscribe.
@@ -211,6 +226,13 @@ impl Listener {
             Err(_) => Err(FailureCause::Silent.into()),
         }
     }
+}
+
+/// Reads the notice of a grant: `<holder> <token>`.
+fn read_grant(name: &Name, payload: &str) -> Option<Handover> {
+    let (holder, token) = payload.split_once(' ')?;
+    let (holder, token) = (holder.parse().ok()?, token.parse().ok()?);
+    Some(Handover::new(name.clone(), holder, token))
 }
 
 fn is_refused(failure: &Failure) -> bool {

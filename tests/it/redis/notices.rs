@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use deadpool_redis::redis;
+use leasehold::store::redis::Redis;
 use leasehold::store::{Eviction, Notice, Notices, Store, Topic};
 use leasehold::{ErrorKind, Name};
 
@@ -147,18 +148,36 @@ async fn a_name_outside_the_users_channels_does_not_spoil_the_others() {
         .await;
     let store = open(&format!("{}?user=worker&pass=secret", server.url())).await;
     let notices = subscribe(&*store).await;
-    for name in ["b", "a", "c"] {
-        follow(&*notices, name).await;
+    for name in ["b", "c"] {
+        notices.follow(&Topic::Freed(Name::new(name).expect("a valid name")));
     }
+    // A first hint says that the server listens.
+    follow(&*notices, "a").await;
     next_token(&*open(&server.url()).await, "b").await;
     next_token(&*open(&server.url()).await, "a").await;
     assert_eq!(next_notice(&*notices).await, freed("a"));
 }
 
+/// Elsewhere the client asks before it counts the grant.
+#[test]
+fn a_notice_proves_a_grant_where_the_server_that_sent_it_is_the_one_that_counts() {
+    for (url, is_proof) in [
+        ("redis://a", true),
+        ("redis+cluster://a", true),
+        ("redis+sentinel://a/main", false),
+        ("redis://a?acknowledged_by=1", false),
+        ("redis+cluster://a?acknowledged_by=1", false),
+        ("redis://a?max_ttl=60s", false),
+    ] {
+        let store = Redis::open(url).expect("a URL in order");
+        assert_eq!(store.facts().trusts_notices, is_proof, "{url}");
+    }
+}
+
 #[tokio::test]
 async fn a_silent_server_delays_a_subscription_no_longer_than_its_limit() {
     let server = RedisServer::start().await;
-    let store = leasehold::store::redis::Redis::builder(&server.url())
+    let store = Redis::builder(&server.url())
         .connect_timeout(Duration::from_millis(200))
         .build()
         .expect("a store");

@@ -58,6 +58,28 @@ async fn a_bad_ttl_is_refused_before_the_first_write() {
 }
 
 #[tokio::test]
+async fn a_bad_term_of_a_place_is_refused_before_the_first_write() {
+    let (server, mut connection) = connected().await;
+    answered(Acquire::default().send(&mut connection, "a").await).token();
+    let before = server.contents().await;
+    let waits = Acquire {
+        holder: RIVAL,
+        term: "3000",
+        ..Acquire::default()
+    };
+    let terms = BAD_TIMES.map(|term| Acquire { term, ..waits });
+    let listens = ["", "2", "x"].map(|listens| Acquire { listens, ..waits });
+    for bad in terms.into_iter().chain(listens) {
+        let reply = answered(bad.send(&mut connection, "a").await);
+        assert_eq!(reply.tag(), "invalid", "{bad:?}");
+        assert_eq!(server.contents().await, before, "{bad:?}");
+    }
+    let reply = answered(waits.send(&mut connection, "a").await);
+    assert_eq!(reply.tag(), "queued");
+    server.assert_all_keys_run_out().await;
+}
+
+#[tokio::test]
 async fn the_longest_times_that_are_taken_give_an_expiry() {
     let (server, mut connection) = connected().await;
     let longest = "999999999999999";

@@ -34,14 +34,14 @@ fn slot(tag: &str) -> u16 {
     crc % 16_384
 }
 
-/// The key of the clients in line.
+/// The key of the places in the queue.
 pub(super) fn queue(name: &str) -> String {
     format!("leasehold:{{{name}}}:queue")
 }
 
-/// The key that says until when they count as alive.
-pub(super) fn alive(name: &str) -> String {
-    format!("leasehold:{{{name}}}:alive")
+/// The key of the claims that wait at those places.
+pub(super) fn waiting(name: &str) -> String {
+    format!("leasehold:{{{name}}}:waiting")
 }
 
 /// The token in the lease of this name.
@@ -99,6 +99,9 @@ pub(super) struct Acquire<'a> {
     pub(super) ttl: &'a str,
     pub(super) floor: &'a str,
     pub(super) info: &'a str,
+    /// How long it waits at its place, in milliseconds.
+    pub(super) term: &'a str,
+    pub(super) listens: &'a str,
 }
 
 impl Default for Acquire<'_> {
@@ -108,6 +111,8 @@ impl Default for Acquire<'_> {
             ttl: "30000",
             floor: "0",
             info: r#"{"host":"h","pid":1}"#,
+            term: "0",
+            listens: "0",
         }
     }
 }
@@ -116,18 +121,23 @@ impl Acquire<'_> {
     pub(super) async fn send(&self, to: &mut MultiplexedConnection, name: &str) -> Answer {
         Script::new(concat!(
             include_str!("../../../src/store/redis/protocol/lease.lua"),
+            include_str!("../../../src/store/redis/protocol/grant.lua"),
             include_str!("../../../src/store/redis/protocol/queue.lua"),
+            include_str!("../../../src/store/redis/protocol/origin.lua"),
             include_str!("../../../src/store/redis/protocol/node.lua"),
             include_str!("../../../src/store/redis/protocol/acquire.lua")
         ))
         .key(lease_key(name))
         .key(mark(name))
         .key(queue(name))
-        .key(alive(name))
+        .key(waiting(name))
+        .key("leasehold:node")
         .arg(self.holder)
         .arg(self.ttl)
         .arg(self.floor)
         .arg(self.info)
+        .arg(self.term)
+        .arg(self.listens)
         .invoke_async::<Value>(to)
         .await
         .map(Reply::from)
@@ -195,14 +205,15 @@ async fn end_lease(
     how: &[&str],
 ) -> Answer {
     let lease = include_str!("../../../src/store/redis/protocol/lease.lua");
+    let granted = include_str!("../../../src/store/redis/protocol/grant.lua");
     let queued = include_str!("../../../src/store/redis/protocol/queue.lua");
-    Script::new(&[lease, queued, script].concat())
+    Script::new(&[lease, granted, queued, script].concat())
         .key(lease_key(name))
+        .key(mark(name))
         .key(queue(name))
-        .key(alive(name))
+        .key(waiting(name))
+        .key("leasehold:node")
         .arg(how)
-        .arg("PUBLISH")
-        .arg("2000")
         .invoke_async::<Value>(to)
         .await
         .map(Reply::from)

@@ -3,58 +3,49 @@
 use std::time::Duration;
 
 use deadpool_redis::redis;
-use leasehold::store::Queued;
-use leasehold::{Client, Lease, ReleaseOutcome, WaitOrder};
-use tokio::task::JoinSet;
+use leasehold::{Client, Lease, ReleaseOutcome};
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::{child, waiter};
 use crate::harness::leases::client_at;
 use crate::harness::proxy::{Fault, Proxy, Request};
 use crate::harness::redis_server::RedisServer;
+use crate::harness::subprocess::Subprocess;
 use crate::harness::times::{LONG, STORED_TTL};
 use crate::harness::wait::{now, soon, until_so};
 
-/// How long a lost notice can cost at most.
-const CAP: Duration = Duration::from_secs(5);
-const QUEUE: &str = "leasehold:{a}:queue";
+/// How long a lost notice can cost at most: a client that waits looks three times in the term of its place.
+const CAP: Duration = STORED_TTL;
 const LEASE: &str = "leasehold:{a}";
+/// A claim that nobody made.
+const RIVAL: &str = "00000000000000000000000000000002-0000000000000002";
 
 /// A lease of a minute, which no test outlives.
 async fn long_lease(client: &Client) -> Lease {
     client.request("a").ttl(LONG).acquire().await.unwrap()
 }
 
-/// Returns once so many clients are told when the name is freed.
-async fn subscribed(server: &RedisServer, clients: usize) {
-    let channel = "leasehold:{a}:freed";
-    until_so("the subscriptions", async || {
-        let (_, count): (String, usize) = server.told(&format!("PUBSUB NUMSUB {channel}")).await;
-        count >= clients
-    })
-    .await;
-    scripts_quiet(server).await;
-}
-
-/// Returns once so many clients stand in line and are told of their turns.
+/// Returns once so many clients wait and hear of a grant.
 async fn until_queued(server: &RedisServer, clients: usize) {
-    until_so("the line", async || {
-        let turns: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:turn:*").await;
-        let line: usize = server.told(&format!("ZCARD {QUEUE}")).await;
-        line == clients && turns.len() >= clients
+    until_so("the queue", async || {
+        let claims: Vec<String> = server.told("HVALS leasehold:{a}:waiting").await;
+        let hears = |claim: &&String| claim.split(' ').nth(2) == Some("1");
+        claims.iter().filter(hears).count() == clients
     })
     .await;
-    scripts_quiet(server).await;
 }
 
-/// Returns once no client asks any more: all have looked after their subscription.
-async fn scripts_quiet(server: &RedisServer) {
-    let mut before = usize::MAX;
-    until_so("the waiters to sleep", async || {
-        let calls = scripts(server).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        std::mem::replace(&mut before, calls) == calls && scripts(server).await == calls
-    })
-    .await;
+/// The claim of the only client that waits.
+async fn holder_that_waits(server: &RedisServer) -> String {
+    let claims: Vec<String> = server.told("HVALS leasehold:{a}:waiting").await;
+    claims[0].split(' ').nth(3).unwrap().into()
+}
+
+/// The channel on which the only client that waits hears of a grant.
+async fn granted_channel(server: &RedisServer) -> String {
+    let mut channels: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:granted:*").await;
+    assert_eq!(channels.len(), 1, "{channels:?}");
+    channels.remove(0)
 }
 
 /// How many scripts were run.
@@ -80,8 +71,8 @@ async fn faulted(proxy: &Proxy, count: usize) {
 async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
     let server = RedisServer::start().await;
     let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
-    let waiter = waiter(&client_at(&server.url(), STORED_TTL).await, WaitOrder::Any);
-    subscribed(&server, 1).await;
+    let waiter = waiter(&client_at(&server.url(), STORED_TTL).await);
+    until_queued(&server, 1).await;
     let freed = now();
     let () = server.told(&format!("DEL {LEASE}")).await;
     drop(soon(waiter).await.unwrap());
@@ -94,8 +85,8 @@ async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
 async fn a_killed_subscriber_comes_back_and_looks_again() {
     let server = RedisServer::start().await;
     let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
-    let waiter = waiter(&client_at(&server.url(), STORED_TTL).await, WaitOrder::Any);
-    subscribed(&server, 1).await;
+    let waiter = waiter(&client_at(&server.url(), STORED_TTL).await);
+    until_queued(&server, 1).await;
     let killed: usize = server.told("CLIENT KILL TYPE pubsub").await;
     assert_eq!(killed, 1);
     let freed = now();
@@ -113,11 +104,11 @@ async fn two_hundred_waiters_are_served_after_a_restart() {
     for _ in 0..10 {
         let client = client_at(&server.url(), STORED_TTL).await;
         for _ in 0..20 {
-            let waiter = waiter(&client, WaitOrder::Any);
+            let waiter = waiter(&client);
             waiters.spawn(async move { waiter.await.unwrap().release().await });
         }
     }
-    subscribed(&server, 10).await;
+    until_queued(&server, 10).await;
     server.kill();
     tokio::time::sleep(STORED_TTL / 4).await;
     server.restart_empty().await;
@@ -130,29 +121,40 @@ async fn two_hundred_waiters_are_served_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_notice_that_comes_twice_releases_no_holder() {
+async fn a_notice_that_comes_twice_or_is_wrong_changes_nothing() {
     let server = RedisServer::start().await;
     let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
     let next = client_at(&server.url(), STORED_TTL).await;
-    let waiting = waiter(&next, WaitOrder::Fair);
+    let waiting = waiter(&next);
     until_queued(&server, 1).await;
-    let turns: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:turn:*").await;
+    let channel = granted_channel(&server).await;
+    let publish = async |message: &str| {
+        let mut connection = server.connect().await.unwrap();
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(&channel).arg(message);
+        let heard: usize = publish.query_async(&mut connection).await.unwrap();
+        assert_eq!(heard, 1);
+    };
+    let told = format!("{} 7", holder_that_waits(&server).await);
+    for message in [
+        "look",
+        "",
+        "x y z",
+        &told,
+        &format!("{RIVAL} 9007199254740000"),
+    ] {
+        publish(message).await;
+    }
+    let calls = scripts(&server).await;
+    until_so("a look", async || scripts(&server).await > calls).await;
+    assert!(!waiting.is_finished(), "it holds what another one has");
+    lease.check().unwrap();
     lease.release().await;
     let lease = soon(waiting).await.unwrap();
-    for message in ["turn", "turn", "next:1", "turn"] {
-        let heard: usize = server
-            .told(&format!("PUBLISH {} {message}", turns[0]))
-            .await;
-        assert_eq!(heard, 1);
+    for message in ["look", &format!("{} {}", lease.holder(), lease.token())] {
+        publish(message).await;
         let () = server.told("PUBLISH leasehold:{a}:freed 0").await;
     }
-    // A turn that no waiter wants makes the client leave the queue, which is answered once it is done.
-    until_so("the client's leaving", async || {
-        let keys = server.keys().await;
-        !keys.iter().any(|key| key == QUEUE)
-    })
-    .await;
-    scripts_quiet(&server).await;
     lease.check().unwrap();
     let value: String = server.told(&format!("GET {LEASE}")).await;
     assert!(value.starts_with(&lease.holder().to_string()), "{value}");
@@ -166,8 +168,8 @@ async fn a_release_whose_reply_is_lost_frees_once() {
     let holder = client_at(&proxy.url(), STORED_TTL).await;
     let lease = holder.acquire("a").await.unwrap();
     let next = client_at(&server.url(), STORED_TTL).await;
-    let waiting = waiter(&next, WaitOrder::Any);
-    subscribed(&server, 1).await;
+    let waiting = waiter(&next);
+    until_queued(&server, 1).await;
     let name = lease.holder().to_string();
     proxy.set(move |request| {
         (request.is_script() && mentions(request, &name)).then_some(Fault::DropReply)
@@ -227,50 +229,72 @@ async fn a_process_that_exits_without_a_release_holds_for_one_ttl() {
     lease.release().await;
 }
 
-#[tokio::test]
-async fn a_dead_client_at_its_turn_costs_one_offer_and_no_spin() {
-    let server = RedisServer::start().await;
+/// A holder, another process that waits, and a client behind it.
+async fn line(server: &RedisServer) -> (Lease, Subprocess, JoinHandle<Lease>) {
     let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
-    let mut dead = child::start(&server.url(), STORED_TTL);
-    dead.order("fair a");
-    until_queued(&server, 1).await;
-    let clients = [
-        client_at(&server.url(), STORED_TTL).await,
-        client_at(&server.url(), STORED_TTL).await,
-    ];
-    let [next, other] = [
-        waiter(&clients[0], WaitOrder::Fair),
-        waiter(&clients[1], WaitOrder::Fair),
-    ];
-    until_queued(&server, 3).await;
-    dead.kill();
-    let before = scripts(&server).await;
+    let mut head = child::start(&server.url(), STORED_TTL);
+    head.order("acquire a");
+    until_queued(server, 1).await;
+    let next = waiter(&client_at(&server.url(), STORED_TTL).await);
+    until_queued(server, 2).await;
+    (lease, head, next)
+}
+
+/// Releases the lease. Returns that of the waiter, and how long it took.
+async fn handed_over(lease: Lease, waiter: JoinHandle<Lease>) -> (Lease, Duration) {
     let freed = now();
-    lease.release().await;
-    let winner = tokio::select! { lease = next => lease, lease = other => lease };
-    let took = now().since(freed);
-    assert!(took >= Queued::OFFER, "{took:?}");
-    assert!(took < Queued::OFFER + Duration::from_secs(1), "{took:?}");
-    let calls = scripts(&server).await - before;
-    assert!(calls < 12, "{calls} scripts while the dead was waited for");
-    drop(winner.unwrap());
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    let next = soon(waiter).await.unwrap();
+    (next, now().since(freed))
 }
 
 #[tokio::test]
-async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later() {
+async fn a_client_that_died_costs_those_behind_it_nothing() {
+    let server = RedisServer::start().await;
+    let (lease, mut head, next) = line(&server).await;
+    head.kill();
+    until_so("its connections to end", async || {
+        let channels: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:granted:*").await;
+        channels.len() == 1
+    })
+    .await;
+    let (next, took) = handed_over(lease, next).await;
+    println!("a dead head cost {took:?}");
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    next.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_costs_those_behind_it_nothing() {
     let server = RedisServer::start().await;
     let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
-    let mut stopped = child::start(&server.url(), STORED_TTL);
-    stopped.order("fair a");
+    let head = client_at(&server.url(), STORED_TTL).await;
+    let leaves = waiter(&head);
     until_queued(&server, 1).await;
-    let next = client_at(&server.url(), STORED_TTL).await;
-    let waiting = waiter(&next, WaitOrder::Fair);
+    let next = waiter(&client_at(&server.url(), STORED_TTL).await);
     until_queued(&server, 2).await;
+    leaves.abort();
+    until_so("its place to be vacant", async || {
+        let claims: Vec<String> = server.told("HVALS leasehold:{a}:waiting").await;
+        claims.iter().any(|claim| claim.split(' ').count() == 2)
+    })
+    .await;
+    let (next, took) = handed_over(lease, next).await;
+    println!("a leaving head cost {took:?}");
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    next.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_is_stopped_costs_its_term_and_is_served_later() {
+    let server = RedisServer::start().await;
+    let (lease, stopped, next) = line(&server).await;
     stopped.pause();
-    lease.release().await;
-    let second = soon(waiting).await.unwrap();
+    let (second, took) = handed_over(lease, next).await;
+    println!("a frozen head cost {took:?}");
+    assert!(took < STORED_TTL + Duration::from_millis(500), "{took:?}");
     stopped.resume();
-    // It wakes with the notice of a turn that is over. Its claim is an ordinary one, and it waits.
+    // It wakes with the notice of a grant that is over, and waits again.
     until_queued(&server, 1).await;
     second.check().unwrap();
     let token = second.token();
@@ -283,6 +307,31 @@ async fn a_waiter_that_is_stopped_at_its_turn_loses_the_turn_and_is_served_later
     assert!(answer > token.get());
 }
 
+/// The server has told it, and it can no longer act on that.
+#[tokio::test]
+async fn a_client_that_dies_in_the_moment_of_its_grant_costs_its_term() {
+    let server = RedisServer::start().await;
+    let (lease, mut head, next) = line(&server).await;
+    head.pause();
+    let before = scripts(&server).await;
+    let freed = now();
+    assert_eq!(lease.release().await, ReleaseOutcome::Released);
+    let info = format!("\"pid\":{}", std::process::id());
+    let value: String = server.told(&format!("GET {LEASE}")).await;
+    assert!(
+        !value.contains(&info),
+        "it is granted to the other process: {value}"
+    );
+    head.kill();
+    let next = soon(next).await.unwrap();
+    let took = now().since(freed);
+    println!("a head that died at its grant cost {took:?}");
+    assert!(took < STORED_TTL + Duration::from_millis(500), "{took:?}");
+    let calls = scripts(&server).await - before;
+    assert!(calls < 12, "{calls} scripts while the dead was waited for");
+    next.check().unwrap();
+}
+
 #[tokio::test]
 async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
     let server = RedisServer::start().await;
@@ -292,7 +341,7 @@ async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
     for _ in 0..20 {
         let client = client_at(&server.url(), STORED_TTL).await;
         waiters.spawn(async move {
-            let lease = waiter(&client, WaitOrder::Fair).await.unwrap();
+            let lease = waiter(&client).await.unwrap();
             let token = lease.token();
             lease.release().await;
             token

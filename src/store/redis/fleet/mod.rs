@@ -108,6 +108,11 @@ impl Fleet {
         matches!(self.named, UrlServers::Cluster(_))
     }
 
+    /// Returns whether Sentinels say which of the servers counts.
+    pub(super) fn has_sentinels(&self) -> bool {
+        matches!(self.named, UrlServers::Sentinels(_))
+    }
+
     pub(super) fn shard_of(&self, slot: u16) -> u32 {
         match self.is_cluster() {
             true => self.map.borrow().shard(slot),

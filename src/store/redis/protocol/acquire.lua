@@ -1,64 +1,54 @@
--- Takes a name, or returns its holder. If clients wait in the queue, only the first of them gets the name.
+-- Takes a name, or returns its holder. While clients wait in the queue, a free name is granted to the first of them.
 --
--- KEYS   1 lease   2 mark of the name's slot   3 queue   4 alive   5 node, except in a cluster
+-- KEYS   1 lease   2 mark of the name's slot   3 queue   4 waiting   5 node, except in a cluster
 -- ARGV   1 holder   2 ttl in ms   3 floor under the token, 0 for none   4 info, a JSON object with at least one member
---        and from clients that wait in the queue:
---        5 client   6 patience in ms: how long the client counts as alive   7 how many more of its callers wait: if there
---        are any, it joins the end of the queue again   8 ms for which the name is offered to the first client in the queue
---        9 publish command
---        and at the end, from clients that create the node key where it is missing: their longest ttl in ms, and 'alone' if
---        the server never has a replica
+--        and of a claim that waits, or of any before further arguments:
+--        5 term in ms: how long it waits at its client's place from now on; 0: it does not wait
+--        6 '1' if its client hears of a grant at once, otherwise '0'
+--        and from clients that create the node key where it is missing: 7 their longest ttl in ms   8 'alone' if the server
+--        never has a replica
 -- Reply  'granted <token>'               also when the holder asks again: its token, and the full ttl again
 --        {'held', ms left, value}        the value of the lease, '' if there is none; -1 ms left: it has no expiry
---        {'queued', ms left, value, clients before it}        the same to a client in the queue
+--        {'queued', ms left, value, height, clients before it}        the same to a claim that waits; the height is the highest
+--                                        token that can have been granted so far
 --        {'kept_out', ms left}           the server grants nothing yet, because its data may be lost
---        {'kept_out', ms left, clients before it}        the same to a client in the queue
+--        {'kept_out', ms left, height, clients before it}        the same to a claim that waits
 --        'member'                        the server belongs to a store of another kind: nothing was changed
 --        {'mismatch', longest ttl of the others, of this client}    nothing was changed
 --        {'too_long', ttl, longest}      nothing was changed
---        {'invalid', argument, value, server's microseconds}      nothing was changed
---        {'broken', 'mark', value}                                 nothing was changed
+--        {'invalid', argument, value, server's microseconds}       nothing of this claim was changed
+--        {'broken', 'mark', value}                                 the same
 --        {'broken', what keep-out needs, error}                    nothing was changed
 
-local lease, mark, queue, alive, node = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local holder, ttl, floor, info = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local client, patience, more, offer_ms, publish, max_ttl, alone
-if #ARGV < 9 then max_ttl, alone = ARGV[5], ARGV[6]
-else
-  client, patience, more, offer_ms, publish = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
-  max_ttl, alone = ARGV[10], ARGV[11]
-end
+local lease, mark, queue, node = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
+local holder, ttl, floor, info, term, listens = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local max_ttl, alone = ARGV[7], ARGV[8]
 
 -- All arguments are checked before the first write, and numbers as text.
 if #ttl > 15 or not find(ttl, '^[1-9]%d*$') then return {'invalid', 'ttl', ttl, '0'} end
 if not find(floor, '^%d+$') then return {'invalid', 'floor', floor, '0'} end
 if #holder ~= 49 or sub(holder, 33, 33) ~= '-' or find(holder, ' ', 1, true) then return {'invalid', 'holder', holder, '0'} end
 if sub(info, 1, 2) ~= '{"' or sub(info, -1) ~= '}' then return {'invalid', 'info', info, '0'} end
-if client then
-  if not find(client, '^%x+$') then return {'invalid', 'client', client, '0'} end
-  if #patience > 9 or not find(patience, '^[1-9]%d*$') then return {'invalid', 'patience', patience, '0'} end
-  if #more > 9 or not find(more, '^%d+$') then return {'invalid', 'more', more, '0'} end
-  if #offer_ms > 9 or not find(offer_ms, '^[1-9]%d*$') then return {'invalid', 'offer', offer_ms, '0'} end
+if term then
+  if #term > 9 or not find(term, '^%d+$') then return {'invalid', 'term', term, '0'} end
+  if listens ~= '0' and listens ~= '1' then return {'invalid', 'listens', tostring(listens), '0'} end
 end
 if max_ttl and (#max_ttl > 12 or not find(max_ttl, '^[1-9]%d*$')) then return {'invalid', 'max_ttl', max_ttl, '0'} end
+local waits = term and tonumber(term) > 0
 
--- Usually none of the keys exists: one command finds that out.
-local longest
-local is_plain = not (node and max_ttl) and call('EXISTS', lease, queue, alive, node or lease) == 0
-if node and (max_ttl or not is_plain and call('EXISTS', node) == 1) then
+-- Usually none of the keys exists: one command finds that out. A key counts as often as it is named: the node key for three.
+local known = node and call('EXISTS', lease, queue, node, node, node) or call('EXISTS', lease, queue)
+local is_plain, longest = known % 3 == 0, nil
+if node and (max_ttl or known > 2) then
   local refusal, left = refusal_of(node, mark, max_ttl or '0', ttl, alone == 'alone')
   if refusal then return refusal end
-  if left and not client then return {'kept_out', left} end
+  if left and not waits then return {'kept_out', left} end
   if left then
-    -- The client keeps its place, or the offer that it has, until the name can be granted.
-    if call('GET', lease) == 'offer ' .. client then
-      call('PEXPIRE', lease, left + offer_ms)
-      return {'kept_out', left, 0}
-    end
-    queue_of(lease, queue, alive, now_ms(), offer_ms, publish).join(client, patience)
-    return {'kept_out', left, call('ZRANK', queue, client)}
+    -- The client keeps its place until the name can be granted.
+    local places = queue_of(KEYS, grant, clock())
+    places.stay(holder, term, listens, floor, info, true)
+    return {'kept_out', left, places.standing(holder)}
   end
-  is_plain = call('EXISTS', lease, queue, alive) == 0
   longest = not is_plain and call('HGET', node, 'keep_out')
 end
 local value = not is_plain and call('GET', lease)
@@ -68,75 +58,34 @@ if value then
     call('PEXPIRE', lease, ttl)
     return 'granted ' .. string.match(value, '%d+', 51)
   end
+  -- An older version kept the name for a client, which is no lease.
+  if sub(value, 1, 6) == 'offer ' then value = false end
+end
+if value then
   -- Nothing but a kept name lasts longer from now than the longest ttl: the clock was ahead when it was written.
   if longest and sub(value, 1, 5) ~= 'kept ' and call('PTTL', lease) > tonumber(longest) then call('PEXPIRE', lease, longest) end
-  if not client then return {'held', call('PTTL', lease), value} end
+  if not waits then return {'held', call('PTTL', lease), value} end
 end
-local is_offered = client and value == 'offer ' .. client
 
--- Redis 6.2 may be set to refuse writes after TIME without this; later servers ignore it.
-redis.replicate_commands()
-local time = call('TIME')
--- Joined as text: formatting numbers costs a tenth of a grant.
-local since = time[1] .. sub('000000', #time[2] + 1) .. time[2]
-local now = tonumber(since)
-local waiting
-
-if not is_plain and not is_offered then
-  waiting = queue_of(lease, queue, alive, math.floor(now / 1000), offer_ms, publish)
-  local first = false
+local since = clock()
+if not is_plain then
+  local places = queue_of(KEYS, grant, since)
   if not value then
-    local behind
-    first, behind = waiting.head()
-    if first and first ~= client then waiting.offer(first, behind) end
-  end
-  if first ~= nil and (not first or first ~= client) then
+    if waits then places.stay(holder, term, listens, floor, info, false) end
+    local holds, token = places.grant_next(holder)
+    if holds == holder then
+      call('PEXPIRE', lease, ttl)
+      return 'granted ' .. token
+    end
     -- No key at all: more dead clients are to be dropped, and the next claim goes on at once.
-    local left = call('PTTL', lease)
-    if left == -2 then left = 0 end
-    value = call('GET', lease) or ''
-    if not client then return {'held', left, value} end
-    waiting.join(client, patience)
-    -- Dead clients do not count before it: the next client checks as soon as the holder's time is over.
-    waiting.head()
-    return {'queued', left, value, call('ZRANK', queue, client)}
+    if holds ~= nil then value = call('GET', lease) or '' end
+  end
+  if value then
+    local left = value == '' and 0 or call('PTTL', lease)
+    if not waits then return {'held', left, value} end
+    places.stay(holder, term, listens, floor, info, true)
+    return {'queued', left, value, places.standing(holder)}
   end
 end
-
-local token, height = since, now
-if floor ~= '0' and tonumber(floor) >= now then
-  -- A floor more than a day ahead is taken for a mistake, because its effect would be permanent. One that the mark has
-  -- reached has no effect.
-  local last = tonumber(floor) > now + 86400000000 and (call('GET', mark) or '0')
-  if last and find(last, '^%d+$') and tonumber(last) < tonumber(floor) then return {'invalid', 'floor', floor, since} end
-  if not last then
-    height = floor + 1
-    -- tostring would give 1.79e+15.
-    token = string.format('%.0f', height)
-  end
-end
-if height > 9007199254740989 then return {'broken', 'mark', since} end
--- The mark is the first write, and one that a full server refuses: then nothing is half done. It is nearly always below
--- the clock, so it is replaced in one command, and corrected if it was not.
-local last = call('SET', mark, token, 'GET')
-if last then
-  local above = find(last, '^%d+$') and last + 1 or math.huge
-  if above > 9007199254740989 then
-    call('SET', mark, last)
-    return {'broken', 'mark', sub(last, 1, 64)}
-  end
-  if above > height then
-    token = string.format('%.0f', above)
-    call('SET', mark, token)
-  end
-end
--- A client with an offer has left the queue already.
-if client and waiting then waiting.leave(client) end
-if token ~= since then info = '{"since":' .. since .. ',' .. sub(info, 2) end
--- One write sets the lease and its expiry, and replaces an offer that is accepted.
-call('SET', lease, holder .. ' ' .. token .. ' ' .. info, 'PX', ttl)
-if client and tonumber(more) > 0 then
-  waiting = waiting or queue_of(lease, queue, alive, math.floor(now / 1000), offer_ms, publish)
-  waiting.join(client, patience)
-end
-return 'granted ' .. token
+local token, refusal = grant(lease, mark, since, holder, floor, info, ttl)
+return token and 'granted ' .. token or refusal

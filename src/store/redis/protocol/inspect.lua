@@ -10,12 +10,12 @@
 
 local lease, queue = KEYS[1], KEYS[2]
 local value = redis.pcall('GET', lease)
-if not value then return 'free' end
+if not value or type(value) == 'string' and find(value, '^offer %x+$') then return 'free' end
 if type(value) == 'table' then
   local refusal = string.match(value.err, 'MASTERDOWN.*')
   if refusal then return redis.error_reply(refusal) end
   return {'failed', value.err}
 end
 if not is_lease(value) then return {'failed', FOREIGN} end
-local waiting = redis.pcall('ZCARD', queue)
+local waiting = redis.pcall('ZCOUNT', queue, '(0', '+inf')
 return {'held', call('PTTL', lease), value, type(waiting) == 'number' and waiting or -1}

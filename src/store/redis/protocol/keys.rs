@@ -40,13 +40,14 @@ impl Keys {
         self.join(&tag.to_string(), "}:mark")
     }
 
-    /// Returns the keys of a claim. In a cluster that of the server itself would be in another slot.
-    pub(crate) fn of_claim(&self, name: &Name, is_in_cluster: bool) -> Vec<String> {
+    /// Returns the keys of the scripts that take or free a name. In a cluster that of the server itself would be in another
+    /// slot.
+    pub(crate) fn of_name(&self, name: &Name, is_in_cluster: bool) -> Vec<String> {
         let mut keys = vec![
             self.lease(name),
             self.mark(name),
             self.queue(name),
-            self.alive(name),
+            self.waiting(name),
         ];
         if !is_in_cluster {
             keys.push(self.node());
@@ -70,14 +71,14 @@ impl Keys {
         self.join(name.as_str(), "}:queue")
     }
 
-    /// Returns the key of the times until which these clients count as alive, a hash.
-    pub(crate) fn alive(&self, name: &Name) -> String {
-        self.join(name.as_str(), "}:alive")
+    /// Returns the key of the claims that wait at the places of these clients, a hash.
+    pub(crate) fn waiting(&self, name: &Name) -> String {
+        self.join(name.as_str(), "}:waiting")
     }
 
-    /// Returns the channel on which a client is told that it is its turn.
-    pub(crate) fn turn_channel(&self, name: &Name, client: ClientId) -> String {
-        self.join(name.as_str(), &format!("}}:turn:{client}"))
+    /// Returns the channel on which a client is told that it was granted the name.
+    pub(crate) fn granted_channel(&self, name: &Name, client: ClientId) -> String {
+        self.join(name.as_str(), &format!("}}:granted:{client}"))
     }
 
     /// Returns the channel on which releases are published.
@@ -106,10 +107,10 @@ impl Keys {
         self.name_before(channel, "}:freed")
     }
 
-    /// Returns the name of a channel of turns; `None` for other channels.
-    pub(crate) fn name_of_turn_channel(&self, channel: &str) -> Option<Name> {
-        let (_, client) = channel.rsplit_once(":turn:")?;
-        self.name_before(channel, &format!("}}:turn:{client}"))
+    /// Returns the name of a channel of grants; `None` for other channels.
+    pub(crate) fn name_of_granted_channel(&self, channel: &str) -> Option<Name> {
+        let (_, client) = channel.rsplit_once(":granted:")?;
+        self.name_before(channel, &format!("}}:granted:{client}"))
     }
 
     fn name_before(&self, key: &str, end: &str) -> Option<Name> {
@@ -200,8 +201,8 @@ mod tests {
         fn a_name_is_read_back_from_its_keys(text in "[^{}\\p{Cc}\\s]([^{}\\p{Cc}]{0,38}[^{}\\p{Cc}\\s])?") {
             let name = name(&text);
             prop_assert_eq!(keys().name_of_lease(&keys().lease(&name)), Some(name.clone()));
-            let channel = keys().turn_channel(&name, ClientId::from_u128(0));
-            prop_assert_eq!(keys().name_of_turn_channel(&channel), Some(name.clone()));
+            let channel = keys().granted_channel(&name, ClientId::from_u128(0));
+            prop_assert_eq!(keys().name_of_granted_channel(&channel), Some(name.clone()));
             prop_assert_eq!(keys().name_of_channel(&keys().channel(&name)), Some(name));
         }
     }

@@ -4,7 +4,7 @@
 --   '<holder> <token> <info>'            held. A holder has 49 bytes, so a prefix of the value identifies the holder
 --   'evicted <holder> <token> <info>'    held, but not renewable any more
 --   'kept <token> <info>'                released; the name stays taken for the rest of the time to live
---   'offer <client>'                     kept free for a claim of that client; no token, no holder
+--   'offer <client>'                     nobody has the name; an older version kept it for a claim of that client
 -- A value of any other form, or a key of another type, belongs to another program: it is left alone, and the answer is
 -- WRONGTYPE.
 

@@ -23,24 +23,31 @@ pub(crate) fn acquired(reply: &Value, name: &Name) -> Result<Answer, Failure> {
             )))
         }
         ("held", [left, value]) => Ok(Answer::Held(Box::new(held(name, left, value)?))),
-        ("queued", [left, value, Value::Int(ahead)]) => {
+        ("queued", [left, value, of_place @ ..]) => {
             let mut held = held(name, left, value)?;
-            held.place = usize::try_from(*ahead)
-                .ok()
-                .map(|ahead| Place::new(0, ahead));
+            held.place = place(of_place)?;
             Ok(Answer::Held(Box::new(held)))
         }
-        ("kept_out", [left, ahead @ ..]) => {
+        ("kept_out", [left, of_place @ ..]) => {
             let mut held = Held::new(name.clone());
             held.state = HeldState::KeepOut;
             held.remaining = Some(Duration::from_millis(number(left)?));
-            let ahead = ahead.first().map(number).transpose()?;
-            held.place = ahead
-                .and_then(|ahead| usize::try_from(ahead).ok())
-                .map(|ahead| Place::new(0, ahead));
+            held.place = place(of_place)?;
             Ok(Answer::Held(Box::new(held)))
         }
         _ => Err(refusal(reply)),
+    }
+}
+
+/// Parses the end of a reply to a claim: its place, if it waits.
+fn place(of_place: &[Value]) -> Result<Option<Place>, Failure> {
+    match of_place {
+        [] => Ok(None),
+        [height, ahead] => {
+            let ahead = usize::try_from(number(ahead)?).map_err(|_| odd(ahead))?;
+            Ok(Some(Place::new(number(height)?, ahead)))
+        }
+        [other, ..] => Err(odd(other)),
     }
 }
 
@@ -99,11 +106,6 @@ pub(crate) fn released(reply: &Value) -> Result<Release, Failure> {
         ("not_held", Release::NotHeld),
     ];
     one_of(&words, reply)
-}
-
-/// Parses the reply of `leave.lua`.
-pub(crate) fn left(reply: &Value) -> Result<(), Failure> {
-    one_of(&[("left", ())], reply)
 }
 
 /// Parses the reply of `evict.lua`: whether any holder had the name.
@@ -322,33 +324,35 @@ mod tests {
 
     #[test]
     fn a_place_in_the_queue_is_read() {
-        let value = "offer 00000000000000000000000000000007";
-        let reply = array([bulk("queued"), Value::Int(7), bulk(value), Value::Int(3)]);
+        let value = "kept 42 {}";
+        let reply = array([
+            bulk("queued"),
+            Value::Int(7),
+            bulk(value),
+            bulk("1795174814720312"),
+            Value::Int(3),
+        ]);
         let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {
             panic!("expected held");
         };
-        let mut expected = Held::new(name());
-        expected.remaining = Some(Duration::from_millis(7));
-        expected.place = Some(Place::new(0, 3));
-        expected.state = HeldState::Kept;
-        assert_eq!(*held, expected);
+        assert_eq!(held.remaining, Some(Duration::from_millis(7)));
+        assert_eq!(held.place, Some(Place::new(1_795_174_814_720_312, 3)));
+        assert_eq!(held.state, HeldState::Kept);
     }
 
     #[test]
     fn a_server_that_keeps_out_has_no_holder_and_says_for_how_long() {
-        for (reply, ahead) in [
+        let waits = [bulk("kept_out"), Value::Int(7), bulk("9"), Value::Int(2)];
+        for (reply, place) in [
             (array([bulk("kept_out"), Value::Int(7)]), None),
-            (
-                array([bulk("kept_out"), Value::Int(7), Value::Int(2)]),
-                Some(2),
-            ),
+            (array(waits), Some(Place::new(9, 2))),
         ] {
             let Ok(Answer::Held(held)) = acquired(&reply, &name()) else {
                 panic!("expected held");
             };
             let mut expected = Held::new(name());
             expected.remaining = Some(Duration::from_millis(7));
-            expected.place = ahead.map(|ahead| Place::new(0, ahead));
+            expected.place = place;
             expected.state = HeldState::KeepOut;
             assert_eq!(*held, expected);
         }

@@ -40,13 +40,12 @@ macro_rules! scripts {
 }
 
 scripts! {
-    acquire: "lease.lua", "queue.lua", "origin.lua", "node.lua", "acquire.lua";
+    acquire: "lease.lua", "grant.lua", "queue.lua", "origin.lua", "node.lua", "acquire.lua";
     renew: "lease.lua", "renew.lua";
     renew_one: "lease.lua", "renew_one.lua";
-    release: "lease.lua", "queue.lua", "release.lua";
-    evict: "lease.lua", "queue.lua", "evict.lua";
+    release: "lease.lua", "grant.lua", "queue.lua", "release.lua";
+    evict: "lease.lua", "grant.lua", "queue.lua", "evict.lua";
     inspect: "lease.lua", "inspect.lua";
-    leave: "lease.lua", "queue.lua", "leave.lua";
     init: "origin.lua", "node.lua", "init.lua";
 }
 
@@ -56,9 +55,8 @@ pub(crate) const PROGRAM: Program = Program {
     scripts: || SCRIPTS.each(),
 };
 
-/// The usual number of arguments of a call: those of a claim with a place in the queue, or a grant and a ttl for each
-/// key.
-const ARGUMENTS: usize = 9;
+/// The usual number of arguments of a call: those of a claim, or a grant and a ttl for each key.
+const ARGUMENTS: usize = 6;
 /// The usual size of one argument with its length: a grant has 67 bytes, a key mostly less, a number far less.
 const WORD_BYTES: usize = 64;
 
@@ -114,8 +112,8 @@ mod tests {
                 .filter(|line| !line.trim_start().starts_with("--"))
                 .collect();
             assert!(!code.contains("unpack"), "unpack fails at 8,000 values");
-            let publishes = code.matches("(publish,").count();
-            assert_eq!(publishes, code.matches("pcall(publish,").count());
+            let publishes = code.matches("'PUBLISH'").count();
+            assert_eq!(publishes, code.matches("pcall('PUBLISH',").count());
         }
     }
 

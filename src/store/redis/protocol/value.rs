@@ -20,7 +20,6 @@ struct StoredInfo {
 /// Fills in what the value says. What cannot be parsed stays unknown: the name is taken all the same.
 pub(crate) fn read(value: &str, held: &mut Held) {
     let (state, lease) = match value.split_once(' ') {
-        Some(("offer", _)) => (HeldState::Kept, None),
         Some(("kept", lease)) => (HeldState::Kept, Some(lease)),
         Some(("evicted", lease)) => (HeldState::Evicted, Some(read_holder(lease, held))),
         Some(_) => (HeldState::Leased, Some(read_holder(value, held))),
@@ -105,7 +104,6 @@ mod tests {
         let nothing = Held::new(Name::new("a").expect("a valid name"));
         for (value, state) in [
             ("", HeldState::Kept),
-            ("offer 00000000000000000000000000000007", HeldState::Kept),
             ("x", HeldState::Leased),
             ("x many {", HeldState::Leased),
             ("kept", HeldState::Leased),
