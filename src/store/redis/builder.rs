@@ -193,6 +193,7 @@ impl Builder {
             need: Arc::default(),
             refusals: Arc::default(),
             has_written: Arc::new(AtomicBool::new(!matches!(target.servers, UrlServers::One))),
+            changes: Arc::default(),
         };
         let purpose = Some(ConnectionPurpose::Requests);
         let address_map = match target.settings.reach.is_empty() {

@@ -42,6 +42,8 @@ pub(super) struct Listener {
 struct ListeningConnection {
     /// The server that it listens to.
     address: Address,
+    /// How often the address had led to another server before.
+    changes: u32,
     sink: PubSubSink,
     stream: PubSubStream,
 }
@@ -105,6 +107,7 @@ impl Listener {
                 },
                 () = self.wanted.changed() => self.adjust(&mut connection.sink).await.is_ok(),
                 () = self.fleet.left(&connection.address) => false,
+                () = self.fleet.settings.changed(connection.changes) => false,
                 () = sleep(PULSE) => {
                     let pulse = timeout(self.limit, connection.sink.ping::<()>()).await;
                     // An answer other than a pong is a sign of life too.
@@ -189,6 +192,7 @@ impl Listener {
     /// Connects, and subscribes to a channel that no client uses, to find out now whether this user may subscribe.
     async fn connect(&self) -> Result<ListeningConnection, Failure> {
         let budget = Budget::new(self.limit);
+        let changes = *self.fleet.settings.changes.borrow();
         let connector = self.fleet.listening(budget).await?;
         let address = connector.address.clone();
         let open = || self.within_limit(address.open::<PubSub>());
@@ -198,6 +202,7 @@ impl Listener {
         self.within_limit(sink.subscribe(channel)).await?;
         Ok(ListeningConnection {
             address,
+            changes,
             sink,
             stream,
         })

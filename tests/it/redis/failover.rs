@@ -84,6 +84,37 @@ async fn behind_one_address() -> (RedisServer, RedisServer, Proxy) {
     (master, replica, address)
 }
 
+/// Returns once a client listens to this server for its grant of the name `a`.
+async fn listened_to(server: &RedisServer) {
+    until("the subscription", async || {
+        let channels: Vec<String> = server.told("PUBSUB CHANNELS leasehold:{a}:granted:*").await;
+        (!channels.is_empty()).then_some(())
+    })
+    .await;
+}
+
+/// Its old subscription stays open: it would hear of grants by way of a replica, and the master would pass it over.
+#[tokio::test]
+async fn who_waits_behind_one_address_listens_to_the_new_master() {
+    let (first, second, address) = behind_one_address().await;
+    let ttl = Duration::from_secs(3);
+    let lease = client_at(&address.url(), ttl).await.acquire("a").await;
+    let lease = lease.expect("granted");
+    let waits = client_at(&address.url(), ttl).await;
+    let waits = tokio::spawn(async move {
+        let request = waits.request("a").on_outage(OutagePolicy::WaitOut);
+        request.acquire().await
+    });
+    listened_to(&first).await;
+    second.promote().await;
+    address.lead_to(&second.socket());
+    first.follow(&second).await;
+    listened_to(&second).await;
+    lease.release().await;
+    let next = waits.await.expect("it waits").expect("granted");
+    next.check().expect("held");
+}
+
 /// Returns once the replica has what the master has.
 pub(super) async fn caught_up(replica: &RedisServer, master: &RedisServer) {
     until("the replica's data", async || {

@@ -24,7 +24,7 @@ use deadpool_redis::redis::{Pipeline, Value};
 use deadpool_redis::{Connection, Pool, PoolError, TimeoutType, Timeouts};
 use futures_util::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
-use tokio::sync::{self, oneshot};
+use tokio::sync::{self, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use self::acks::{Acks, IsWritten};
@@ -70,6 +70,8 @@ pub(super) struct Connector {
     pub(super) refusals: Arc<Refusals<Failure>>,
     /// True if a write was ever carried out at this address, or if others say which server is a master.
     pub(super) has_written: Arc<AtomicBool>,
+    /// How often the address of one server has led to another one. Odd from the answer of a replica to the next write.
+    pub(super) changes: Arc<watch::Sender<u32>>,
 }
 
 impl Connect for Connector {
@@ -128,6 +130,12 @@ impl Exchange for Connector {
                 self.send(open, request, budget).await
             };
             answers = Box::pin(again).await?;
+        }
+        if answers
+            .iter()
+            .any(|answer| answer.as_ref().is_err_and(Failure::is_of_replica))
+        {
+            self.note_replica();
         }
         // The refusal of a command alone may be one of all requests.
         match &answers[..] {
@@ -276,6 +284,24 @@ impl Connector {
         if !self.has_written.load(Ordering::Relaxed) {
             self.has_written.store(true, Ordering::Relaxed);
         }
+        if *self.changes.borrow() % 2 == 1 {
+            self.changes.send_modify(|changes| *changes += *changes % 2);
+        }
+    }
+
+    /// Notes that a replica answers at this address. Of several servers others say which one counts.
+    fn note_replica(&self) {
+        if !self.is_of_several {
+            self.changes.send_modify(|changes| *changes |= 1);
+        }
+    }
+
+    /// Returns once the address has led to another server since there were so many `changes`.
+    pub(super) async fn changed(&self, since: u32) {
+        let mut changes = self.changes.subscribe();
+        let is_over = |changes: &u32| *changes > since && changes.is_multiple_of(2);
+        // The sender is ours.
+        let _ = changes.wait_for(is_over).await;
     }
 }
 
