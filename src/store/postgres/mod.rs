@@ -147,7 +147,7 @@ enum Side {
     All,
     /// The watchdog's.
     Watchdog(RenewalLane),
-    /// That of the thread that leaves queues.
+    /// That of the clients that wait.
     Waiting,
 }
 
@@ -175,9 +175,9 @@ impl Postgres {
         }
     }
 
-    /// Sends the notices of a name, if its reply says that clients wait for it: never in the transaction that freed it,
-    /// whose commit it would serialize with all others of the server. If a notice is lost, the waiting client checks
-    /// again after some time.
+    /// Sends the notices of a name that was freed and not granted, if the reply says that clients wait for it: never in
+    /// the transaction that freed it, whose commit it would serialize with all others of the server. If a notice is
+    /// lost, the waiting client checks again after some time.
     async fn tell(&self, is_awaited: bool, name: &Name, budget: Budget) {
         if !is_awaited {
             return;
@@ -195,7 +195,10 @@ impl Backend for Postgres {
     type Failure = Failure;
 
     fn own_facts(&self) -> Facts {
-        let facts = Facts::new(KIND).with_queue().with_notices();
+        let facts = Facts::new(KIND)
+            .with_queue()
+            .with_notices()
+            .with_trusted_notices(true);
         // The server's set-up has it. As long as it is not known, only the server refuses longer ones.
         match self.max_ttl.known() {
             Some(max_ttl) => facts.with_max_ttl(max_ttl),
@@ -215,18 +218,14 @@ impl Backend for Postgres {
     ) -> Result<Answer, Failure> {
         let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
         let floor = ask.floor.map_or(0, Token::get);
-        let client = ask.queued.map(|_| claim.holder.client().to_string());
-        let more = 0_i64;
+        let term = ask.queued.map(|queued| millis(queued.term));
         let arguments: Arguments<'_> = &[
             (&claim.name.as_str(), Type::TEXT),
             (&claim.holder.to_string(), Type::TEXT),
             (&millis(claim.ttl), Type::INT8),
             (&info, Type::TEXT),
             (&i64::try_from(floor).unwrap_or(i64::MAX), Type::INT8),
-            (&client, Type::TEXT),
-            (&more, Type::INT8),
-            (&9_000_i64, Type::INT8),
-            (&2_000_i64, Type::INT8),
+            (&term, Type::INT8),
         ];
         let replacing = replacing(budget, claim.ttl);
         let rows = self.connections().call("acquire_1", arguments, replacing);
@@ -235,12 +234,10 @@ impl Backend for Postgres {
         if let Err(Failure::TooLong { max_ttl_ms, .. }) = answered {
             self.max_ttl.learn(Duration::from_millis(max_ttl_ms));
         }
-        let (answer, is_awaited) = answered?;
-        if let Answer::Granted(_) = answer {
+        if let Ok(Answer::Granted(_)) = answered {
             self.connections.room().need_for(claim.ttl);
         }
-        self.tell(is_awaited, &claim.name, budget).await;
-        Ok(answer)
+        answered
     }
 
     async fn try_release(
@@ -254,7 +251,6 @@ impl Backend for Postgres {
             (&name.as_str(), Type::TEXT),
             (&holder.to_string(), Type::TEXT),
             (&keep_for.map_or(0, millis), Type::INT8),
-            (&2_000_i64, Type::INT8),
         ];
         let rows = self
             .connections()
@@ -270,11 +266,7 @@ impl Backend for Postgres {
             Eviction::Marked => "marked",
             Eviction::Now => "now",
         };
-        let arguments: Arguments<'_> = &[
-            (&name.as_str(), Type::TEXT),
-            (&how, Type::TEXT),
-            (&2_000_i64, Type::INT8),
-        ];
+        let arguments: Arguments<'_> = &[(&name.as_str(), Type::TEXT), (&how, Type::TEXT)];
         let rows = self
             .connections()
             .call("evict_1", arguments, budget)

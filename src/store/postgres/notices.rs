@@ -7,6 +7,7 @@
 //! gives `Reconnected`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,13 +22,14 @@ use super::connection::connections::Connections;
 use super::connection::{Arguments, Connector, OpenConnection, Query};
 use super::failure::Failure;
 use super::reply;
-use crate::holder::ClientId;
+use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::kit::budget::Budget;
 use crate::store::kit::connection::{Connection, Unconnected};
 use crate::store::kit::subscription::{Subscription, Wanted};
-use crate::store::{Notice, Topic};
+use crate::store::{Handover, Notice, Topic};
 use crate::telemetry::{ConnectionGauge, ConnectionPurpose};
+use crate::token::Token;
 
 /// Says how many names one statement marks.
 const AT_ONCE: usize = 256;
@@ -325,31 +327,29 @@ async fn arrives(heard: &mut mpsc::Receiver<String>, own: &str) -> Result<(), Fa
     Ok(())
 }
 
-/// Parses a message of `tell_1`: which topic it is for, and the hint.
+/// Parses a message: which topic it is for, and the notice.
 fn read(message: &str) -> Option<(Topic, Notice)> {
     let (kind, rest) = message.split_once(' ')?;
-    if kind == "f" {
-        let topic = Topic::Freed(Name::new(rest).ok()?);
-        let notice = topic.first_notice();
-        return Some((topic, notice));
-    }
-    let (client, rest) = rest.split_once(' ')?;
-    let client = ClientId::from_u128(u128::from_str_radix(client, 16).ok()?);
-    match kind {
-        "t" => {
-            let topic = Topic::Queue(Name::new(rest).ok()?, client);
-            let notice = topic.first_notice();
-            Some((topic, notice))
+    let topic = match kind {
+        "f" => Topic::Freed(Name::new(rest).ok()?),
+        "l" => {
+            let (client, name) = rest.split_once(' ')?;
+            let client = ClientId::from_u128(u128::from_str_radix(client, 16).ok()?);
+            Topic::Queue(Name::new(name).ok()?, client)
         }
-        "n" => {
-            let (ms, name) = rest.split_once(' ')?;
-            let left = Duration::from_millis(ms.parse().ok()?);
-            let name = Name::new(name).ok()?;
-            let _ = (name, left);
-            None
+        "g" => {
+            let (holder, rest) = rest.split_once(' ')?;
+            let (token, name) = rest.split_once(' ')?;
+            let (name, holder) = (Name::new(name).ok()?, Holder::from_str(holder).ok()?);
+            let token = Token::new(token.parse().ok()?).ok()?;
+            let handover = Handover::new(name.clone(), holder, token);
+            let topic = Topic::Queue(name, holder.client());
+            return Some((topic, Notice::Granted(Box::new(handover))));
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    let notice = topic.first_notice();
+    Some((topic, notice))
 }
 
 #[cfg(test)]
@@ -360,17 +360,34 @@ mod tests {
     fn a_message_is_read_for_whom_it_is_meant() {
         let client = ClientId::from_u128(7);
         let name = Name::new("a b/é").expect("a name");
-        let turns = Topic::Queue(name.clone(), client);
+        let place = Topic::Queue(name.clone(), client);
         assert_eq!(
             read("f a b/é"),
             Some((Topic::Freed(name.clone()), Notice::Freed(name.clone())))
         );
         assert_eq!(
-            read(&format!("t {client} a b/é")),
-            Some((turns.clone(), Notice::Freed(name.clone())))
+            read(&format!("l {client} a b/é")),
+            Some((place.clone(), Notice::Freed(name.clone())))
         );
-        assert_eq!(read(&format!("n {client} 250 a b/é")), None);
-        for odd in ["", "f", "f ", "t x a", "n x 1 a", "z a", "n 7 a"] {
+        let holder = Holder::new(client, 9);
+        let handover = Handover::new(name, holder, Token::new(250).expect("a token"));
+        assert_eq!(
+            read(&format!("g {holder} 250 a b/é")),
+            Some((place, Notice::Granted(Box::new(handover))))
+        );
+        for odd in [
+            "",
+            "f",
+            "f ",
+            "l x a",
+            "z a",
+            "l 7 ",
+            "g h 250 a",
+            "t 7 a",
+            &format!("g {holder} 0 a"),
+            &format!("g {holder} x a"),
+            &format!("g {holder} 250"),
+        ] {
             assert_eq!(read(odd), None, "{odd}");
         }
     }

@@ -137,7 +137,7 @@ async fn claims_for_a_locked_row(apart: Duration, count: u32) {
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..count {
         let (store, mut claim) = (store.clone(), claim("locked", LONG));
-        claim.ask.queued = Some(leasehold::store::Queued::new(0));
+        claim.ask.queued = Some(leasehold::store::Queued::new(LONG));
         waiting.spawn(async move { asked(&*store, &claim, LIMIT).await });
         tokio::time::sleep(apart).await;
     }

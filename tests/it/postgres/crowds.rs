@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold::{ReleaseOutcome, WaitOrder};
+use leasehold::ReleaseOutcome;
 
 use super::connections::count_connections;
 use super::functions::{Functions, LONG_MS};
@@ -50,7 +50,7 @@ async fn a_client_that_only_waits_has_one_connection() {
     let before = count_connections(&database).await;
     let waiter = client_at(&database.url(), Duration::from_secs(30)).await;
     let waiting = tokio::spawn(async move {
-        let request = waiter.request("a").order(WaitOrder::Fair);
+        let request = waiter.request("a");
         let lease = request.acquire_within(PATIENCE * 3).await;
         (waiter, lease.expect("granted"))
     });
@@ -101,7 +101,7 @@ async fn a_client_that_joins_a_queue_leaves_the_row_to_the_holders_renewal() {
     let joining = Functions::of(&database, "leasehold").await;
     let renewed_beside = async |client: &str| {
         joining.run("BEGIN").await.expect("begun");
-        let joined = joining.queue("a", client, 0).await;
+        let joined = joining.queue("a", client).await;
         assert!(joined.outcome == "held", "{joined:?}");
         let letters = leases.renew(&[("a", "h")]).await;
         joining.run("COMMIT").await.expect("done");
@@ -121,17 +121,17 @@ async fn a_release_waits_for_those_who_join_a_queue_and_serves_them() {
     let joining = Functions::of(&database, "leasehold").await;
     leases.acquire("a", "h", LONG_MS).await;
     // A dead client, whose queue stays.
-    leases.queue("a", "c", 0).await;
+    leases.queue("a", "c").await;
     let dead = "UPDATE leasehold.queue SET alive_until = '-infinity'";
     leases.run(dead).await.expect("it died");
     joining.run("BEGIN").await.expect("begun");
-    joining.queue("a", "d", 0).await;
-    let early = leases.run("SELECT * FROM leasehold.release_1('a', 'h', 0, 2000)");
+    joining.queue("a", "d").await;
+    let early = leases.run("SELECT * FROM leasehold.release_1('a', 'h', 0)");
     let early = early.await.expect_err("it waits for the join");
     assert_eq!(early.code().expect("a code").code(), "55P03", "{early}");
     joining.run("COMMIT").await.expect("done");
     assert_eq!(leases.release("a", "h").await.0, "released");
-    assert_eq!(leases.row("a").await, Some((3, "d".into())));
+    assert_eq!(leases.row("a").await, Some((0, "d-1".into())));
 }
 
 #[tokio::test]

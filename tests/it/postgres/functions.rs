@@ -26,6 +26,7 @@ pub(crate) struct Acquired {
     pub(crate) state: Option<i16>,
     pub(crate) holder: Option<String>,
     pub(crate) left_us: Option<i64>,
+    pub(crate) height: Option<i64>,
     pub(crate) ahead: Option<i64>,
     pub(crate) detail: Option<String>,
 }
@@ -62,42 +63,35 @@ impl Functions {
         holder: &str,
         ttl: u64,
     ) -> Result<Acquired, Error> {
-        self.ask(name, holder, ttl, "0, NULL, 0").await
+        self.ask(name, holder, ttl, "0, NULL").await
     }
 
     pub(crate) async fn acquire(&self, name: &str, holder: &str, ttl: u64) -> Acquired {
         self.try_acquire(name, holder, ttl).await.expect("answered")
     }
 
-    /// A claim of this client, in the queue, with so many more waiters.
-    pub(crate) async fn queue(&self, name: &str, client: &str, more: u32) -> Acquired {
-        self.queue_for(name, client, more, LONG_MS).await
+    /// A claim of this client that waits, with the holder `CLIENT-1`.
+    pub(crate) async fn queue(&self, name: &str, client: &str) -> Acquired {
+        self.queue_for(name, &format!("{client}-1"), LONG_MS).await
     }
 
-    /// The same for a lease of this ttl.
-    pub(crate) async fn queue_for(
-        &self,
-        name: &str,
-        client: &str,
-        more: u32,
-        ttl: u64,
-    ) -> Acquired {
-        let rest = format!("0, '{client}', {more}");
-        let holder = format!("{client}-1");
-        let answer = self.ask(name, &holder, ttl, &rest).await;
+    /// A claim of this holder that waits, with a place for this term.
+    pub(crate) async fn queue_for(&self, name: &str, holder: &str, term: u64) -> Acquired {
+        let rest = format!("0, {term}");
+        let answer = self.ask(name, holder, LONG_MS, &rest).await;
         answer.expect("answered")
     }
 
     /// A claim with a floor.
     pub(crate) async fn acquire_above(&self, name: &str, holder: &str, floor: i64) -> Acquired {
-        let rest = format!("{floor}, NULL, 0");
+        let rest = format!("{floor}, NULL");
         let answer = self.ask(name, holder, LONG_MS, &rest).await;
         answer.expect("answered")
     }
 
     async fn ask(&self, name: &str, holder: &str, ttl: u64, rest: &str) -> Result<Acquired, Error> {
         let sql = format!(
-            "SELECT * FROM leasehold.acquire_1('{name}', '{holder}', {ttl}, '{{}}', {rest}, 9000, 2000)"
+            "SELECT * FROM leasehold.acquire_1('{name}', '{holder}', {ttl}, '{{}}', {rest})"
         );
         let row = self.run(&sql).await?.remove(0);
         Ok(Acquired {
@@ -106,6 +100,7 @@ impl Functions {
             state: row.get("state"),
             holder: row.get("holder"),
             left_us: row.get("left_us"),
+            height: row.get("height"),
             ahead: row.get("ahead"),
             detail: row.get("detail"),
         })
@@ -147,18 +142,13 @@ impl Functions {
         holder: &str,
         ms: u64,
     ) -> (String, bool) {
-        let sql = format!("SELECT * FROM leasehold.release_1('{name}', '{holder}', {ms}, 2000)");
+        let sql = format!("SELECT * FROM leasehold.release_1('{name}', '{holder}', {ms})");
         let row = self.run(&sql).await.expect("answered").remove(0);
         (row.get("outcome"), row.get("tell"))
     }
 
-    pub(crate) async fn leave(&self, name: &str, client: &str) -> Result<bool, Error> {
-        let sql = format!("SELECT tell FROM leasehold.leave_1('{name}', '{client}', 2000)");
-        Ok(self.run(&sql).await?[0].get(0))
-    }
-
     pub(crate) async fn evict(&self, name: &str, how: &str) -> String {
-        let sql = format!("SELECT outcome FROM leasehold.evict_1('{name}', '{how}', 2000)");
+        let sql = format!("SELECT outcome FROM leasehold.evict_1('{name}', '{how}')");
         self.run(&sql).await.expect("answered")[0].get(0)
     }
 
@@ -238,7 +228,7 @@ async fn a_lease_named_twice_in_a_batch_is_never_called_refused() {
 }
 
 #[tokio::test]
-async fn a_kept_or_offered_name_has_no_holder() {
+async fn a_kept_name_has_no_holder() {
     let (_database, leases) = Functions::fresh().await;
     leases.acquire("a", "h", LONG_MS).await;
     assert_eq!(leases.release_keeping("a", "h", 500).await.0, "released");

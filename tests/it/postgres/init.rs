@@ -119,7 +119,7 @@ async fn leases_survive_a_repair_of_the_tables() {
     let claim = claim("a", LONG);
     granted(&*store, &claim).await;
     // The column is one that tables of an earlier version lack.
-    let damage = "DROP FUNCTION leasehold.release_1(text, text, bigint, bigint);
+    let damage = "DROP FUNCTION leasehold.release_1(text, text, bigint);
         ALTER TABLE leasehold.lineage DROP COLUMN started";
     database
         .connect()

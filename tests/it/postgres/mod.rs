@@ -24,6 +24,7 @@ mod rules;
 mod strangers;
 mod tls;
 mod tokens;
+mod upgrade;
 
 /// Makes the tables behind this URL.
 pub(crate) async fn set_up(url: &str) {

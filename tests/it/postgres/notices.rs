@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::store::{Notice, Release, Topic};
+use leasehold::store::{HeldState, Notice, Release, TableSettings, Topic, init_script};
 use tokio_postgres::AsyncMessage;
 
 use super::store;
-use crate::harness::asking::{claim, granted, next_token, released};
-use crate::harness::postgres_server::Database;
+use crate::harness::asking::{claim, granted, held, next_token, queued, released};
+use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{next_notice, until};
 
@@ -153,6 +153,58 @@ async fn a_release_succeeds_though_the_servers_queue_of_notices_is_full() {
     assert_eq!(released(&*store, &claim).await, Release::Released);
     let held = store.inspect(&claim.name, LIMIT).await.expect("answered");
     assert!(held.is_none(), "{held:?}");
+}
+
+/// Its queue takes eight gigabytes, too many to be filled here: the functions are told that it is full.
+#[tokio::test]
+async fn a_release_grants_though_the_servers_queue_of_notices_is_full() {
+    let database = PostgresServer::database().await;
+    let setup = init_script(&database.url(), TableSettings::default());
+    let setup = setup.expect("a URL in order");
+    let full = setup.replace("pg_notification_queue_usage() <", "0.95 <");
+    assert_ne!(setup, full);
+    let administrator = database.connect().await;
+    administrator.batch_execute(&full).await.expect("made");
+    let store = super::open(&database.url());
+    let (first, next) = (claim("a", LONG), queued("a", LONG));
+    granted(&*store, &first).await;
+    held(&*store, &next).await;
+    let follow = "SELECT leasehold.await_1(ARRAY['a'])";
+    administrator.query(follow, &[]).await.expect("marked");
+    let sent = heard(&database, "a", async {
+        assert_eq!(released(&*store, &first).await, Release::Released);
+    });
+    assert_eq!(sent.await, 0);
+    let held = store.inspect(&first.name, LIMIT).await.expect("answered");
+    assert_eq!(held.expect("granted").by, Some(next.holder));
+    // And where it is not full.
+    administrator.batch_execute(&setup).await.expect("made");
+    let other = queued("a", LONG);
+    self::held(&*store, &other).await;
+    let sent = heard(&database, "a", async {
+        assert_eq!(released(&*store, &next).await, Release::Released);
+    });
+    assert_eq!(sent.await, 1, "of the grant alone");
+}
+
+/// As after a failover, or in the quiet time: nothing is granted, and the first client is told to look.
+#[tokio::test]
+async fn a_name_that_is_freed_in_the_quiet_time_is_hinted_to_the_first_that_waits() {
+    let (database, store) = store().await;
+    let (first, next) = (claim("a", LONG), queued("a", LONG));
+    granted(&*store, &first).await;
+    held(&*store, &next).await;
+    let notices = store.notices().await.expect("answered");
+    let notices = notices.expect("there are notices");
+    let freed = Notice::Freed(first.name.clone());
+    notices.follow(&Topic::Queue(first.name.clone(), next.holder.client()));
+    assert_eq!(next_notice(&*notices).await, freed);
+    let quiet = "UPDATE leasehold.lineage SET quiet_until = clock_timestamp() + interval '60 s'";
+    let administrator = database.connect().await;
+    administrator.batch_execute(quiet).await.expect("quiet");
+    assert_eq!(released(&*store, &first).await, Release::Released);
+    assert_eq!(next_notice(&*notices).await, freed);
+    assert_eq!(held(&*store, &next).await.state, HeldState::KeepOut);
 }
 
 #[tokio::test]

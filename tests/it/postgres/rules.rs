@@ -73,9 +73,9 @@ async fn time_is_not_that_of_the_transactions_begin() {
 #[tokio::test]
 async fn the_clock_is_read_after_the_lock_was_waited_for() {
     let pair = Pair::fresh().await;
-    pair.one.queue_for("a", "c", 0, KEPT / 2).await;
+    pair.one.acquire("a", "h", KEPT / 2).await;
     // It runs out while the claim waits for the row.
-    let again = pair.beside_a_lock("a", pair.one.queue_for("a", "c", 0, KEPT / 2));
+    let again = pair.beside_a_lock("a", pair.one.acquire("a", "h", KEPT / 2));
     let again = again.await;
     let left = left_us(&pair.one, "a").await;
     assert!(
@@ -102,7 +102,7 @@ async fn a_release_sees_who_joined_while_it_waited() {
     let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.two.run("BEGIN").await.expect("begun");
-    let joined = pair.two.queue("a", "c", 0).await;
+    let joined = pair.two.queue("a", "c").await;
     assert!(joined.ahead == Some(0), "{joined:?}");
     let (released, ()) = tokio::join!(pair.one.release("a", "h"), async {
         pass_ms(KEPT / 2).await;
@@ -110,7 +110,7 @@ async fn a_release_sees_who_joined_while_it_waited() {
     });
     assert!(released.0 == "released", "{released:?}");
     let row = pair.one.row("a").await;
-    assert!(row == Some((3, "c".into())), "{row:?}, and not offered");
+    assert!(row == Some((0, "c-1".into())), "{row:?}, and not granted");
 }
 
 /// The other way round: the name was freed while the claim waited for the row.
@@ -120,7 +120,7 @@ async fn a_client_that_joins_sees_that_the_name_was_freed() {
     pair.one.acquire("a", "h", LONG_MS).await;
     pair.two.run("BEGIN").await.expect("begun");
     pair.two.release("a", "h").await;
-    let (joined, ()) = tokio::join!(pair.one.queue("a", "c", 0), async {
+    let (joined, ()) = tokio::join!(pair.one.queue("a", "c"), async {
         pass_ms(KEPT / 2).await;
         pair.two.run("COMMIT").await.expect("done");
     });
@@ -128,25 +128,72 @@ async fn a_client_that_joins_sees_that_the_name_was_freed() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_takes_its_locks_in_the_common_order() {
+async fn a_claim_that_gives_up_waits_for_no_lock_of_the_lease() {
     let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
-    pair.one.queue("a", "c", 0).await;
+    pair.one.queue("a", "c").await;
     pair.two.run("BEGIN").await.expect("begun");
     let lock = "SELECT FROM leasehold.lease WHERE name = 'a' FOR UPDATE";
     pair.two.run(lock).await.expect("locked");
-    let passing_on = async {
+    let left = timeout(Duration::from_millis(KEPT), pair.one.release("a", "c-1"));
+    let left = left.await;
+    pair.two.run("COMMIT").await.expect("let go");
+    assert!(left == Ok(("not_held".into(), false)), "{left:?}");
+    pair.one.release("a", "h").await;
+    let row = pair.one.row("a").await;
+    assert!(row == Some((4, String::new())), "{row:?}");
+}
+
+/// Rule 4: what a look or a release of the waiting client is writing at this moment counts.
+#[tokio::test]
+async fn a_place_is_granted_as_its_client_leaves_it() {
+    let pair = Pair::fresh().await;
+    let left = async || left_us(&pair.one, "a").await;
+    for (what, sql) in [
+        (
+            "looks",
+            "SELECT FROM leasehold.acquire_1('a', 'c-2', 30000, '{}', 0, 20000)",
+        ),
+        ("gives up", "SELECT FROM leasehold.release_1('a', 'c-1', 0)"),
+    ] {
+        pair.one.acquire("a", "h", LONG_MS).await;
+        pair.one.queue_for("a", "c-1", 5_000).await;
+        pair.two.run("BEGIN").await.expect("begun");
+        pair.two.run(sql).await.expect(what);
+        let (released, ()) = tokio::join!(pair.one.release("a", "h"), async {
+            pass_ms(KEPT / 2).await;
+            pair.two.run("COMMIT").await.expect("done");
+        });
+        assert!(released.0 == "released", "{what}: {released:?}");
+        let row = pair.one.row("a").await;
+        if what == "looks" {
+            assert!(row == Some((0, "c-2".into())), "{what}: {row:?}");
+            let left = left().await;
+            assert!(left > 10_000_000, "left_us={left} of the new term");
+            pair.one.release("a", "c-2").await;
+        } else {
+            assert!(row == Some((4, String::new())), "{what}: {row:?}");
+        }
+    }
+}
+
+/// The release of a claim that is granted the name at this moment gives it back.
+#[tokio::test]
+async fn a_claim_that_gives_up_while_it_is_granted_the_name_frees_it() {
+    let pair = Pair::fresh().await;
+    pair.one.acquire("a", "h", LONG_MS).await;
+    pair.one.queue("a", "c").await;
+    pair.two.run("BEGIN").await.expect("begun");
+    assert_eq!(pair.two.release("a", "h").await.0, "released");
+    let (released, ()) = tokio::join!(pair.one.release("a", "c-1"), async {
         pass_ms(KEPT / 2).await;
-        let passed = pair
-            .two
-            .run("DELETE FROM leasehold.queue WHERE name = 'a'")
-            .await;
-        let ended = if passed.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        pair.two.run(ended).await.expect("ended");
-        passed
-    };
-    let (left, passed) = tokio::join!(pair.one.leave("a", "c"), passing_on);
-    assert!(left.is_ok() && passed.is_ok(), "{left:?} {passed:?}");
+        pair.two.run("COMMIT").await.expect("done");
+    });
+    let row = pair.one.row("a").await;
+    assert!(
+        released.0 == "released" && row == Some((4, String::new())),
+        "{released:?} {row:?}"
+    );
 }
 
 #[tokio::test]
@@ -185,8 +232,8 @@ async fn a_subscription_lasts_for_three_pulses() {
 async fn a_client_that_claims_again_keeps_its_place_for_longer() {
     let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
-    pair.one.queue("a", "b", 0).await;
-    pair.one.queue("a", "c", 0).await;
+    pair.one.queue("a", "b").await;
+    pair.one.queue("a", "c").await;
     let near = "UPDATE leasehold.queue SET alive_until = clock_timestamp() + interval '2 s'";
     let left =
         "SELECT extract(epoch FROM alive_until - clock_timestamp())::bigint FROM leasehold.queue
@@ -196,7 +243,7 @@ async fn a_client_that_claims_again_keeps_its_place_for_longer() {
         pair.one.run(near).await.expect("its time is nearly over");
         let ended = format!("UPDATE leasehold.lease SET ends_at = {end}");
         pair.one.run(&ended).await.expect("ended");
-        pair.one.queue("a", "c", 0).await;
+        pair.one.queue("a", "c").await;
         let left = pair.one.number(left).await;
         assert!(left >= 7, "{left} s, ends_at={end}");
     }
@@ -213,8 +260,8 @@ async fn old_rows_are_removed_and_no_others() {
         leases.acquire(name, "h", LONG_MS).await;
     }
     leases.release("free", "h").await;
-    leases.queue("waited", "c", 0).await;
-    leases.queue("dead", "c", 0).await;
+    leases.queue("waited", "c").await;
+    leases.queue("dead", "c").await;
     let awaited = "SELECT leasehold.await_1(ARRAY['awaited'])";
     leases.run(awaited).await.expect("marked");
     for sql in [
@@ -245,7 +292,7 @@ async fn old_rows_are_removed_and_no_others() {
     // A first claim in the queue does so as well.
     let old = "UPDATE leasehold.lease SET ends_at = '-infinity', token = 1 WHERE name = 'live'";
     leases.run(old).await.expect("aged");
-    leases.queue("newer", "c", 0).await;
+    leases.queue("newer", "c").await;
     let row = leases.row("live").await;
     assert!(row.is_none(), "live: {row:?}");
 }
@@ -276,10 +323,10 @@ async fn what_is_answered_is_flushed() {
         .await
         .expect("set");
     for call in [
-        "leasehold.acquire_1('a', 'h', 30000, '{}', 0, NULL, 0, 9000, 2000)",
+        "leasehold.acquire_1('a', 'h', 30000, '{}', 0, NULL)",
         "leasehold.renew_1(ARRAY['a'], ARRAY['h'], ARRAY[1], ARRAY[30000])",
-        "leasehold.evict_1('a', 'marked', 2000)",
-        "leasehold.release_1('a', 'h', 0, 2000)",
+        "leasehold.evict_1('a', 'marked')",
+        "leasehold.release_1('a', 'h', 0)",
     ] {
         pair.one.run("BEGIN").await.expect("begun");
         pair.one
@@ -327,7 +374,7 @@ async fn only_its_holder_renews_a_lease() {
 async fn a_later_grant_is_not_renewed_under_an_earlier_token() {
     let pair = Pair::fresh().await;
     let first = pair.one.acquire("a", "h", LONG_MS).await;
-    let evict = "SELECT FROM leasehold.evict_1('a', 'now', 2000)";
+    let evict = "SELECT FROM leasehold.evict_1('a', 'now')";
     pair.one.run(evict).await.expect("evicted");
     let second = pair.one.acquire("a", "h", LONG_MS).await;
     let tokens = [first, second].map(|grant| grant.token.expect("granted"));
@@ -362,7 +409,7 @@ async fn a_token_rises_though_the_clock_is_behind() {
     assert!(next > Some(before), "{next:?} after {before}");
     pair.one.release("a", "h").await;
     let before = pair.one.number(ahead).await;
-    let queued = pair.one.queue("a", "c", 0).await.token;
+    let queued = pair.one.queue("a", "c").await.token;
     assert!(
         queued > Some(before),
         "{queued:?} after {before}, in the queue"
@@ -397,7 +444,7 @@ async fn nothing_is_granted_where_the_tables_came_from_elsewhere() {
     for client in [None, Some("c")] {
         let kept_out = match client {
             None => pair.two.acquire("a", "h2", LONG_MS).await,
-            Some(client) => pair.two.queue("a", client, 0).await,
+            Some(client) => pair.two.queue("a", client).await,
         };
         assert!(
             kept_out.outcome == "held" && kept_out.state == Some(5),
@@ -423,7 +470,7 @@ async fn nothing_is_granted_where_the_tables_came_from_elsewhere() {
         .run("UPDATE leasehold.lineage SET quiet_until = clock_timestamp()")
         .await
         .expect("over");
-    let next = pair.two.queue("a", "c", 0).await;
+    let next = pair.two.queue("a", "c").await;
     assert!(next.outcome == "granted", "{next:?}");
     let next = pair.two.acquire("mine", "h2", LONG_MS).await;
     assert!(next.outcome == "granted", "{next:?}");
@@ -441,29 +488,79 @@ async fn the_first_claim_after_a_start_delays_no_other() {
     pair.two.run("COMMIT").await.expect("done");
 }
 
+/// In the quiet time, and on a server that no claim has asked since its start: it may have forgotten a later grant.
 #[tokio::test]
-async fn a_client_told_that_it_is_next_keeps_its_place_in_quiet_time() {
+async fn a_release_grants_nothing_on_a_server_that_may_have_forgotten_grants() {
+    let pair = Pair::fresh().await;
+    for (what, sql) in [
+        (
+            "quiet",
+            "UPDATE leasehold.lineage SET quiet_until = clock_timestamp() + interval '60 s'",
+        ),
+        (
+            "started",
+            "UPDATE leasehold.lineage SET quiet_until = '-infinity', started = '-infinity'",
+        ),
+    ] {
+        pair.one.acquire("a", "h", LONG_MS).await;
+        pair.one.queue("a", "c").await;
+        pair.one.queue("a", "d").await;
+        pair.one.run(sql).await.expect(what);
+        assert_eq!(pair.one.release("a", "h").await.0, "released", "{what}");
+        let row = pair.one.row("a").await;
+        assert!(row == Some((4, String::new())), "{what}: {row:?}");
+        if what == "quiet" {
+            let kept_out = pair.one.queue("a", "c").await;
+            assert!(
+                kept_out.state == Some(5) && kept_out.ahead == Some(0),
+                "{kept_out:?}"
+            );
+            let over = "UPDATE leasehold.lineage SET quiet_until = clock_timestamp()";
+            pair.one.run(over).await.expect("over");
+        }
+        // The first claim of whomever asks, and then no claim overtakes a place.
+        assert_eq!(pair.two.acquire("a", "h2", LONG_MS).await.outcome, "held");
+        let row = pair.one.row("a").await;
+        assert!(row == Some((0, "c-1".into())), "{what}: {row:?}");
+        let over = "UPDATE leasehold.lease SET ends_at = '-infinity', has_queue = false";
+        pair.one
+            .run("DELETE FROM leasehold.queue")
+            .await
+            .expect("gone");
+        pair.one.run(over).await.expect("over");
+    }
+}
+
+/// A claim that finds it locked knows as well that the server has forgotten nothing.
+#[tokio::test]
+async fn no_claim_overtakes_a_place_while_another_notes_the_start_of_the_server() {
     let pair = Pair::fresh().await;
     pair.one.acquire("a", "h", LONG_MS).await;
-    pair.one.queue("a", "c", 0).await;
-    pair.one.queue("a", "d", 0).await;
-    pair.one
-        .run("UPDATE leasehold.lineage SET quiet_until = clock_timestamp() + interval '2.5 s'")
-        .await
-        .expect("quiet");
-    pair.one.release("a", "h").await;
-    pass_ms(2_100).await;
-    // The offer of two seconds would be over.
-    let other = pair.two.acquire("a", "h2", LONG_MS).await;
-    assert!(other.outcome == "held", "{other:?}");
-    let kept_out = pair.one.queue("a", "c", 0).await;
-    assert!(
-        kept_out.state == Some(5) && kept_out.ahead == Some(0),
-        "{kept_out:?}"
-    );
-    pass_ms(600).await;
-    let granted = pair.one.queue("a", "c", 0).await;
-    assert!(granted.outcome == "granted", "{granted:?}");
+    pair.one.queue("a", "c").await;
+    let freed = "UPDATE leasehold.lease SET ends_at = '-infinity'";
+    pair.one.run(freed).await.expect("ended");
+    let started = "UPDATE leasehold.lineage SET started = '-infinity'";
+    pair.one.run(started).await.expect("started");
+    pair.two.run("BEGIN").await.expect("begun");
+    pair.two.acquire("b", "h", LONG_MS).await;
+    let rival = pair.one.acquire("a", "h2", LONG_MS).await;
+    pair.two.run("COMMIT").await.expect("done");
+    assert!(rival.outcome == "held", "{rival:?}");
+    let row = pair.one.row("a").await;
+    assert!(row == Some((0, "c-1".into())), "{row:?}");
+}
+
+#[tokio::test]
+async fn a_place_written_by_a_clock_that_was_ahead_is_granted_for_its_term_at_most() {
+    let (_database, leases) = Functions::fresh().await;
+    leases.acquire("a", "h", LONG_MS).await;
+    leases.queue_for("a", "c-1", 1_500).await;
+    let ahead = "UPDATE leasehold.queue SET alive_until = alive_until + interval '1 day'";
+    leases.run(ahead).await.expect("the clock was ahead");
+    leases.release("a", "h").await;
+    assert_eq!(leases.row("a").await, Some((0, "c-1".into())));
+    let left = left_us(&leases, "a").await;
+    assert!(left <= 1_500_000, "left_us={left}");
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ async fn every_request(store: &dyn Store) {
     granted(store, &freed).await;
     let mut rival = claim("freed", LONG);
     held(store, &rival).await;
-    rival.ask.queued = Some(leasehold::store::Queued::new(1));
+    rival.ask.queued = Some(leasehold::store::Queued::new(LONG));
     held(store, &rival).await;
     held(store, &rival).await;
     let outcome = renewed(store, &freed).await;
@@ -98,8 +98,6 @@ async fn every_request(store: &dyn Store) {
     assert!(evicted.expect("answered"));
     let evicted = store.evict(name, Eviction::Now, LIMIT).await;
     assert!(evicted.expect("answered"));
-    let client = rival.holder.client();
-    store.leave(name, client, LIMIT).await.expect("answered");
     let kept = claim("kept", LONG);
     granted(store, &kept).await;
     let released = store.release(&kept.name, kept.holder, Some(LONG), LIMIT);

@@ -4,6 +4,7 @@ mod cancel_safety;
 mod child;
 mod floors;
 mod leaving;
+mod on_postgres;
 mod on_redis;
 mod on_sqlite;
 mod owner;

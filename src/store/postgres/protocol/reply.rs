@@ -13,7 +13,8 @@ use crate::token::Token;
 
 // The results of the functions, in their order there.
 const ACQUIRED: &[&str] = &[
-    "outcome", "token", "state", "holder", "info", "since_us", "left_us", "ahead", "tell", "detail",
+    "outcome", "token", "state", "holder", "info", "since_us", "left_us", "height", "ahead",
+    "detail",
 ];
 const RENEWED: &[&str] = &["letters", "server_us"];
 /// Of `release_1` and `evict_1`.
@@ -23,25 +24,25 @@ const LISTED: &[&str] = &[
 ];
 const INSPECTED: &[&str] = LISTED.split_first().expect("the name").1;
 
-/// Parses the reply of `acquire_1`. With the answer, whether notices must be sent.
-pub(crate) fn acquired(rows: &[Row], name: &Name) -> Result<(Answer, bool), Failure> {
+/// Parses the reply of `acquire_1`.
+pub(crate) fn acquired(rows: &[Row], name: &Name) -> Result<Answer, Failure> {
     let results = Results::new(only(rows)?, ACQUIRED)?;
     let detail = || Ok::<_, Failure>(results.get::<Option<String>>("detail")?.unwrap_or_default());
-    let answer = match results.get("outcome")? {
+    match results.get("outcome")? {
         "granted" => {
             let token = token(&results)?.ok_or_else(|| results.odd())?;
-            Answer::Granted(Grant::new(token))
+            Ok(Answer::Granted(Grant::new(token)))
         }
         "held" => {
             let mut held = held(&results, name.clone())?;
-            held.place = number(&results, "ahead")?.map(|ahead| Place::new(0, ahead));
-            Answer::Held(Box::new(held))
+            let place = number(&results, "height")?.zip(number(&results, "ahead")?);
+            held.place = place.map(|(height, ahead)| Place::new(height, ahead));
+            Ok(Answer::Held(Box::new(held)))
         }
-        "invalid" => return Err(invalid(detail()?)),
-        "broken" => return Err(Failure::Exhausted(detail()?)),
-        _ => return Err(results.odd()),
-    };
-    Ok((answer, results.get("tell")?))
+        "invalid" => Err(invalid(detail()?)),
+        "broken" => Err(Failure::Exhausted(detail()?)),
+        _ => Err(results.odd()),
+    }
 }
 
 /// Distinguishes the one refusal that a store remembers.
@@ -142,9 +143,8 @@ fn held(results: &Results<'_>, name: Name) -> Result<Held, Failure> {
     let state = match results.get("state")? {
         0_i16 => HeldState::Leased,
         2 => HeldState::Kept,
-        3 => HeldState::Kept,
         5 => HeldState::KeepOut,
-        // A state of a later version is taken, and no holder can renew it.
+        // A state of another version is taken, and no holder can renew it.
         _ => HeldState::Evicted,
     };
     let mut held = Held::new(name);
@@ -152,7 +152,7 @@ fn held(results: &Results<'_>, name: Name) -> Result<Held, Failure> {
     held.state = state;
     // Only `inspect_1` and `list_1` count the waiting clients.
     held.waiting = number(results, "waiting").unwrap_or_default();
-    if matches!(state, HeldState::Kept | HeldState::KeepOut) {
+    if state == HeldState::KeepOut {
         return Ok(held);
     }
     let since = number(results, "since_us")?.map(Duration::from_micros);

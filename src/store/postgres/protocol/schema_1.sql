@@ -9,10 +9,10 @@
 --   2  The clock is read after the lock is held.
 --   3  `excluded` was computed before the wait for the lock: the end of a lease is computed again.
 --   4  A decision made while waiting for the row's lock depends on that row alone (has_queue, awaited_until): other
---      tables are seen as they were before.
+--      tables are seen as they were before. And a place is locked before it is granted: its client may be writing it.
 --   5  A client that joins the queue locks the lease's row until its commit, so that a release waits for it and then sees
 --      the queue. The first one writes the row. The others share a lock, with each other and with renewals: a crowd that
---      joins would otherwise keep the row from its holder.
+--      joins would otherwise keep the row from its holder. A client that has a place writes that alone.
 --   6  Locks are taken in one order: the lease, then its queue. Where several leases are locked, those that another
 --      transaction has locked are skipped.
 --   7  A wait for a lock ends after 100 ms, by a clause of the function, because requests for other names wait behind it
@@ -67,9 +67,9 @@ CREATE TABLE IF NOT EXISTS {schema}.lease (
   name text COLLATE "C" PRIMARY KEY,
   -- The last token that was granted; 0 for none.
   token bigint NOT NULL CHECK (token BETWEEN 0 AND 9007199254740991),
-  -- 0 live, 1 evicted, 2 kept after its release, 3 offered, 4 free.
+  -- 0 live, 1 evicted, 2 kept after its release, 4 free.
   state smallint NOT NULL,
-  -- The holder, or the client of an offer; empty if free.
+  -- Empty if free.
   holder text COLLATE "C" NOT NULL,
   ttl_ms bigint NOT NULL,
   since timestamptz NOT NULL,
@@ -82,15 +82,40 @@ CREATE TABLE IF NOT EXISTS {schema}.lease (
   awaited_until timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 
--- The clients that wait for a name in turn.
+-- The clients that wait for a name in turn: a place is kept for a term, and with it the claim that a freed name is granted
+-- to.
 CREATE TABLE IF NOT EXISTS {schema}.queue (
   name text COLLATE "C" NOT NULL,
   place bigint GENERATED ALWAYS AS IDENTITY,
   client text COLLATE "C" NOT NULL,
+  -- The end of the term.
   alive_until timestamptz NOT NULL,
+  -- Of the claim; NULL once it was released: another caller of the client may take the place.
+  holder text COLLATE "C",
+  floor bigint,
+  info text,
+  term_ms bigint,
   PRIMARY KEY (name, place),
   UNIQUE (name, client)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+
+-- Functions in SQL are checked against the columns that there are.
+DO $init$
+BEGIN
+  -- ADD COLUMN IF NOT EXISTS locks the table even if the column exists.
+  IF NOT EXISTS (
+    SELECT
+    FROM pg_attribute a
+    WHERE a.attrelid = to_regclass(format('%I.queue', {schema_text})) AND a.attname = 'holder' AND NOT a.attisdropped
+  ) THEN
+    ALTER TABLE {schema}.queue
+      ADD COLUMN holder text COLLATE "C",
+      ADD COLUMN floor bigint,
+      ADD COLUMN info text,
+      ADD COLUMN term_ms bigint;
+  END IF;
+END
+$init$;
 
 -- One row: where these tables are, and until when nothing is granted after they were moved.
 CREATE TABLE IF NOT EXISTS {schema}.lineage (
@@ -156,68 +181,137 @@ AS $$
   END
 $$;
 
--- Passes on a name that no holder has any more: offers it to the first client in the queue, or frees it. The caller
--- holds the row's lock. Returns whether notices must be sent.
-CREATE OR REPLACE FUNCTION {schema}.pass_on_1(p_name text, p_offer_ms bigint, p_now timestamptz) RETURNS boolean
+-- Whether the server was started, or the tables were restored, since a claim last asked whether grants may be forgotten.
+CREATE OR REPLACE FUNCTION {schema}.is_restarted_1(p_origin text, p_started timestamptz, p_seen_as oid, p_is oid)
+RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+  SELECT p_origin IS NOT NULL AND p_started IS DISTINCT FROM pg_postmaster_start_time() OR p_seen_as IS DISTINCT FROM p_is
+$$;
+
+-- Passes on a name that no holder has any more: grants it to the first place whose client lives, for the rest of its term,
+-- or frees it. The caller holds the row's lock. The notice of the grant is of this transaction, unless it is for the
+-- holder that asks. Returns whether tell_1 is to be called.
+--
+-- Nothing is granted in the quiet time, nor by a release while no claim has asked yet whether one has to begin.
+CREATE OR REPLACE FUNCTION {schema}.pass_on_1(p_name text, p_asking text, p_now timestamptz) RETURNS boolean
 LANGUAGE plpgsql
 AS $$
 DECLARE
-  v_place bigint;
-  v_client text;
-  v_quiet timestamptz;
-  v_tell boolean;
+  v_next record;
+  v_token bigint;
+  v_is_awaited boolean;
 BEGIN
-  SELECT q.place, q.client
-  INTO v_place, v_client
+  SELECT q.*
+  INTO v_next
   FROM {schema}.queue q
-  WHERE q.name = p_name AND q.alive_until > p_now
+  JOIN {schema}.lease l ON l.name = q.name
+  JOIN {schema}.lineage g ON g.quiet_until <= p_now
+    AND (p_asking IS NOT NULL OR NOT {schema}.is_restarted_1(g.origin, g.started, g.seen_as, g.tableoid))
+  WHERE q.name = p_name
+    AND q.holder IS NOT NULL
+    AND q.alive_until > p_now
+    -- Where no tokens are left, each claim is told so when it asks.
+    AND l.token < 9007199254740989
   ORDER BY q.place
-  LIMIT 1;
-  -- And the dead clients before it. A client that shows a sign of life at this moment finds that it is gone, and joins
-  -- again.
+  LIMIT 1
+  -- Rule 4.
+  FOR UPDATE OF q;
   DELETE FROM {schema}.queue q
-  WHERE q.name = p_name AND (v_place IS NULL OR q.place <= v_place);
-  SELECT g.quiet_until
-  INTO v_quiet
-  FROM {schema}.lineage g;
+  WHERE q.name = p_name AND (q.place = v_next.place OR q.alive_until <= p_now);
   UPDATE {schema}.lease l
-  SET state = CASE WHEN v_place IS NULL THEN 4 ELSE 3 END,
-    holder = coalesce(v_client, ''),
-    info = '{}',
-    -- An offer that no client can accept must not expire.
-    ends_at = CASE WHEN v_place IS NULL THEN p_now
-      ELSE greatest(p_now, v_quiet) + p_offer_ms * interval '1 millisecond' END,
+  -- Above the height of each place, so by the clock of this moment.
+  SET token = CASE WHEN v_next.place IS NULL THEN l.token
+      ELSE greatest(l.token + 1, {schema}.micros_1(clock_timestamp()), v_next.floor + 1) END,
+    state = CASE WHEN v_next.place IS NULL THEN 4 ELSE 0 END,
+    holder = coalesce(v_next.holder, ''),
+    ttl_ms = coalesce(v_next.term_ms, l.ttl_ms),
+    since = CASE WHEN v_next.place IS NULL THEN l.since ELSE p_now END,
+    -- A place that was written while the clock was ahead lasts for its term at most.
+    ends_at = coalesce(least(v_next.alive_until, p_now + v_next.term_ms * interval '1 millisecond'), p_now),
+    info = coalesce(v_next.info, '{}'),
     has_queue = EXISTS (SELECT FROM {schema}.queue q WHERE q.name = p_name)
   WHERE l.name = p_name
-  RETURNING l.awaited_until > p_now
-  INTO v_tell;
-  RETURN v_tell;
+  RETURNING l.token, l.awaited_until > p_now
+  INTO v_token, v_is_awaited;
+  IF v_next.place IS NULL THEN
+    RETURN v_is_awaited;
+  END IF;
+  -- Where the server's queue of notices is full a commit with one would fail, and the client hears of its grant when it
+  -- looks again.
+  IF v_is_awaited AND v_next.holder IS DISTINCT FROM p_asking AND pg_notification_queue_usage() < 0.9 THEN
+    PERFORM pg_notify({schema}.channel_1(p_name), format('g %s %s %s', v_next.holder, v_token, p_name));
+  END IF;
+  RETURN false;
 END
 $$;
 
--- Puts a client at the end of the queue, unless it is in it, and lets it count as alive. Returns its place. The caller
--- holds the row's lock.
-CREATE OR REPLACE FUNCTION {schema}.join_1(p_name text, p_client text, p_patience_ms bigint) RETURNS bigint
+-- Keeps the place of this holder's client with this claim, for a term from now. Returns it; NULL if it has none.
+CREATE OR REPLACE FUNCTION {schema}.stay_1(
+  p_name text,
+  p_holder text,
+  p_info text,
+  p_floor bigint,
+  p_term_ms bigint
+) RETURNS bigint
 LANGUAGE plpgsql
 AS $$
 DECLARE
   v_place bigint;
 BEGIN
-  INSERT INTO {schema}.queue AS q (name, client, alive_until)
-  VALUES (p_name, p_client, clock_timestamp() + p_patience_ms * interval '1 millisecond')
-  ON CONFLICT ON CONSTRAINT queue_name_client_key DO UPDATE
-  SET alive_until = excluded.alive_until
+  UPDATE {schema}.queue q
+  SET holder = p_holder,
+    info = p_info,
+    floor = p_floor,
+    -- Its time never becomes less.
+    term_ms = greatest(q.term_ms, p_term_ms),
+    alive_until = clock_timestamp() + greatest(q.term_ms, p_term_ms) * interval '1 millisecond'
+  WHERE q.name = p_name
+    AND q.client = split_part(p_holder, '-', 1)
+    AND q.alive_until > clock_timestamp()
   RETURNING q.place
   INTO v_place;
-  -- Rule 5.
-  UPDATE {schema}.lease l
-  SET has_queue = true
-  WHERE l.name = p_name AND NOT l.has_queue;
   RETURN v_place;
 END
 $$;
 
--- How many living clients have a place before this one; with NULL, how many living clients there are.
+-- The same, and puts the client at the end of the queue if it has no place. The caller holds the row's lock.
+CREATE OR REPLACE FUNCTION {schema}.join_1(
+  p_name text,
+  p_holder text,
+  p_info text,
+  p_floor bigint,
+  p_term_ms bigint
+) RETURNS bigint
+LANGUAGE plpgsql
+AS $$
+DECLARE
+  v_place bigint := {schema}.stay_1(p_name, p_holder, p_info, p_floor, p_term_ms);
+BEGIN
+  IF v_place IS NULL THEN
+    -- Its time is over.
+    DELETE FROM {schema}.queue q
+    WHERE q.name = p_name AND q.client = split_part(p_holder, '-', 1) AND q.alive_until <= clock_timestamp();
+    INSERT INTO {schema}.queue AS q (name, client, alive_until, holder, info, floor, term_ms)
+    VALUES (
+      p_name, split_part(p_holder, '-', 1), clock_timestamp() + p_term_ms * interval '1 millisecond',
+      p_holder, p_info, p_floor, p_term_ms
+    )
+    ON CONFLICT ON CONSTRAINT queue_name_client_key DO NOTHING
+    RETURNING q.place
+    INTO v_place;
+    -- Another claim of the client joined at this moment.
+    v_place := coalesce(v_place, {schema}.stay_1(p_name, p_holder, p_info, p_floor, p_term_ms));
+    -- Rule 5.
+    UPDATE {schema}.lease l
+    SET has_queue = true
+    WHERE l.name = p_name AND NOT l.has_queue;
+  END IF;
+  RETURN v_place;
+END
+$$;
+
+-- How many living clients wait at a place before this one; with NULL, how many do at all.
 CREATE OR REPLACE FUNCTION {schema}.ahead_1(p_name text, p_place bigint) RETURNS bigint
 LANGUAGE sql
 AS $$
@@ -225,6 +319,7 @@ AS $$
   FROM {schema}.queue q
   WHERE q.name = p_name
     AND (p_place IS NULL OR q.place < p_place)
+    AND q.holder IS NOT NULL
     AND q.alive_until > clock_timestamp()
 $$;
 
@@ -274,10 +369,7 @@ CREATE OR REPLACE FUNCTION {schema}.take_1(
   p_ttl_ms bigint,
   p_info text,
   p_floor bigint,
-  p_client text,
-  p_more bigint,
-  p_patience_ms bigint,
-  p_offer_ms bigint,
+  p_term_ms bigint,
   OUT outcome text,
   OUT token bigint,
   OUT state smallint,
@@ -285,8 +377,7 @@ CREATE OR REPLACE FUNCTION {schema}.take_1(
   OUT info text,
   OUT since_us bigint,
   OUT left_us bigint,
-  OUT ahead bigint,
-  OUT tell boolean,
+  OUT place bigint,
   OUT detail text
 )
 LANGUAGE plpgsql
@@ -296,18 +387,11 @@ DECLARE
   v_quiet timestamptz;
   v_row record;
   v_is_live boolean;
-  v_is_offered boolean;
-  v_first text;
-  v_place bigint;
 BEGIN
-  tell := false;
   INSERT INTO {schema}.lease (name, token, state, holder, ttl_ms, since, ends_at, info)
   SELECT p_name, 0, 4, '', p_ttl_ms, clock_timestamp(), clock_timestamp(), '{}'
   WHERE NOT EXISTS (SELECT FROM {schema}.lease l WHERE l.name = p_name)
   ON CONFLICT ON CONSTRAINT lease_pkey DO NOTHING;
-  IF FOUND THEN
-    PERFORM {schema}.sweep_1();
-  END IF;
   SELECT l.*
   INTO v_row
   FROM {schema}.lease l
@@ -324,7 +408,19 @@ BEGIN
   INTO v_quiet
   FROM {schema}.lineage g;
   v_is_live := v_row.state <> 4 AND v_row.ends_at > v_now;
-  v_is_offered := coalesce(v_is_live AND v_row.state = 3 AND v_row.holder = p_client, false);
+
+  IF NOT v_is_live AND v_row.has_queue AND v_quiet <= v_now THEN
+    -- No claim overtakes a place. Its client's own has this claim from now on.
+    IF p_term_ms IS NOT NULL THEN
+      PERFORM {schema}.stay_1(p_name, p_holder, p_info, p_floor, p_term_ms);
+    END IF;
+    PERFORM {schema}.pass_on_1(p_name, p_holder, v_now);
+    SELECT l.*
+    INTO v_row
+    FROM {schema}.lease l
+    WHERE l.name = p_name;
+    v_is_live := v_row.state <> 4;
+  END IF;
 
   IF v_is_live AND v_row.state = 0 AND v_row.holder = p_holder THEN
     UPDATE {schema}.lease l
@@ -336,27 +432,13 @@ BEGIN
     RETURN;
   END IF;
 
-  IF NOT v_is_live AND v_row.has_queue THEN
-    SELECT q.client
-    INTO v_first
-    FROM {schema}.queue q
-    WHERE q.name = p_name AND q.alive_until > v_now
-    ORDER BY q.place
-    LIMIT 1;
-  END IF;
-
-  IF v_quiet <= v_now AND (v_is_offered OR NOT v_is_live AND (v_first IS NULL OR v_first IS NOT DISTINCT FROM p_client)) THEN
+  IF NOT v_is_live AND v_quiet <= v_now THEN
     token := greatest(v_row.token + 1, {schema}.micros_1(v_now), p_floor + 1);
     IF token > 9007199254740989 THEN
       outcome := 'broken';
       detail := 'token=' || v_row.token;
       token := NULL;
       RETURN;
-    END IF;
-    IF v_row.has_queue THEN
-      -- Its own place, and those of dead clients.
-      DELETE FROM {schema}.queue q
-      WHERE q.name = p_name AND (q.client = p_client OR q.alive_until <= v_now);
     END IF;
     UPDATE {schema}.lease l
     SET token = take_1.token,
@@ -365,23 +447,13 @@ BEGIN
       ttl_ms = p_ttl_ms,
       since = v_now,
       ends_at = v_now + p_ttl_ms * interval '1 millisecond',
-      info = p_info,
-      has_queue = v_row.has_queue AND EXISTS (SELECT FROM {schema}.queue q WHERE q.name = p_name)
+      info = p_info
     WHERE l.name = p_name;
-    IF p_client IS NOT NULL AND p_more > 0 THEN
-      PERFORM {schema}.join_1(p_name, p_client, p_patience_ms);
-    END IF;
     outcome := 'granted';
     RETURN;
   END IF;
 
-  IF NOT v_is_live AND v_quiet <= v_now THEN
-    tell := {schema}.pass_on_1(p_name, p_offer_ms, v_now);
-    SELECT l.*
-    INTO v_row
-    FROM {schema}.lease l
-    WHERE l.name = p_name;
-  ELSIF v_is_offered OR NOT v_is_live THEN
+  IF NOT v_is_live THEN
     v_row.state := 5;
     v_row.ends_at := v_quiet;
   END IF;
@@ -392,38 +464,30 @@ BEGIN
   info := v_row.info;
   since_us := {schema}.micros_1(v_row.since);
   left_us := {schema}.left_1(v_row.ends_at);
-  IF v_is_offered THEN
-    ahead := 0;
-  ELSIF p_client IS NOT NULL THEN
-    v_place := {schema}.join_1(p_name, p_client, p_patience_ms);
-    ahead := {schema}.ahead_1(p_name, v_place);
+  IF p_term_ms IS NOT NULL THEN
+    place := {schema}.join_1(p_name, p_holder, p_info, p_floor, p_term_ms);
   END IF;
 END
 $$;
 
 -- Takes a name, or returns its holder.
 --
--- p_floor        the token is above it; 0 for none
--- p_client       of a claim with a place in the queue; NULL for others. With it:
--- p_more         how many more of its callers wait: if there are any, a grant puts it at the end of the queue again
--- p_patience_ms  how long it counts as alive
--- p_offer_ms     how long a freed name is kept for the first client in the queue; for every claim
+-- p_floor    the token is above it; 0 for none
+-- p_term_ms  of a claim that waits: for how long its client's place in the queue is kept; NULL for others. If the name is
+--            freed meanwhile it is granted to this claim, for the rest of this time
 --
 -- outcome  'granted'  token; also when the holder asks again, with the full ttl again
---          'held'     the facts of the row, and `ahead` for a client in the queue; state 5: nothing is granted for now
+--          'held'     the facts of the row; state 5: nothing is granted for now. Of a claim that waits also `height`,
+--                     the highest token that can have been granted until now, and `ahead`, how many wait before it
 --          'invalid'  `detail` names the argument, `since_us` is the server's clock; nothing was changed
 --          'broken'   no tokens are left; nothing was changed
--- tell     whether to call tell_1 with this name
 CREATE OR REPLACE FUNCTION {schema}.acquire_1(
   p_name text,
   p_holder text,
   p_ttl_ms bigint,
   p_info text,
   p_floor bigint,
-  p_client text,
-  p_more bigint,
-  p_patience_ms bigint,
-  p_offer_ms bigint,
+  p_term_ms bigint,
   OUT outcome text,
   OUT token bigint,
   OUT state smallint,
@@ -431,8 +495,8 @@ CREATE OR REPLACE FUNCTION {schema}.acquire_1(
   OUT info text,
   OUT since_us bigint,
   OUT left_us bigint,
+  OUT height bigint,
   OUT ahead bigint,
-  OUT tell boolean,
   OUT detail text
 )
 LANGUAGE plpgsql
@@ -448,10 +512,8 @@ DECLARE
   v_is_new boolean;
   v_place bigint;
 BEGIN
-  tell := false;
   SELECT g.quiet_until, g.max_ttl_ms,
-    g.origin IS NOT NULL AND g.started IS DISTINCT FROM pg_postmaster_start_time()
-      OR g.seen_as IS DISTINCT FROM g.tableoid AS is_restarted
+    {schema}.is_restarted_1(g.origin, g.started, g.seen_as, g.tableoid) AS is_restarted
   INTO v_lineage
   FROM {schema}.lineage g;
   IF NOT FOUND THEN
@@ -503,7 +565,7 @@ BEGIN
   END IF;
 
   -- Usually no client waits, and one statement grants. It locks nothing if another holder has the name.
-  IF p_client IS NULL AND v_lineage.quiet_until <= clock_timestamp() THEN
+  IF v_lineage.quiet_until <= clock_timestamp() THEN
     INSERT INTO {schema}.lease AS l (name, token, state, holder, ttl_ms, since, ends_at, info)
     SELECT p_name, greatest(v_us, p_floor + 1), 0, p_holder, p_ttl_ms, clock_timestamp(), clock_timestamp() + v_ttl, p_info
     WHERE NOT EXISTS (
@@ -542,8 +604,7 @@ BEGIN
   WHERE l.name = p_name
     AND l.state <> 4
     AND l.ends_at > clock_timestamp()
-    AND (l.holder <> p_holder OR l.state <> 0)
-    AND (p_client IS NULL OR l.holder <> p_client);
+    AND (l.holder <> p_holder OR l.state <> 0);
   IF FOUND THEN
     -- Again an end that was written while the clock was ahead. Its holder's own is earlier, because it is counted from
     -- before its last renewal.
@@ -555,41 +616,38 @@ BEGIN
     RETURNING {schema}.left_1(l.ends_at)
     INTO v_left_us;
     left_us := coalesce(v_left_us, left_us);
-    IF p_client IS NULL THEN
+    IF p_term_ms IS NULL THEN
       RETURN;
     END IF;
-    UPDATE {schema}.queue q
-    SET alive_until = clock_timestamp() + p_patience_ms * interval '1 millisecond'
-    WHERE q.name = p_name AND q.client = p_client
-    RETURNING q.place
-    INTO v_place;
-    IF FOUND THEN
-      ahead := {schema}.ahead_1(p_name, v_place);
-      RETURN;
-    END IF;
-    -- Rule 5. A release, which wants the row for itself, waits for this one.
-    SELECT 'held', l.token, l.state, l.holder, l.info, {schema}.micros_1(l.since), {schema}.left_1(l.ends_at)
-    INTO outcome, token, state, holder, info, since_us, left_us
-    FROM {schema}.lease l
-    WHERE l.name = p_name
-      AND l.has_queue
-      AND l.state <> 4
-      AND l.ends_at > clock_timestamp()
-      AND (l.holder <> p_holder OR l.state <> 0)
-      AND l.holder <> p_client
-    FOR KEY SHARE;
-    IF FOUND THEN
-      v_place := {schema}.join_1(p_name, p_client, p_patience_ms);
-      ahead := {schema}.ahead_1(p_name, v_place);
-      RETURN;
+    v_place := {schema}.stay_1(p_name, p_holder, p_info, p_floor, p_term_ms);
+    IF v_place IS NULL THEN
+      -- Rule 5. A release, which wants the row for itself, waits for this one.
+      PERFORM
+      FROM {schema}.lease l
+      WHERE l.name = p_name
+        AND l.has_queue
+        AND l.state <> 4
+        AND l.ends_at > clock_timestamp()
+        AND (l.holder <> p_holder OR l.state <> 0)
+      FOR KEY SHARE;
+      IF FOUND THEN
+        v_place := {schema}.join_1(p_name, p_holder, p_info, p_floor, p_term_ms);
+      END IF;
     END IF;
   END IF;
 
-  SELECT t.*
-  INTO outcome, token, state, holder, info, since_us, left_us, ahead, tell, detail
-  FROM {schema}.take_1(
-    p_name, p_holder, p_ttl_ms, p_info, p_floor, p_client, p_more, p_patience_ms, p_offer_ms
-  ) t;
+  IF v_place IS NULL THEN
+    SELECT t.outcome, t.token, t.state, t.holder, t.info, t.since_us, t.left_us, t.detail, t.place
+    INTO outcome, token, state, holder, info, since_us, left_us, detail, v_place
+    FROM {schema}.take_1(p_name, p_holder, p_ttl_ms, p_info, p_floor, p_term_ms) t;
+  END IF;
+  IF v_place IS NOT NULL THEN
+    -- After the place was written: no grant to it comes in between.
+    SELECT greatest(l.token, {schema}.micros_1(clock_timestamp())), {schema}.ahead_1(p_name, v_place)
+    INTO height, ahead
+    FROM {schema}.lease l
+    WHERE l.name = p_name;
+  END IF;
 END
 $$;
 
@@ -682,15 +740,15 @@ BEGIN
 END
 $$;
 
--- Frees a name if this holder has it, at once or (p_keep_ms above 0) after a time in which no holder can renew it.
+-- Frees a name if this holder has it, at once or (p_keep_ms above 0) after a time in which no holder can renew it. A claim
+-- of this holder that waits is taken out of its place, which its client keeps for another one until its time is over.
 --
--- outcome  'released', or 'not_held': nothing was changed
+-- outcome  'released', or 'not_held'
 -- tell     whether to call tell_1 with this name
 CREATE OR REPLACE FUNCTION {schema}.release_1(
   p_name text,
   p_holder text,
   p_keep_ms bigint,
-  p_offer_ms bigint,
   OUT outcome text,
   OUT tell boolean
 )
@@ -699,6 +757,8 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '100ms'
 AS $$
 DECLARE
+  v_ends_at timestamptz;
+  v_is_its_own boolean;
   v_now timestamptz;
 BEGIN
   PERFORM {schema}.keep_1();
@@ -734,56 +794,26 @@ BEGIN
   IF FOUND THEN
     RETURN;
   END IF;
+  -- Twice, because the claim may have been granted the name after the first look at its row. Rule 6: whoever holds no lock
+  -- of the lease locks its own place alone.
+  FOR i IN 1..2 LOOP
+    SELECT l.ends_at
+    INTO v_ends_at
+    FROM {schema}.lease l
+    WHERE l.name = p_name AND l.holder = p_holder AND l.state IN (0, 1)
+    FOR UPDATE;
+    v_is_its_own := FOUND;
+    UPDATE {schema}.queue q
+    SET holder = NULL
+    WHERE q.name = p_name AND q.client = split_part(p_holder, '-', 1) AND q.holder = p_holder;
+    EXIT WHEN v_is_its_own OR FOUND;
+  END LOOP;
   outcome := 'not_held';
   tell := false;
-  PERFORM
-  FROM {schema}.lease l
-  WHERE l.name = p_name AND l.holder = p_holder AND l.state IN (0, 1)
-  FOR UPDATE;
-  IF NOT FOUND THEN
-    RETURN;
-  END IF;
   v_now := clock_timestamp();
-  PERFORM
-  FROM {schema}.lease l
-  WHERE l.name = p_name AND l.ends_at > v_now;
-  IF FOUND THEN
+  IF v_ends_at > v_now THEN
     outcome := 'released';
-    tell := {schema}.pass_on_1(p_name, p_offer_ms, v_now);
-  END IF;
-END
-$$;
-
--- Takes a client out of the queue of a name, and passes on an offer that it has. It is idempotent.
---
--- tell  whether to call tell_1 with this name
-CREATE OR REPLACE FUNCTION {schema}.leave_1(
-  p_name text,
-  p_client text,
-  p_offer_ms bigint,
-  OUT tell boolean
-)
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '100ms'
-AS $$
-DECLARE
-  v_row record;
-BEGIN
-  tell := false;
-  -- Rule 6.
-  SELECT l.*
-  INTO v_row
-  FROM {schema}.lease l
-  WHERE l.name = p_name
-  FOR UPDATE;
-  IF NOT FOUND THEN
-    RETURN;
-  END IF;
-  DELETE FROM {schema}.queue q
-  WHERE q.name = p_name AND q.client = p_client;
-  IF v_row.state = 3 AND v_row.holder = p_client AND v_row.ends_at > clock_timestamp() THEN
-    tell := {schema}.pass_on_1(p_name, p_offer_ms, clock_timestamp());
+    tell := {schema}.pass_on_1(p_name, NULL::text, v_now);
   END IF;
 END
 $$;
@@ -796,7 +826,6 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.evict_1(
   p_name text,
   p_how text,
-  p_offer_ms bigint,
   OUT outcome text,
   OUT tell boolean
 )
@@ -822,7 +851,7 @@ BEGIN
   END IF;
   IF p_how = 'now' THEN
     outcome := 'evicted';
-    tell := {schema}.pass_on_1(p_name, p_offer_ms, v_now);
+    tell := {schema}.pass_on_1(p_name, NULL::text, v_now);
   ELSIF p_how = 'marked' AND v_row.state IN (0, 1) THEN
     outcome := 'evicted';
     UPDATE {schema}.lease l
@@ -938,44 +967,33 @@ BEGIN
 END
 $$;
 
--- Sends the notices of these names, as they are now. Never in the transaction that freed them: a commit with NOTIFY
--- holds a lock of the whole server through its flush, and fails if the queue of notices is full.
+-- Sends the notices that these names were freed. Never in the transaction that freed them: a commit with NOTIFY holds a
+-- lock of the whole server through its flush, and fails if the queue of notices is full.
 --
--- Notices  'f NAME'            freed, or kept for a while
---          't CLIENT NAME'     it is this client's turn
---          'n CLIENT MS NAME'  this client is next, in this many ms
+-- Notices  'f NAME'                 freed, or kept for a while
+--          'l CLIENT NAME'          the same, to the client that waits at the first place
+--          'g HOLDER TOKEN NAME'    granted to this claim, which waited; sent by pass_on_1
 CREATE OR REPLACE FUNCTION {schema}.tell_1(p_names text[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-  v_row record;
 BEGIN
   -- If a notice is lost, its client checks again after some time.
   PERFORM set_config('synchronous_commit', 'off', true);
-  FOR v_row IN
-    SELECT l.name, {schema}.channel_1(l.name) AS channel, l.holder, first.client AS next_client,
-      ceil({schema}.left_1(l.ends_at) / 1000.0)::bigint AS left_ms,
-      CASE WHEN l.ends_at > clock_timestamp() THEN l.state ELSE 4 END AS state
-    FROM {schema}.lease l
-    LEFT JOIN LATERAL (
-      SELECT q.client
+  PERFORM pg_notify({schema}.channel_1(l.name), n.message)
+  FROM {schema}.lease l
+  CROSS JOIN LATERAL (
+    SELECT 'f ' || l.name
+    UNION ALL
+    (
+      SELECT 'l ' || q.client || ' ' || l.name
       FROM {schema}.queue q
-      WHERE q.name = l.name AND q.alive_until > clock_timestamp()
+      WHERE q.name = l.name AND q.holder IS NOT NULL AND q.alive_until > clock_timestamp()
       ORDER BY q.place
       LIMIT 1
-    ) first ON l.has_queue
-    WHERE l.name = ANY (p_names)
-  LOOP
-    IF v_row.state IN (2, 4) THEN
-      PERFORM pg_notify(v_row.channel, 'f ' || v_row.name);
-    ELSIF v_row.state = 3 THEN
-      PERFORM pg_notify(v_row.channel, format('t %s %s', v_row.holder, v_row.name));
-    END IF;
-    IF v_row.state IN (2, 3) AND v_row.next_client IS NOT NULL THEN
-      PERFORM pg_notify(v_row.channel, format('n %s %s %s', v_row.next_client, v_row.left_ms, v_row.name));
-    END IF;
-  END LOOP;
+    )
+  ) AS n (message)
+  WHERE l.name = ANY (p_names) AND (l.state IN (2, 4) OR l.ends_at <= clock_timestamp());
 END
 $$;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::{OutagePolicy, WaitOrder};
+use leasehold::OutagePolicy;
 use tokio::task::JoinSet;
 
 use crate::harness::leases::{client_at, take};
@@ -76,7 +76,7 @@ async fn outlives_a_crowd_that_joins(database: &Database, name: &'static str) ->
             leasehold::Client::builder().shared_store(crate::postgres::open(&database.url()));
         let client = client.build().await.expect("settings in order");
         crowd.spawn(async move {
-            let request = client.request(name).order(WaitOrder::Fair);
+            let request = client.request(name);
             let waited = request.on_outage(OutagePolicy::WaitOut);
             let _ = waited.acquire_within(Duration::from_secs(12)).await;
         });
