@@ -4,8 +4,6 @@
 //! [`try_acquire`]: crate::Client::try_acquire
 //! [`Attempt::Held`]: crate::Attempt::Held
 //! [`OutagePolicy::WaitOut`]: crate::OutagePolicy::WaitOut
-//! [`WaitOrder::Any`]: crate::WaitOrder::Any
-//! [`WaitOrder::Fair`]: crate::WaitOrder::Fair
 //! [`acquire_all`]: crate::Client::acquire_all
 //! [`Owner`]: crate::Client::owner
 //! [fence]: super::fencing

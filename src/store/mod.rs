@@ -21,11 +21,15 @@
 //!    that no other holder was granted the name between this holder's grant and the release. It is idempotent. If
 //!    all attempts of a claim were answered, it was granted at most once, so the answer is about that grant's token.
 //! 6. Every lease expires by itself, at most one ttl after the store last heard of it.
-//! 7. Waiting is fair: the clients in the queue of a name take turns in the order in which they joined, and no client
-//!    overtakes a live one. A client is live if it claimed within its [patience](Queued::PATIENCE) and accepts an
-//!    [offer](Queued::OFFER) in time; where a session keeps its place (ZooKeeper), while that session has not ended.
+//! 7. Where the store keeps a queue, clients take turns in the order in which they joined, and no claim overtakes a
+//!    live place. A claim that waits keeps its client's place for a [term](spi::Queued::term); who frees a name grants it, in
+//!    the same step, to the claim of the first live place, for the rest of that term, under a token of its own. The
+//!    answer to a claim that waits tells the [height](spi::Place::height); the notice of a grant tells the claim and a token
+//!    above it. A notice extends nothing. A release takes its holder's claim out of its place, which is passed over
+//!    until another caller of the client claims. While a store keeps out, a release grants nothing, and the first client
+//!    finds the name free. ZooKeeper's queue is kept by sessions: there the first client finds a freed name kept for it.
 //!    A flush, a failover or a step of the server's clock can disturb the order, and nothing else. A store without a
-//!    queue ignores a claim's place in it.
+//!    queue ignores what a claim asks of it.
 //! 8. If a request was answered before an `inspect` of the same client is sent, the `inspect` shows its effect. Of two
 //!    clients that each claim a name and then look at the other's, at least one sees the other: permits and shared
 //!    names rest on this. A read from a replica that may lag breaks it.

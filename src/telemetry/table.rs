@@ -184,7 +184,7 @@ tool {
     STORE_LEASES: Gauge "leasehold_store_leases" [store]
         "Leases that have a holder in the store, of all clients: no kept names";
     STORE_WAITERS: Gauge "leasehold_store_waiters" [store]
-        "Clients that wait in turn, in the queues of the store: not those that wait in any order";
+        "Clients that wait in turn, in the queues of the store";
     STORE_OLDEST_LEASE: Gauge "leasehold_store_oldest_lease_timestamp_seconds" [store]
         "When the lease that is held for longest was granted, as unix time; NaN when none is held";
     STORE_CLOCK_OFFSET: Gauge "leasehold_store_clock_offset_seconds" [store]

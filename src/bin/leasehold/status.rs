@@ -57,8 +57,7 @@ struct Lease {
     since: Option<String>,
     /// Time until the name is free unless the lease is renewed; `null` if the store knows no end.
     remaining_ms: Option<u64>,
-    /// Number of clients that wait in turn, as with `--fair`; `null` if the store has no queue or cannot read it. A
-    /// store does not know of other clients that wait.
+    /// Number of clients that wait in turn; `null` if the store has no queue or cannot read it.
     waiting: Option<usize>,
     /// The number of a permit, whose pool is the name before the `#`; `null` for a lease that is no permit.
     permit: Option<u16>,

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::database::Database;
 use super::failure::Failure;
 use super::headroom;
-use super::queue::Waiting;
 use super::row::{KEPT, LEASED, Row, Validity};
 use super::transaction::{Caller, Tx};
 use crate::holder::Holder;

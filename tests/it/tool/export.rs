@@ -229,7 +229,7 @@ impl Busy {
         let place = Place::new();
         let holder = place.run(&["--store", url], HOLDER);
         place.mark("first");
-        let waiting = place.run(&["--store", url, "--fair"], "true");
+        let waiting = place.run(&["--store", url], "true");
         let store = store::open(url).await.expect("a URL in order");
         let name = Name::new("x").expect("a name");
         until_so("the place in the queue", async || {

@@ -161,7 +161,7 @@ async fn one_of_two_runs_has_the_name_and_the_next_one_follows_at_once() {
     place.mark("first");
     let held = place.run(&["--store", &url, "-n"], "true").end();
     assert_eq!(held.code, Some(75), "{held:?}");
-    let mut second = place.run(&["--store", &url, "--fair"], "echo up > second");
+    let mut second = place.run(&["--store", &url], "echo up > second");
     // It is in the queue before the first one ends.
     let client = database.connect().await;
     crate::harness::wait::until("the queue", async || {

@@ -21,7 +21,7 @@ async fn one_of_two_runs_has_the_name_and_the_next_one_follows() {
         status.stdout.lines().any(|line| line.starts_with("x ")),
         "{status:?}"
     );
-    let mut second = place.run(&["--store", &url, "--fair"], "echo $LEASEHOLD_TOKEN");
+    let mut second = place.run(&["--store", &url], "echo $LEASEHOLD_TOKEN");
     std::fs::write(place.path("go"), "").expect("written");
     assert_eq!(first.end().code, Some(0));
     let second = second.end();

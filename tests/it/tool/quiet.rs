@@ -50,7 +50,7 @@ fn a_store_that_is_gone_until_the_wait_runs_out_is_said() {
     let place = Place::new();
     let _first = place.run(&["--ttl", "60s"], "echo up > first; sleep 20");
     place.mark("first");
-    let mut waiting = place.run(&["-q", "--fair", "-w", "2s"], "true");
+    let mut waiting = place.run(&["-q", "-w", "2s"], "true");
     place.has_line(1);
     let ended = loss::block_store(&place, || waiting.end());
     assert_eq!(ended.code, Some(75), "{ended:?}");

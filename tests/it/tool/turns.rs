@@ -1,4 +1,4 @@
-//! `--fair`: those who wait are served in the order in which they came.
+//! Those who wait are served in the order in which they came.
 
 use rusqlite::Connection;
 use rustix::process::Signal;
@@ -16,7 +16,7 @@ pub(super) fn turn(place: u32) -> String {
 impl Place {
     /// Starts a run that waits in turn, once it stands in line as the last of so many.
     fn in_line(&self, clients: u32) -> Process {
-        let run = self.run(&["--fair"], &turn(clients));
+        let run = self.run(&[], &turn(clients));
         self.has_line(clients);
         run
     }
@@ -80,19 +80,19 @@ fn a_run_that_waits_in_turn_is_not_overtaken_by_a_later_one() {
 }
 
 #[test]
-fn the_file_can_have_every_run_wait_in_turn_and_an_option_can_undo_it() {
+fn the_option_fair_has_no_effect() {
     let place = Place::new();
     std::fs::write(place.path("fair.toml"), "fair = true\n").expect("written");
     let holder = place.run(&[], HOLDER);
     place.mark("first");
     let configured = ["--config", "fair.toml"];
     let undone = place.run(&[&configured[..], &["--fair=false"]].concat(), &turn(1));
-    undone.wait_to_say("waiting for");
-    let fair = place.run(&configured, &turn(2));
     place.has_line(1);
+    let fair = place.run(&configured, &turn(2));
+    place.has_line(2);
     // What does not wait is no contradiction of the file's.
     let tried = [&configured[..], &["-n"]].concat();
     assert_eq!(place.run(&tried, "true").end().code, Some(75));
     place.let_go();
-    place.served([fair, undone, holder], &[2, 1]);
+    place.served([undone, fair, holder], &[1, 2]);
 }

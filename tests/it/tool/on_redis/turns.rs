@@ -1,4 +1,4 @@
-//! `--fair` on a server.
+//! Turns on a server.
 
 use deadpool_redis::redis;
 
@@ -15,7 +15,7 @@ async fn runs_are_served_in_the_order_in_which_they_came() {
     let mut connection = site.server.connect().await.expect("it is up");
     let mut runs = Vec::new();
     for clients in 1..=WAITERS {
-        runs.push(site.run(&["--fair"], &turn(clients)));
+        runs.push(site.run(&[], &turn(clients)));
         until("the line", async || {
             let mut ask = redis::cmd("ZCARD");
             ask.arg(format!("{KEY}:queue"));
