@@ -93,7 +93,7 @@ async fn a_dead_client_costs_those_behind_it_its_term_at_most() {
 #[tokio::test]
 async fn a_client_that_is_stopped_at_its_turn_loses_it_and_is_served_later() {
     let database = database().await;
-    let (lease, mut stopped) = behind_a_process(&database).await;
+    let (lease, stopped) = behind_a_process(&database).await;
     let client = client_at(&database.url(), TTL).await;
     let waiting = waiter(&client);
     until_queued(&database, 2).await;
