@@ -408,11 +408,24 @@ async fn a_token_rises_though_the_clock_is_behind() {
     let next = pair.one.acquire("a", "h", LONG_MS).await.token;
     assert!(next > Some(before), "{next:?} after {before}");
     pair.one.release("a", "h").await;
+    // Where a place is left whose claim gave up, and where one is granted.
+    pair.one.acquire("a", "h", LONG_MS).await;
+    pair.one.queue("a", "c").await;
+    pair.one.release("a", "c-1").await;
+    pair.one.release("a", "h").await;
     let before = pair.one.number(ahead).await;
-    let queued = pair.one.queue("a", "c").await.token;
+    let next = pair.one.acquire("a", "h", LONG_MS).await.token;
     assert!(
-        queued > Some(before),
-        "{queued:?} after {before}, in the queue"
+        next > Some(before),
+        "{next:?} after {before}, beside a place"
+    );
+    pair.one.queue("a", "c").await;
+    let before = pair.one.number(ahead).await;
+    pair.one.release("a", "h").await;
+    let granted = pair.one.queue("a", "c").await.token;
+    assert!(
+        granted > Some(before),
+        "{granted:?} after {before}, by a release"
     );
 }
 
