@@ -12,6 +12,7 @@ pub(crate) mod connections;
 pub(crate) mod crowds;
 mod errors;
 mod failover;
+mod hand_offs;
 mod hazards;
 mod keep_out;
 mod lost_replies;

@@ -169,6 +169,17 @@ async fn a_thousand_dead_clients_are_passed_in_under_a_second() {
     }
 }
 
+#[tokio::test]
+async fn a_client_whose_place_is_over_joins_the_end() {
+    let (_server, store, _first) = held_name().await;
+    let short = Duration::from_millis(50);
+    let (late, other) = (listening(short), queued("a", LONG));
+    assert_eq!(ahead(&store, &late).await, 0);
+    assert_eq!(ahead(&store, &other).await, 1);
+    tokio::time::sleep(short * 2).await;
+    assert_eq!(ahead(&store, &late).await, 1);
+}
+
 /// A busy name would collect what each client that gave up left behind.
 #[tokio::test]
 async fn clients_that_give_up_leave_nothing_behind_on_a_busy_name() {
