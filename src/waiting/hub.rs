@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::OutagePolicy;
-use super::place::Place;
+use super::place::LocalPlace;
 use super::registry::Registry;
 use super::waiters::{Awaited, QueueKey};
 use super::wake::{Looks, Wake};
@@ -46,10 +46,10 @@ impl Hub {
         awaited: Awaited,
         outage: OutagePolicy,
         looks: Looks,
-    ) -> Place {
+    ) -> LocalPlace {
         let name = name.clone();
         let key = QueueKey { name, awaited };
-        Place::join(self.shared.clone(), key, outage, looks)
+        LocalPlace::join(self.shared.clone(), key, outage, looks)
     }
 
     /// Wakes all waiters, which then fail because the client was shut down, and ends the subscription.

@@ -17,7 +17,7 @@ use crate::term::Instant;
 /// A waiter's place. Dropping it leaves the queue, and passes a wake that came for this waiter on to the next one.
 #[derive(Debug)]
 #[must_use = "a place that is dropped is given up"]
-pub(crate) struct Place {
+pub(crate) struct LocalPlace {
     shared: Arc<Shared>,
     key: QueueKey,
     ticket: WaiterId,
@@ -27,7 +27,7 @@ pub(crate) struct Place {
     has_left: AtomicBool,
 }
 
-impl Place {
+impl LocalPlace {
     /// Joins this queue, as the last waiter.
     pub(super) fn join(
         shared: Arc<Shared>,
@@ -101,7 +101,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LocalPlace {
     fn drop(&mut self) {
         if *self.has_left.get_mut() || self.shared.home.is_forked() {
             return;
@@ -116,7 +116,7 @@ impl Drop for Place {
 #[derive(Debug)]
 #[must_use = "a look that is dropped is made again"]
 pub(crate) struct Look<'a> {
-    place: &'a Place,
+    place: &'a LocalPlace,
     /// Says whether it is made for all waiters of the name. Otherwise a waiter makes it for itself, at the limit of its
     /// wait.
     is_in_turn: bool,
@@ -130,7 +130,7 @@ pub(crate) struct Look<'a> {
 
 impl<'a> Look<'a> {
     const fn new(
-        place: &'a Place,
+        place: &'a LocalPlace,
         is_in_turn: bool,
         trigger: Trigger,
         handover: Option<Box<Handover>>,
@@ -173,7 +173,7 @@ impl<'a> Look<'a> {
             return;
         }
         let is_held = found.is_ok();
-        let Place { shared, key, .. } = self.place;
+        let LocalPlace { shared, key, .. } = self.place;
         let now = shared.clock.now();
         let wakes = shared.registry().found(key, found, self.queued, now);
         wakes.into_iter().for_each(Wake::now);
@@ -185,7 +185,7 @@ impl<'a> Look<'a> {
     /// Reports that the look brought a grant for `ttl`. Its waiter leaves the queue.
     pub(crate) fn granted(mut self, ttl: Duration) {
         self.is_told = true;
-        let Place { shared, key, .. } = self.place;
+        let LocalPlace { shared, key, .. } = self.place;
         self.place.has_left.store(true, Ordering::Relaxed);
         let (ticket, now) = (self.place.ticket, shared.clock.now());
         let wake = shared.registry().granted(key, ticket, ttl, now);
@@ -199,7 +199,7 @@ impl<'a> Look<'a> {
 
 impl Drop for Look<'_> {
     fn drop(&mut self) {
-        let Place { shared, key, .. } = self.place;
+        let LocalPlace { shared, key, .. } = self.place;
         if !self.is_told && self.is_in_turn && !shared.home.is_forked() {
             shared.registry().waiters(key).look_again(self.place.ticket);
         }

@@ -225,6 +225,7 @@ const SHARED_NAMES: &[&str] = &[
     "Notices",
     "OpenConnection",
     "Purpose",
+    "Waiting",
     "Queue",
     "Row",
     // Each fence, and the words for what lies behind a handle.

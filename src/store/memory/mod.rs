@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use self::queue::{Queue, Waiter, Waiting};
+use self::queue::{Queue, Waiting, WaitingClaim};
 use self::subscriber::Subscriber;
 use super::kit::backend::{Backend, Failing};
 use super::kit::budget::Budget;
@@ -97,7 +97,7 @@ impl State {
             self.grant_next(&claim.name, ask.queued.map(|_| claim.holder), now);
         }
         let Some(row) = self.row(&claim.name, now) else {
-            let waiter = Waiter {
+            let waiter = WaitingClaim {
                 holder: claim.holder,
                 floor: ask.floor,
                 info: claim.info.clone(),
@@ -113,7 +113,12 @@ impl State {
         Ok(self.refuse(claim, ask, now))
     }
 
-    fn grant(&mut self, name: &Name, waiter: Waiter, ends_at: Instant) -> Result<Token, Error> {
+    fn grant(
+        &mut self,
+        name: &Name,
+        waiter: WaitingClaim,
+        ends_at: Instant,
+    ) -> Result<Token, Error> {
         let token = Token::mint(self.last, waiter.floor, clock::wall_clock_us())?;
         self.last = Some(token);
         let held = Held {

@@ -20,12 +20,12 @@ pub(super) struct Waiting {
     pub(super) listens: bool,
     /// The claim that a freed name is granted to. `None` once it was released: another caller of the client may take
     /// the place.
-    pub(super) claim: Option<Waiter>,
+    pub(super) claim: Option<WaitingClaim>,
 }
 
 /// A claim that waits.
 #[derive(Debug)]
-pub(super) struct Waiter {
+pub(super) struct WaitingClaim {
     pub(super) holder: Holder,
     pub(super) floor: Option<Token>,
     pub(super) info: Arc<Info>,
@@ -107,7 +107,7 @@ impl Waiting {
     fn renew(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) {
         self.until = self.until.max(now.after(queued.term));
         self.listens = queued.listens;
-        self.claim = Some(Waiter {
+        self.claim = Some(WaitingClaim {
             holder: claim.holder,
             floor: ask.floor,
             info: claim.info.clone(),

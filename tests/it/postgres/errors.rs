@@ -163,7 +163,7 @@ async fn a_function_with_other_results_is_refused_by_what_it_returned() {
         let sql = format!(
             "DROP FUNCTION leasehold.acquire_1;
             CREATE FUNCTION leasehold.acquire_1(
-                text, text, bigint, text, bigint, text, bigint, bigint, bigint, {results}
+                text, text, bigint, text, bigint, bigint, {results}
             ) LANGUAGE sql AS $${values}$$"
         );
         let stranger = database.connect().await;

@@ -86,19 +86,6 @@ fn a_bad_quorum_is_refused_with_what_is_wrong_and_without_its_secret() {
 }
 
 #[tokio::test]
-async fn a_fair_wait_is_refused_because_members_keep_no_common_queue() {
-    let quorum = RedisQuorum::start(3).await;
-    let client = Client::builder()
-        .store(quorum.open())
-        .build()
-        .await
-        .expect("a client");
-    let request = client.request("a");
-    let error = request.acquire().await.expect_err("no queue");
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
-}
-
-#[tokio::test]
 async fn a_ttl_above_the_longest_is_refused_and_nothing_is_sent() {
     let quorum = RedisQuorum::start(3).await;
     let store = quorum.open_with(MAX_TTL);

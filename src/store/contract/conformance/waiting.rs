@@ -17,8 +17,10 @@ pub(crate) fn checks(facts: Facts) -> Vec<(&'static str, Check)> {
     } else {
         NO_NOTICES
     };
-    let of_trust = if facts.trusts_notices { HANDOVER } else { &[] };
-    [of_notices, of_queues, of_trust].concat()
+    let of_grants = if facts.trusts_notices { HANDOVER } else { &[] };
+    let is_told = facts.trusts_notices && facts.has_notices;
+    let of_both = if is_told { NOTICES_OF_GRANTS } else { &[] };
+    [of_notices, of_queues, of_grants, of_both].concat()
 }
 
 const NO_QUEUE: &[(&str, Check)] = checks![a_store_without_a_queue_gives_no_place];
@@ -37,7 +39,7 @@ const QUEUE: &[(&str, Check)] = checks![
     a_client_that_was_granted_the_name_joins_at_the_end,
 ];
 
-/// Of a store whose release grants the name, and whose notice is proof of it.
+/// Of a store whose release grants the name.
 const HANDOVER: &[(&str, Check)] = checks![
     a_release_grants_the_name_to_the_first_in_the_queue,
     an_eviction_at_once_grants_the_name_to_the_first_in_the_queue,
@@ -46,6 +48,9 @@ const HANDOVER: &[(&str, Check)] = checks![
     a_granted_name_has_a_token_above_the_floor_of_its_claim,
     a_claim_that_was_granted_the_name_unheard_can_release_it,
     a_caller_that_gives_up_leaves_its_place_to_another_of_its_client,
+];
+
+const NOTICES_OF_GRANTS: &[(&str, Check)] = checks![
     the_notice_of_a_grant_names_the_claim_and_a_token_above_the_height,
     a_name_that_is_kept_for_a_while_is_hinted,
 ];
