@@ -16,7 +16,7 @@ use crate::store::{Claim, Held, Info, Queued};
 use crate::telemetry::{self, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Awaited, Looks, OutagePolicy, no_grant};
+use crate::waiting::{Looks, OutagePolicy, WaitFor, no_grant};
 use crate::watchdog::claiming::{NewLease, Patience, USELESS_GRANTS, Verdict};
 use crate::watchdog::{Pending, Shared};
 
@@ -175,7 +175,7 @@ impl Acquiring {
     ) -> Result<Result<Lease, T>, Error> {
         self.client.check_open()?;
         let (looks, outage) = (self.options.looks.clone(), self.options.outage);
-        let place = (self.client.hub).join(&self.name, Awaited::Grant, outage, looks);
+        let place = (self.client.hub).join(&self.name, WaitFor::Grant, outage, looks);
         let trusts_notices = self.client.store.facts().trusts_notices && !self.options.is_confirmed;
         let (mut pending, mut first) = (None::<Pending>, Some(Trigger::First));
         loop {

@@ -23,7 +23,7 @@ use crate::lease::Lease;
 use crate::name::Name;
 use crate::store::{Held, Info};
 use crate::term::Instant;
-use crate::waiting::{Awaited, OutagePolicy, no_grant};
+use crate::waiting::{OutagePolicy, WaitFor, no_grant};
 
 /// The pause before the next attempt of a caller that waits outages out; half of it is random.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -373,7 +373,7 @@ impl Acquiring {
     /// Looks at the name, without a claim, until it is free.
     async fn until_free(&self, last: &LastHeld, ends_at: Option<Instant>) -> Result<(), Error> {
         let (outage, looks) = (self.options.outage, self.options.looks.clone());
-        let place = (self.client.hub).join(&self.name, Awaited::Freedom, outage, looks);
+        let place = (self.client.hub).join(&self.name, WaitFor::Freedom, outage, looks);
         loop {
             let look = place.turn(Instant::FAR_FUTURE).await?;
             let found = match self.inspect(&self.name, ends_at).await {

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use super::OutagePolicy;
 use super::place::LocalPlace;
 use super::registry::Registry;
-use super::waiters::{Awaited, QueueKey};
+use super::waiters::{QueueKey, WaitFor};
 use super::wake::{Looks, Wake};
 use crate::clock::Clock;
 use crate::holder::ClientId;
@@ -43,7 +43,7 @@ impl Hub {
     pub(crate) fn join(
         &self,
         name: &Name,
-        awaited: Awaited,
+        awaited: WaitFor,
         outage: OutagePolicy,
         looks: Looks,
     ) -> LocalPlace {

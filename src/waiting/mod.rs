@@ -26,7 +26,7 @@ mod wake;
 use std::time::Duration;
 
 pub(crate) use self::hub::Hub;
-pub(crate) use self::waiters::{Awaited, no_grant};
+pub(crate) use self::waiters::{WaitFor, no_grant};
 pub(crate) use self::wake::Looks;
 
 /// The behaviour of a waiting request while the store cannot be reached.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::waiters::{Action, Awaited, Found, QueueKey, WaiterId, Waiters};
+use super::waiters::{Action, Found, QueueKey, WaitFor, WaiterId, Waiters};
 use super::wake::{Sleeper, Wake};
 use super::{OutagePolicy, WITH_NOTICES, in_queue, pause, without_notices};
 use crate::clock::half_random;
@@ -129,7 +129,7 @@ impl Registry {
         }
         let pause = pause(longest, remaining, fastrand::u16(..));
         self.waiters(key).found(found.clone(), now.after(pause));
-        let queues = [Awaited::Grant, Awaited::Freedom].map(|awaited| QueueKey {
+        let queues = [WaitFor::Grant, WaitFor::Freedom].map(|awaited| QueueKey {
             name: key.name.clone(),
             awaited,
         });
@@ -185,7 +185,7 @@ impl Registry {
 
     /// Returns whether these waiters have a place in a queue of the store.
     fn is_in_turn(&self, key: &QueueKey) -> bool {
-        self.facts.has_queue && key.awaited == Awaited::Grant
+        self.facts.has_queue && key.awaited == WaitFor::Grant
     }
 
     /// Returns the topic of the notices that the waiters of this queue need.
@@ -273,7 +273,7 @@ impl Registry {
             Notice::Granted(handover) => (handover.name.clone(), Some(handover)),
         };
         let mut wakes = Vec::new();
-        for awaited in [Awaited::Grant, Awaited::Freedom] {
+        for awaited in [WaitFor::Grant, WaitFor::Freedom] {
             let name = name.clone();
             let key = QueueKey { name, awaited };
             let Some(waiters) = self.queues.get_mut(&key) else {
@@ -348,7 +348,7 @@ mod tests {
         registry.start_notices(followed.clone());
         let wait = |registry: &mut Registry, index: usize| {
             let name = Name::new(format!("n{index}")).expect("valid");
-            let awaited = Awaited::Freedom;
+            let awaited = WaitFor::Freedom;
             let key = QueueKey { name, awaited };
             let waiter = registry.join(&key, Sleeper::default());
             registry.follow(&key);
@@ -378,7 +378,7 @@ mod tests {
     fn a_queue_that_was_empty_begins_anew() {
         let mut registry = registry();
         let name = Name::new("a").expect("valid");
-        let awaited = Awaited::Freedom;
+        let awaited = WaitFor::Freedom;
         let (key, waiter, now) = (
             QueueKey { name, awaited },
             Sleeper::default(),

@@ -39,12 +39,12 @@ pub(super) struct Waiters {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct QueueKey {
     pub(super) name: Name,
-    pub(super) awaited: Awaited,
+    pub(super) awaited: WaitFor,
 }
 
 /// What a waiter waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Awaited {
+pub(crate) enum WaitFor {
     /// A grant of the name, in turn with other clients where the store has a queue.
     Grant,
     /// That nobody has the name.

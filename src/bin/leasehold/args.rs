@@ -78,7 +78,11 @@ pub struct RunOptions {
         default_value_t = false,
         hide_default_value = true
     )]
-    #[arg(hide_possible_values = true, conflicts_with = "nonblock")]
+    #[arg(
+        hide_possible_values = true,
+        conflicts_with = "nonblock",
+        hide_short_help = true
+    )]
     pub fair: bool,
 
     #[command(flatten)]

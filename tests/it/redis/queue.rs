@@ -205,7 +205,8 @@ async fn clients_that_give_up_leave_nothing_behind_on_a_busy_name() {
 async fn a_dead_client_costs_its_term_when_the_clock_was_set_back() {
     let server = Setup::default().with_clock().start().await;
     let store = Redis::open(&server.url()).unwrap();
-    let (first, dead, next) = (claim("a", LONG), queued("a", LONG), queued("a", LONG));
+    let (first, mut dead, next) = (claim("a", LONG), queued("a", LONG), queued("a", LONG));
+    dead.ask.queued = Some(leasehold::store::Queued::new(LONG));
     granted(&store, &first).await;
     held(&store, &dead).await;
     server.step_clock(-3_600_000).await;

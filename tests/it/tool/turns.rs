@@ -23,7 +23,7 @@ impl Place {
 
     pub(super) fn has_line(&self, clients: u32) {
         let file = Connection::open(self.store()).expect("opened");
-        let count = || file.query_row("SELECT count(*) FROM line", (), |row| row.get(0));
+        let count = || file.query_row("SELECT count(holder) FROM line", (), |row| row.get(0));
         wait_until("the line", || {
             count().is_ok_and(|count: u32| count == clients)
         });

@@ -227,14 +227,15 @@ async fn notices_that_did_not_arrive_once_are_tried_again() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         store.claims() - before
     };
-    assert!(looks_within_a_second().await > 3, "by time");
+    // Ten a second, and later the five that show that the client is alive.
+    assert!(looks_within_a_second().await > 6, "by time");
     let end = Monotonic.now().after(Duration::from_secs(20));
     while store.subscriptions() < 2 {
         assert!(Monotonic.now() < end, "they are not tried again");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     looks_within_a_second().await;
-    assert!(looks_within_a_second().await <= 2, "it looks by time still");
+    assert!(looks_within_a_second().await <= 6, "it looks by time still");
     lease.release().await;
     drop(soon(waiter).await.unwrap());
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::{Boottime, Clock, Instant, half_random};
+use crate::error::ErrorKind;
+use crate::store::kit::backend::Failing;
 
 /// The first pause after a server had no room; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -37,7 +39,7 @@ impl<F> Default for Refusals<F> {
     }
 }
 
-impl<F: Clone> Refusals<F> {
+impl<F: Clone + Failing> Refusals<F> {
     /// Returns why none is asked for now.
     pub(crate) fn now(&self) -> Option<F> {
         match &*self.full.lock() {
@@ -63,8 +65,10 @@ impl<F: Clone> Refusals<F> {
                 *refused = Some((failure.clone(), until, pause));
                 None
             }
-            Err(_) => {
-                self.was_down.store(true, Ordering::Relaxed);
+            Err(failure) => {
+                // A server that is silent was not started anew.
+                let is_down = failure.kind() == ErrorKind::Unavailable;
+                self.was_down.fetch_or(is_down, Ordering::Relaxed);
                 None
             }
             Ok(_) => {
@@ -96,9 +100,18 @@ impl Need {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
-    fn is_full(failure: &&str) -> bool {
-        *failure == "full"
+    fn full() -> Result<(), Error> {
+        Err(Error::new(ErrorKind::Unavailable, "full"))
+    }
+
+    fn down() -> Result<(), Error> {
+        Err(Error::new(ErrorKind::Unavailable, "down"))
+    }
+
+    fn is_full(failure: &Error) -> bool {
+        failure.to_string() == "full"
     }
 
     #[test]
@@ -106,25 +119,28 @@ mod tests {
         let refusals = Refusals::default();
         let note = |made, holds| refusals.note::<()>(&made, is_full, holds);
         assert_eq!(note(Ok(()), false), None);
-        assert_eq!(note(Err("down"), false), None);
+        assert_eq!(note(down(), false), None);
         let pause = note(Ok(()), false).expect("it gives way");
         assert!(pause >= GIVING_WAY / 2 && pause <= GIVING_WAY, "{pause:?}");
         assert_eq!(note(Ok(()), false), None, "once");
-        assert_eq!(note(Err("down"), true), None);
+        assert_eq!(note(down(), true), None);
         assert_eq!(note(Ok(()), true), None, "it holds a lease");
+        let silent = Error::new(ErrorKind::TimedOut, "no answer");
+        assert_eq!(note(Err(silent), false), None);
+        assert_eq!(note(Ok(()), false), None, "it was not down");
     }
 
     #[test]
     fn a_full_server_is_asked_at_growing_pauses() {
         let refusals = Refusals::default();
         for seconds in [1, 2, 4, 8, 16, 30, 30] {
-            refusals.note::<()>(&Err("full"), is_full, false);
-            let pause = refusals.full.lock().map(|(_, _, pause)| pause);
+            refusals.note(&full(), is_full, false);
+            let pause = refusals.full.lock().as_ref().map(|(_, _, pause)| *pause);
             assert_eq!(pause, Some(Duration::from_secs(seconds)));
             assert!(refusals.now().is_some(), "{seconds} s");
         }
         // A server that is down says nothing about its room.
-        refusals.note::<()>(&Err("down"), is_full, false);
+        refusals.note(&down(), is_full, false);
         assert!(refusals.now().is_some());
         refusals.note(&Ok(()), is_full, false);
         assert!(refusals.now().is_none());
