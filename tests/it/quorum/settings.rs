@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::store::quorum::Quorum;
 use leasehold::store::redis::Redis;
 use leasehold::store::{self, Store as _};
-use leasehold::{Client, Error, ErrorKind};
+use leasehold::{Error, ErrorKind};
 
 use crate::harness::asking::{asked, claim, granted};
 use crate::harness::redis_quorum::{MAX_TTL, RedisQuorum};
