@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::time::Duration;
 
-use leasehold::store::{self, Held, HeldState, MemberState, Outcome};
+use leasehold::store::{self, Held, HeldState, MemberState, Outcome, Queued};
 use leasehold::{ErrorKind, Token};
 
-use crate::harness::asking::{asked, claim, granted, held, renewed};
+use crate::harness::asking::{asked, claim, granted, held, released, renewed};
 use crate::harness::postgres_server::{Database, PostgresServer, programs};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until};
@@ -111,6 +111,53 @@ async fn what_a_lagging_standby_missed_is_not_granted_again_before_its_end() {
         "granted before the lost lease was over"
     );
     assert!(next > token, "{next} after {token}");
+}
+
+/// In the middle of a hand-off: the standby has the holder and the client that waits, and missed that the name was passed
+/// on. A release that is sent again is the first that it hears.
+#[tokio::test]
+async fn a_release_at_a_standby_that_took_over_passes_no_name_on() {
+    let (primary, database) = primary().await;
+    let standby = primary.standby(&["fsync=off"]).await;
+    let behind = standby.database_named("postgres");
+    let both = format!(
+        "postgres:///postgres?user=postgres&host={},{}",
+        database.folder().display(),
+        behind.folder().display()
+    );
+    let store = open(&both);
+    let (first, mut next) = (claim("a", MAX_TTL), claim("a", MAX_TTL));
+    let mut in_turn = Queued::new(MAX_TTL);
+    in_turn.term = MAX_TTL * 10;
+    next.ask.queued = Some(in_turn);
+    granted(&*store, &first).await;
+    held(&*store, &next).await;
+    seen(&behind, "SELECT 1 / count(*) FROM leasehold.queue").await;
+    execute_all(
+        &behind,
+        "ALTER SYSTEM SET primary_conninfo = ''; SELECT pg_reload_conf()",
+    )
+    .await;
+    let alone = database.connect().await;
+    until("the standby to be cut off", async || {
+        let sql = "SELECT 1 / (1 - count(*)) FROM pg_stat_replication";
+        alone.query_one(sql, &[]).await.ok()
+    })
+    .await;
+    released(&*store, &first).await;
+    let missed = store.inspect(&first.name, LIMIT).await.expect("answered");
+    assert_eq!(missed.expect("passed on").by, Some(next.holder));
+    primary.end("QUIT").await;
+    standby.promote().await;
+    // The lease that it knows of may be over by now.
+    until("the standby to answer", async || {
+        let again = store.release(&first.name, first.holder, None, LIMIT).await;
+        again.ok()
+    })
+    .await;
+    let after = store.inspect(&first.name, LIMIT).await.expect("answered");
+    assert!(after.is_none(), "{after:?}");
+    assert!(is_kept_out(&held(&*store, &next).await));
 }
 
 #[tokio::test]
