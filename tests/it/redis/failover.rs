@@ -100,16 +100,16 @@ async fn who_waits_behind_one_address_listens_to_the_new_master() {
     let ttl = Duration::from_secs(3);
     let lease = client_at(&address.url(), ttl).await.acquire("a").await;
     let lease = lease.expect("granted");
-    let waits = client_at(&address.url(), ttl).await;
-    let waits = tokio::spawn(async move {
-        let request = waits.request("a").on_outage(OutagePolicy::WaitOut);
-        request.acquire().await
-    });
+    let client = client_at(&address.url(), ttl).await;
+    let request = client.request("a").on_outage(OutagePolicy::WaitOut);
+    let waits = tokio::spawn(request.acquire());
     listened_to(&first).await;
+    caught_up(&second, &first).await;
     second.promote().await;
     address.lead_to(&second.socket());
     first.follow(&second).await;
     listened_to(&second).await;
+    lease.check().expect("it is renewed at the new master");
     lease.release().await;
     let next = waits.await.expect("it waits").expect("granted");
     next.check().expect("held");
