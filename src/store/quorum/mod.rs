@@ -5,7 +5,7 @@
 //! process can be paused between its last check and its write, here as anywhere, and only storage that compares tokens
 //! refuses its write. What a quorum adds is that grants and renewals go on while a minority of the servers is down or
 //! has lost its data. It costs three or more servers that share no disk, no power line and no failover, twice the work
-//! for each request, waiting in no order ([`WaitOrder::Fair`](crate::WaitOrder::Fair) is `Invalid`), and a keep-out:
+//! for each request, waiting in no order (there is no queue), and a keep-out:
 //! each member that was restarted takes no part for the longest ttl. If your servers run under Sentinel or as a
 //! cluster, use [`redis`] with `acknowledged_by` instead.
 //!

@@ -59,9 +59,7 @@
 //!   matters.
 //! - Alive in the queue is a client whose session (9 s) has not expired, not one that claimed lately. A client that was
 //!   cut off for nine seconds stands at the end again.
-//! - `WaitOrder::Any` wakes every waiting client at each release. With many waiting clients use `WaitOrder::Fair`,
-//!   which wakes two, and costs the servers about 20 requests a grant, with 10, 100 and 1,000 waiting clients. Each
-//!   waiting client also checks the name every few seconds: about one request a second for each.
+//! - A freed name is kept for the first client in the queue for 2 s, and its claim takes it: a release grants nothing.
 //! - After an operator removed a last token (`t-`), the next grant removes the whole name and makes it anew, and
 //!   clients that waited for the name join its queue again.
 //! - A restored snapshot does not know later grants: their holders are told at their next renewal, and a name can be

@@ -106,7 +106,7 @@ pub(super) fn take_turns(url: &str, ttl: Duration, seed: u64) -> Subprocess {
     Subprocess::start(TEST, &task_for("turns", seed, ttl, url))
 }
 
-/// The same, also in the fair order, at the Postgres server behind this socket and a network that breaks.
+/// The same at the Postgres server behind this socket and a network that breaks.
 pub(super) fn take_turns_behind(socket: &Path, ttl: Duration, seed: u64) -> Subprocess {
     let socket = socket.display().to_string();
     Subprocess::start(TEST, &task_for("storm", seed, ttl, &socket))
