@@ -170,8 +170,9 @@ async fn keys_without_an_end(server: &Server) -> usize {
     let mut connection = server.connect().await;
     let keys: Vec<String> = ask(&mut connection, &["KEYS", "*"]).await;
     let mut endless = 0;
-    for key in keys {
-        let left: i64 = ask(&mut connection, &["PTTL", &key]).await;
+    // The mark of the name's slot stays, so that its tokens rise for ever.
+    for key in keys.iter().filter(|key| !key.ends_with(":mark")) {
+        let left: i64 = ask(&mut connection, &["PTTL", key]).await;
         endless += usize::from(left == -1);
     }
     endless

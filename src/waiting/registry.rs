@@ -375,6 +375,28 @@ mod tests {
     }
 
     #[test]
+    fn the_next_waiter_looks_at_once_in_place_of_one_that_leaves() {
+        let facts = Facts::new("test").with_queue();
+        for (awaited, is_at_once) in [(WaitFor::Grant, true), (WaitFor::Freedom, false)] {
+            let mut registry = Registry::new(ClientId::draw(), facts);
+            let name = Name::new("a").expect("valid");
+            let (key, now) = (QueueKey { name, awaited }, Instant::ZERO);
+            let first = registry.join(&key, Sleeper::default());
+            let second = registry.join(&key, Sleeper::default());
+            let step = |registry: &mut Registry, ticket| {
+                let step = registry.step(&key, ticket, OutagePolicy::Fail, now);
+                step.expect("no look failed")
+            };
+            assert_eq!(step(&mut registry, first), Action::Look(None));
+            let held = Ok(Arc::new(Held::new(key.name.clone())));
+            assert!(registry.found(&key, held, None, now).is_empty());
+            registry.leave(&key, first).now();
+            let looks = step(&mut registry, second) == Action::Look(None);
+            assert_eq!(looks, is_at_once, "{awaited:?}");
+        }
+    }
+
+    #[test]
     fn a_queue_that_was_empty_begins_anew() {
         let mut registry = registry();
         let name = Name::new("a").expect("valid");
