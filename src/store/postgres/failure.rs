@@ -89,6 +89,14 @@ impl Failure {
         }
     }
 
+    /// Returns whether no connection was asked for, because others that were given up have not ended.
+    pub(super) fn is_of_given_up(&self) -> bool {
+        match self {
+            Self::Unsent(why) | Self::At(_, why) => why.is_of_given_up(),
+            _ => matches!(self, Self::GivenUp),
+        }
+    }
+
     /// Returns whether the server, or a pooler before it, has no room for another connection.
     pub(super) fn is_of_room(&self) -> bool {
         match self {

@@ -41,6 +41,10 @@ impl Room {
     /// Takes in how an attempt to connect ended. Returns after which pause to connect anew instead, because others come
     /// first.
     pub(super) fn note<T>(&self, made: &Result<T, Failure>) -> Option<Duration> {
+        // The server was not asked.
+        if matches!(made, Err(failure) if failure.is_of_given_up()) {
+            return None;
+        }
         (self.refusals).note(made, Failure::is_of_room, self.is_needed())
     }
 
