@@ -268,7 +268,8 @@ pub struct Held {
 #[non_exhaustive]
 pub struct Place {
     /// The highest token that can have been granted for the name until this answer: the mark, or the store's clock where
-    /// that is above it. Later grants have higher tokens, so the notice of an earlier one is told by its token.
+    /// that is above it. Later grants have higher tokens, so the notice of an earlier one is told by its token. Zero
+    /// where no notice is proof of a grant.
     pub height: u64,
     /// The number of clients before it.
     pub ahead: usize,

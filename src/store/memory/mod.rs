@@ -97,12 +97,8 @@ impl State {
             self.grant_next(&claim.name, ask.queued.map(|_| claim.holder), now);
         }
         let Some(row) = self.row(&claim.name, now) else {
-            let waiter = WaitingClaim {
-                holder: claim.holder,
-                floor: ask.floor,
-                info: claim.info.clone(),
-            };
-            let token = self.grant(&claim.name, waiter, now.after(claim.ttl))?;
+            let claimed = WaitingClaim::of(claim, ask);
+            let token = self.grant(&claim.name, claimed, now.after(claim.ttl))?;
             return Ok(Answer::Granted(Grant::new(token)));
         };
         if row.held.by == Some(claim.holder) && row.held.state == HeldState::Leased {

@@ -45,22 +45,18 @@ impl Queue {
     /// Puts the client at the end, unless it is in the queue. Returns how many clients are before it.
     pub(super) fn join(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) -> usize {
         if !self.stay(claim, ask, queued, now) {
-            self.0.push_back(Waiting {
+            let mut last = Waiting {
                 client: claim.holder.client(),
                 until: now,
                 listens: false,
                 claim: None,
-            });
-            self.stay_last(claim, ask, queued, now);
+            };
+            last.renew(claim, ask, queued, now);
+            self.0.push_back(last);
         }
         let client = claim.holder.client();
         let before = self.0.iter().take_while(|waiting| waiting.client != client);
         before.filter(|waiting| waiting.claim.is_some()).count()
-    }
-
-    fn stay_last(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) {
-        let last = self.0.back_mut().expect("it was put there");
-        last.renew(claim, ask, queued, now);
     }
 
     /// Takes the first place out that is live, has a claim, and is not passed over.
@@ -107,11 +103,17 @@ impl Waiting {
     fn renew(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) {
         self.until = self.until.max(now.after(queued.term));
         self.listens = queued.listens;
-        self.claim = Some(WaitingClaim {
+        self.claim = Some(WaitingClaim::of(claim, ask));
+    }
+}
+
+impl WaitingClaim {
+    pub(super) fn of(claim: &Claim, ask: Ask) -> Self {
+        Self {
             holder: claim.holder,
             floor: ask.floor,
             info: claim.info.clone(),
-        });
+        }
     }
 }
 

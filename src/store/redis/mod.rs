@@ -50,8 +50,8 @@
 //! A connection to a server that has become a replica (`READONLY`, `MASTERDOWN`) is replaced, and the request is sent
 //! again. So the store follows a failover behind one address, by a virtual IP, a proxy or DNS, although neither side
 //! closes the old connections. Until the address leads to a master again, requests fail with `Unavailable`: renewals
-//! are retried, and waiting clients wait. Then they listen to the new one. A store that has not written at this address yet fails with `Misconfigured`
-//! instead, because then the URL probably names a replica.
+//! are retried, and waiting clients wait. Then they listen to the new one. A store that has not written at this address
+//! yet fails with `Misconfigured` instead, because then the URL probably names a replica.
 //!
 //! At a server that has no room for another client (`maxclients`), those that hold leases come first: their connection
 //! for renewals is made again as soon as it breaks, while others ask at growing pauses, of up to 30 s, and come back to

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::database::Database;
 use super::failure::Failure;
 use super::headroom;
+use super::queue::info_of;
 use super::row::{KEPT, LEASED, Row, Validity};
 use super::transaction::{Caller, Tx};
 use crate::holder::Holder;
@@ -143,9 +144,8 @@ impl Tx<'_> {
 
     fn grant(&self, claim: &Claim, ask: Ask) -> Result<Claimed, Failure> {
         let token = self.next_token(ask.floor)?;
-        let info = serde_json::to_string(&*claim.info).expect("text and a number are JSON");
         let holder = claim.holder.to_string();
-        self.put(&claim.name, &holder, claim.ttl, token, &info)?;
+        self.put(&claim.name, &holder, claim.ttl, token, &info_of(claim))?;
         // The client's place is used up.
         if ask.queued.is_some() {
             self.leave_queue(&claim.name, &claim.holder.client().to_string())?;
@@ -194,10 +194,14 @@ impl Tx<'_> {
         holder: Holder,
         keep_for: Option<Duration>,
     ) -> Result<Release, Failure> {
-        self.vacate(name, holder)?;
         let row = self.row(name)?;
         let row = row.filter(|row| row.holder == holder.to_string());
-        match (row.map(|row| row.state), keep_for) {
+        let state = row.map(|row| row.state);
+        // Who can renew a lease has no claim that waits: its place went with the grant.
+        if state != Some(HeldState::Leased) {
+            self.vacate(name, holder)?;
+        }
+        match (state, keep_for) {
             (Some(HeldState::Leased), Some(rest)) => {
                 self.write_term(name, rest, KEPT)?;
                 self.wake(name);

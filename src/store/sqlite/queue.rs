@@ -144,6 +144,7 @@ impl Tx<'_> {
     }
 }
 
-fn info_of(claim: &Claim) -> String {
+/// The facts about the holder, as the file keeps them.
+pub(super) fn info_of(claim: &Claim) -> String {
     serde_json::to_string(&*claim.info).expect("text and a number are JSON")
 }

@@ -39,7 +39,7 @@ impl Asking {
         Renewal::new(self.name.clone(), self.holder, token, self.ttl)
     }
 
-    fn note(&self, token: Token) -> Token {
+    pub(crate) fn note(&self, token: Token) -> Token {
         self.token.store(token.get(), Ordering::Relaxed);
         token
     }

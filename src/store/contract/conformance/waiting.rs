@@ -279,10 +279,7 @@ async fn a_release_grants_the_name_to_the_first_in_the_queue(bench: &Bench) {
         (one.info.as_ref().clone(), Some(1))
     );
     // It is a lease as any other.
-    one.token.store(
-        held.token.map_or(0, Token::get),
-        std::sync::atomic::Ordering::Relaxed,
-    );
+    one.note(held.token.expect("a token"));
     assert!(matches!(bench.renew(&[&one]).await[..], [Outcome::Renewed]));
     assert!(bench.is_refused(&two).await);
     assert_eq!(bench.release(&first).await, Release::NotHeld);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::sleep;
 
 use crate::clock::{Boottime, Clock, Instant, half_random};
 use crate::error::ErrorKind;
@@ -77,6 +78,21 @@ impl<F: Clone + Failing> Refusals<F> {
                 (was_down && !holds).then(|| half_random(GIVING_WAY))
             }
         }
+    }
+}
+
+/// Connects, and again after each pause that `note` asks for, which takes in how an attempt ended.
+pub(crate) async fn connect_in_turn<T, F, R: Future<Output = Result<T, F>>>(
+    connect: impl Fn() -> R,
+    note: impl Fn(&R::Output) -> Option<Duration>,
+) -> R::Output {
+    loop {
+        let made = connect().await;
+        let Some(pause) = note(&made) else {
+            return made;
+        };
+        drop(made);
+        sleep(pause).await;
     }
 }
 

@@ -31,6 +31,7 @@ use super::address::Address;
 use super::failure::Failure;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::store::kit::budget::Budget;
+use crate::store::kit::connection::room::connect_in_turn;
 use crate::store::kit::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
 
 /// Says how many requests a connection carries before another is opened. The last of them waits for as many flushes.
@@ -107,16 +108,8 @@ impl Connect for Connector {
         if let Some(refusal) = self.room.refusal() {
             return Err(refusal);
         }
-        let opened = loop {
-            let opened = connect::open(&self.address, self.connect_timeout, &self.given_up).await;
-            match self.room.note(&opened) {
-                Some(pause) => {
-                    drop(opened);
-                    sleep(pause).await;
-                }
-                None => break opened,
-            }
-        };
+        let open = || connect::open(&self.address, self.connect_timeout, &self.given_up);
+        let opened = connect_in_turn(open, |opened| self.room.note(opened)).await;
         let Opened {
             client,
             connection,

@@ -25,7 +25,7 @@ use deadpool_redis::{Connection, Pool, PoolError, TimeoutType, Timeouts};
 use futures_util::{FutureExt, TryFutureExt};
 use parking_lot::Mutex;
 use tokio::sync::{self, oneshot, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use self::acks::{Acks, IsWritten};
 use super::address::Address;
@@ -35,7 +35,7 @@ use super::protocol::scripts::Program;
 use crate::clock::{Boottime, Clock, Instant};
 use crate::future::{BoxFuture, shielded};
 use crate::store::kit::budget::Budget;
-use crate::store::kit::connection::room::{Need, Refusals};
+use crate::store::kit::connection::room::{Need, Refusals, connect_in_turn};
 use crate::store::kit::connection::{
     AfterEnd, Connect, Driven, Exchange, Fault, Unconnected, is_transient,
 };
@@ -215,15 +215,9 @@ impl Connector {
         if let Some(refusal) = self.refusals.now().filter(|_| !self.is_urgent()) {
             return Err(refusal);
         }
-        loop {
-            let made = make().await;
-            let (is_full, holds) = (Failure::is_of_too_many_clients, self.need.is_there());
-            let Some(pause) = self.refusals.note(&made, is_full, holds) else {
-                return made;
-            };
-            drop(made);
-            sleep(pause).await;
-        }
+        let is_full = Failure::is_of_too_many_clients;
+        let note = |made: &_| (self.refusals).note(made, is_full, self.need.is_there());
+        connect_in_turn(make, note).await
     }
 
     async fn send(
