@@ -332,13 +332,20 @@ pub(super) fn check_hold(Hold { limits, least }: Hold) -> Result<(), Error> {
 
 /// Checks that the store can do what is asked.
 fn check_facts(facts: Facts, ttl: Duration) -> Result<(), Error> {
-    let Facts { kind, .. } = facts;
-    match facts.max_ttl.filter(|most| ttl > *most) {
-        None => Ok(()),
-        Some(most) => Err(Error::invalid(format!(
-            "acquire refused: the store keeps no ttl of {ttl:?}; expected at most {most:?} store={kind}"
-        ))),
-    }
+    let Facts {
+        kind,
+        least_ttl,
+        max_ttl,
+        ..
+    } = facts;
+    let limit = match max_ttl.filter(|most| ttl > *most) {
+        Some(most) => format!("at most {most:?}"),
+        None if ttl < least_ttl => format!("at least {least_ttl:?}"),
+        None => return Ok(()),
+    };
+    Err(Error::invalid(format!(
+        "acquire refused: the store keeps no ttl of {ttl:?}; expected {limit} store={kind}"
+    )))
 }
 
 /// Checks the number of permits, and that the name leaves room for theirs.

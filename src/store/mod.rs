@@ -20,7 +20,8 @@
 //! 5. `release` frees a name only if this holder has it, and its answer says whether that was so: `Released` means
 //!    that no other holder was granted the name between this holder's grant and the release. It is idempotent. If
 //!    all attempts of a claim were answered, it was granted at most once, so the answer is about that grant's token.
-//! 6. Every lease expires by itself, at most one ttl after the store last heard of it.
+//! 6. Every lease expires by itself, at most one ttl after the store last heard of it; where the store does not end
+//!    leases itself, for a client that never saw it at most its [`grace`](spi::Facts::grace) later.
 //! 7. Where the store keeps a queue, clients take turns in the order in which they joined, and no claim overtakes a
 //!    live place. A claim that waits keeps its client's place for a [term](spi::Queued::term); who frees a name grants it, in
 //!    the same step, to the claim of the first live place, for the rest of that term, under a token of its own. The

@@ -52,23 +52,21 @@ pub enum OutagePolicy {
 
 /// The longest pause of the first waiter where the store gives hints: a lost one costs no more than this.
 const WITH_NOTICES: Duration = Duration::from_secs(5);
-/// That where nothing else shows that the name was freed. It is longer for a client that waits for several names, or
-/// has others before it in the store's queue: a crowd looks hardly more often than one.
-const WITHOUT_NOTICES: Duration = Duration::from_millis(100);
-/// The longest of those.
+/// The longest pause where nothing else shows that the name was freed, unless the store asks for fewer looks.
 const MOST_WITHOUT_NOTICES: Duration = Duration::from_secs(3);
 /// The most by which a look comes after the moment that it waits for: clients that wait for one moment are spread over
 /// it, and a name that is free does not lie idle for longer.
 const JITTER: Duration = Duration::from_millis(50);
 
-/// The longest pause of a client without notices.
-fn without_notices(names: usize, ahead: usize) -> Duration {
+/// The longest pause of a client without notices, of a store that asks for this interval. It is longer for a client that
+/// waits for several names, or has others before it in the store's queue: a crowd looks hardly more often than one.
+fn without_notices(look_every: Duration, names: usize, ahead: usize) -> Duration {
     let others = u32::try_from(ahead).unwrap_or(u32::MAX);
     let names = u32::try_from(names.max(1)).unwrap_or(u32::MAX);
     let share = others.saturating_add(1).saturating_mul(names);
-    WITHOUT_NOTICES
+    look_every
         .saturating_mul(share)
-        .min(MOST_WITHOUT_NOTICES)
+        .min(MOST_WITHOUT_NOTICES.max(look_every))
 }
 
 /// The longest pause of a client in the store's queue, whose place has this term: it shows three times within it that
@@ -91,6 +89,8 @@ fn pause(longest: Duration, remaining: Option<Duration>, roll: u16) -> Duration 
 mod tests {
     use super::*;
 
+    const EVERY: Duration = Duration::from_millis(100);
+
     #[test]
     fn a_waiter_never_looks_before_the_remaining_ttl_is_over() {
         for roll in [0, 1, u16::MAX] {
@@ -105,20 +105,22 @@ mod tests {
     fn a_crowd_without_notices_looks_hardly_more_often_than_one_client() {
         let looks = |pause: Duration| pause.as_secs_f64().recip();
         let queue: f64 = (0..1_000)
-            .map(|ahead| looks(without_notices(1, ahead)))
+            .map(|ahead| looks(without_notices(EVERY, 1, ahead)))
             .sum();
         assert!(
             queue < 400.0,
             "{queue} looks a second in one queue of 1,000"
         );
-        let names = 20.0 * looks(without_notices(20, 0));
+        let names = 20.0 * looks(without_notices(EVERY, 20, 0));
         assert!(names < 11.0, "{names} looks a second for 20 names");
-        assert_eq!(without_notices(1, 0), WITHOUT_NOTICES);
+        assert_eq!(without_notices(EVERY, 1, 0), EVERY);
+        let seldom = MOST_WITHOUT_NOTICES * 2;
+        assert_eq!(without_notices(seldom, 20, 0), seldom);
     }
 
     #[test]
     fn a_waiter_looks_at_least_as_often_as_the_cap() {
-        for longest in [WITH_NOTICES, in_queue(WITH_NOTICES), WITHOUT_NOTICES] {
+        for longest in [WITH_NOTICES, in_queue(WITH_NOTICES), EVERY] {
             for remaining in [None, Some(Duration::from_secs(3_600))] {
                 assert!(pause(longest, remaining, u16::MAX) < longest * 2);
             }

@@ -179,7 +179,7 @@ impl Registry {
         let ahead = place.map_or(0, |place| place.ahead);
         match &self.notices {
             Some(_) => WITH_NOTICES,
-            None => without_notices(self.queues.len() - self.idle, ahead),
+            None => without_notices(self.facts.look_every, self.queues.len() - self.idle, ahead),
         }
     }
 

@@ -1,34 +1,47 @@
 //! Every store keeps the contract.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use leasehold::store::memory::Memory;
-use leasehold::store::redis::Redis;
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Store as _, conformance};
+use leasehold::store::{Store, conformance, open};
 
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::redis_server::RedisServer;
 use crate::postgres;
 
+/// Checks the store at this URL.
+pub(crate) async fn check_at(url: String) {
+    conformance::check(move || opened(url.clone())).await;
+}
+
+async fn opened(url: String) -> Arc<dyn Store> {
+    open(&url).await.expect("a URL in order")
+}
+
 #[tokio::test]
 async fn memory_keeps_the_contract() {
-    conformance::check(Arc::new(Memory::new())).await;
+    let store = Memory::new();
+    conformance::check(move || ready(Arc::new(store.clone()) as _)).await;
 }
 
 #[tokio::test]
 async fn sqlite_keeps_the_contract() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = Sqlite::open(folder.path().join("leases.sqlite")).await;
-    conformance::check(Arc::new(store.expect("it opens"))).await;
+    let path = folder.path().join("leases.sqlite");
+    let open = move || {
+        let store = Sqlite::open(path.clone());
+        async { Arc::new(store.await.expect("it opens")) as _ }
+    };
+    conformance::check(open).await;
 }
 
 #[tokio::test]
 async fn redis_keeps_the_contract() {
     let server = RedisServer::start().await;
-    let store = Redis::open(&server.url()).expect("a URL in order");
-    conformance::check(Arc::new(store)).await;
+    check_at(server.url()).await;
     server.assert_all_keys_run_out().await;
 }
 
@@ -48,8 +61,9 @@ async fn a_quorum_of_five_keeps_the_contract() {
 }
 
 async fn a_quorum_keeps_the_contract(members: usize) {
-    let quorum = RedisQuorum::start(members).await;
-    conformance::check(Arc::new(quorum.open())).await;
+    let quorum = Arc::new(RedisQuorum::start(members).await);
+    let opened = quorum.clone();
+    conformance::check(move || ready(Arc::new(opened.open()) as _)).await;
     for server in &quorum.servers {
         server.assert_all_keys_run_out().await;
     }
@@ -61,10 +75,11 @@ pub(crate) async fn a_quorum_without_a_member_keeps_the_contract(
     silence: impl Fn(&mut RedisServer),
 ) {
     let mut quorum = RedisQuorum::start(members).await;
-    let store = quorum.open();
     silence(&mut quorum.servers[members - 1]);
-    let facts = store.facts();
-    conformance::check_as(Arc::new(store), facts, 1).await;
+    let quorum = Arc::new(quorum);
+    let opened = quorum.clone();
+    let open = move || ready(Arc::new(opened.open()) as _);
+    conformance::check_as(open, |facts| facts, 1).await;
     for server in &quorum.servers[..members - 1] {
         server.assert_all_keys_run_out().await;
     }
@@ -74,5 +89,5 @@ pub(crate) async fn a_quorum_without_a_member_keeps_the_contract(
 async fn postgres_keeps_the_contract() {
     let url = PostgresServer::database().await.url();
     postgres::set_up(&url).await;
-    conformance::check(postgres::open(&url)).await;
+    check_at(url).await;
 }

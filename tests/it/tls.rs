@@ -3,12 +3,11 @@
 
 mod fleets;
 
-use std::sync::Arc;
-
 use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
-use leasehold::store::{Purpose, Store, Tls, conformance};
+use leasehold::store::{Purpose, Store, Tls};
 
+use crate::conformance::check_at;
 use crate::harness::asking::{asked, chain, claim, granted, next_token};
 use crate::harness::times::{LIMIT, LONG, PATIENCE};
 use crate::harness::tls::{Authority, Certificate, TlsServer, make_certificate};
@@ -31,8 +30,7 @@ async fn connects(store: &Redis) {
 #[tokio::test]
 async fn a_server_behind_tls_keeps_the_contract() {
     let server = TlsServer::start().await;
-    let store = Redis::open(&server.trusting_url()).expect("a URL in order");
-    conformance::check(Arc::new(store)).await;
+    check_at(server.trusting_url()).await;
 }
 
 #[test]

@@ -15,6 +15,13 @@ pub struct Facts {
     /// Says whether the notice of a grant is proof of it. Otherwise the client asks before it counts the grant: a server
     /// that was replaced may still send notices.
     pub trusts_notices: bool,
+    /// The shortest ttl that the store can keep: a shorter one is `Invalid`.
+    pub least_ttl: Duration,
+    /// The longest time past its ttl for which a lease that is not renewed can still count, for a client that did not
+    /// see it before. Zero where the store ends leases itself. A name that is kept ends as late.
+    pub grace: Duration,
+    /// The interval at which a waiting client looks at the store where nothing tells it that a name was freed.
+    pub look_every: Duration,
     /// Says whether the store can give hints. Where the set-up does not let it, [`notices`](super::Store::notices)
     /// still returns `None`.
     pub has_notices: bool,
@@ -25,6 +32,9 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// The usual interval of looks: ten a second for each waiting client.
+    const LOOK_EVERY: Duration = Duration::from_millis(100);
+
     /// Returns the facts of a store of this kind, without a queue, without notices and without a limit on
     /// the ttl.
     pub const fn new(kind: &'static str) -> Self {
@@ -34,6 +44,9 @@ impl Facts {
             trusts_notices: false,
             has_notices: false,
             max_ttl: None,
+            least_ttl: Duration::ZERO,
+            grace: Duration::ZERO,
+            look_every: Self::LOOK_EVERY,
         }
     }
 
@@ -55,6 +68,27 @@ impl Facts {
     #[must_use = "returns the facts with notices"]
     pub const fn with_notices(mut self) -> Self {
         self.has_notices = true;
+        self
+    }
+
+    /// Returns the same facts with a shortest ttl.
+    #[must_use = "returns the facts with the limit"]
+    pub const fn with_least_ttl(mut self, least_ttl: Duration) -> Self {
+        self.least_ttl = least_ttl;
+        self
+    }
+
+    /// Returns the same facts with a time past the ttl for which a lease can still count.
+    #[must_use = "returns the facts with the time"]
+    pub const fn with_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Returns the same facts with another interval of looks.
+    #[must_use = "returns the facts with the interval"]
+    pub const fn with_look_every(mut self, look_every: Duration) -> Self {
+        self.look_every = look_every;
         self
     }
 

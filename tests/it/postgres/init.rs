@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::store::{self, Answer, HeldState, TableSettings, conformance};
+use leasehold::store::{self, Answer, HeldState, TableSettings};
 use leasehold::{Client, ErrorKind};
 
 use super::{open, set_up, with_max_ttl};
+use crate::conformance::check_at;
 use crate::harness::asking::{asked, chain, claim, granted, held, released};
 use crate::harness::postgres_server::{PostgresServer, as_user, programs};
 use crate::harness::times::{LIMIT, LONG};
@@ -98,7 +99,7 @@ async fn a_role_with_the_least_of_rights_keeps_the_contract() {
     );
     let administrator = database.connect().await;
     administrator.batch_execute(&rights).await.expect("granted");
-    conformance::check(open(&database.url_as(&role))).await;
+    check_at(database.url_as(&role)).await;
     // It may make nothing.
     let other = format!("{}&schema=other", database.url_as(&role));
     let refused = store::init(&other, TableSettings::default(), LIMIT).await;

@@ -1,15 +1,14 @@
 //! A cluster whose slots move and whose primaries are replaced.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::ErrorKind;
-use leasehold::store::redis::Redis;
-use leasehold::store::{Outcome, Release, Store as _, conformance};
+use leasehold::store::{Outcome, Release, Store as _};
 
 use super::behind_nat::{outside, port_of};
 use super::open;
+use crate::conformance::check_at;
 use crate::harness::asking::{asked, begin, chain, claim, granted, released, renewal, renewed};
 use crate::harness::fake_server::{FakeNode, FakeServer};
 use crate::harness::leases::{client_at, take};
@@ -29,8 +28,7 @@ const NAMES: usize = 60;
 #[tokio::test]
 async fn a_cluster_keeps_the_contract() {
     let cluster = RedisCluster::start().await;
-    let store = Redis::open(&cluster.url()).expect("a URL in order");
-    conformance::check(Arc::new(store)).await;
+    check_at(cluster.url()).await;
     for node in &cluster.nodes {
         node.assert_all_keys_run_out().await;
     }

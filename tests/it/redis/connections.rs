@@ -1,6 +1,6 @@
 //! The store by every way to a server: sockets, ports, passwords, other databases, a pool of the caller's.
 
-use std::future::Future as _;
+use std::future::{Future as _, ready};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
@@ -12,6 +12,7 @@ use leasehold::store::{MAX_BATCH, Outcome, Purpose, Release, Store, conformance}
 use leasehold::{Client, ErrorKind};
 
 use super::open;
+use crate::conformance::check_at;
 use crate::harness::alone::test_of;
 use crate::harness::asking::{asked, claim, granted, held, next_token, released, renewed};
 use crate::harness::network::with_hosts;
@@ -25,7 +26,7 @@ async fn a_server_on_a_port_with_a_password_and_another_database_keeps_the_contr
     let setup = Setup::default().with_port().with_password("s3cret/@");
     let server = setup.start().await;
     let url = format!("redis://:s3cret%2F%40@127.0.0.1:{}/3", server.port());
-    conformance::check(open(&url).await).await;
+    check_at(url).await;
     assert_eq!(server.keys().await, [""; 0], "database 0 is untouched");
 }
 
@@ -41,7 +42,12 @@ async fn a_pool_of_the_callers_keeps_the_contract_and_stays_open() {
     let builder = Redis::from_pool(pool.clone(), &server.url());
     let store = Arc::new(builder.build().expect("a store"));
     assert!(store.notices().await.expect("answered").is_some());
-    conformance::check(store.clone()).await;
+    let (pool_of_all, url) = (pool.clone(), server.url());
+    conformance::check(move || {
+        let builder = Redis::from_pool(pool_of_all.clone(), &url);
+        ready(Arc::new(builder.build().expect("a store")) as _)
+    })
+    .await;
     assert!(!pool.is_closed());
     pool.get().await.expect("it serves its owner");
 }

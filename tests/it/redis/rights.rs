@@ -1,8 +1,9 @@
 //! The least rights that the wire's description asks for are enough, and are the least.
 
-use leasehold::store::{Answer, Eviction, Outcome, Queued, Release, Store, conformance};
+use leasehold::store::{Answer, Eviction, Outcome, Queued, Release, Store};
 
 use super::open;
+use crate::conformance::check_at;
 use crate::harness::asking::{Asking, asked, claim, granted, held, released, renewed};
 use crate::harness::redis_cluster::RedisCluster;
 use crate::harness::redis_group::RedisGroup;
@@ -45,14 +46,17 @@ async fn server_without(right: &str) -> (RedisServer, std::sync::Arc<dyn Store>)
         .filter(|word| *word != right)
         .collect();
     let () = server.told(&without.join(" ")).await;
-    let store = open(&format!("{}?user=leasehold&pass=secret", server.url())).await;
+    let store = open(&format!("{}?{LEASEHOLD}", server.url())).await;
     (server, store)
 }
 
+/// The user of the line that the description has.
+const LEASEHOLD: &str = "user=leasehold&pass=secret";
+
 #[tokio::test]
 async fn the_least_rights_are_enough_for_the_whole_contract() {
-    let (server, store) = server_without("").await;
-    conformance::check(store).await;
+    let (server, _) = server_without("").await;
+    check_at(format!("{}?{LEASEHOLD}", server.url())).await;
     server.assert_all_keys_run_out().await;
 }
 
@@ -71,7 +75,7 @@ async fn in_a_cluster_the_least_rights_are_enough_for_the_whole_contract() {
             .await;
     }
     let url = cluster.url().replace("://", "://leasehold:secret@");
-    conformance::check(open(&url).await).await;
+    check_at(url).await;
 }
 
 #[tokio::test]
@@ -96,7 +100,7 @@ async fn with_sentinels_the_least_rights_of_both_users_are_enough_for_the_whole_
             .is_ok()
     })
     .await;
-    conformance::check(open(&url).await).await;
+    check_at(url).await;
 }
 
 #[tokio::test]

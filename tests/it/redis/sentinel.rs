@@ -1,15 +1,14 @@
 //! The master of a group that Sentinels watch, when another server becomes the master.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
 use leasehold::ErrorKind;
-use leasehold::store::redis::Redis;
-use leasehold::store::{Answer, Purpose, conformance};
+use leasehold::store::{Answer, Purpose};
 
 use super::behind_nat::port_of;
 use super::open;
+use crate::conformance::check_at;
 use crate::harness::asking::{asked, begin, chain, claim, granted, held};
 use crate::harness::fake_sentinel::FakeSentinel;
 use crate::harness::leases::{client_at, take};
@@ -29,8 +28,7 @@ const NAMES: usize = 30;
 #[tokio::test]
 async fn sentinels_keep_the_contract() {
     let group = RedisGroup::start().await;
-    let store = Redis::open(&group.url()).expect("a URL in order");
-    conformance::check(Arc::new(store)).await;
+    check_at(group.url()).await;
     group.servers[0].assert_all_keys_run_out().await;
 }
 

@@ -1,13 +1,13 @@
 //! The store over Sentinels and on a cluster that accept only TLS, also among themselves.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::store::redis::Redis;
-use leasehold::store::{Store, Tls, conformance};
+use leasehold::store::{Store, Tls};
 
 use super::{connects, patient};
+use crate::conformance::check_at;
 use crate::harness::asking::{asked, chain, claim};
 use crate::harness::leases::{client_at, take};
 use crate::harness::redis_cluster::RedisCluster;
@@ -43,8 +43,7 @@ async fn a_cluster_behind_tls_whose_certificate_names_no_address_keeps_the_contr
     let certificate = authority.issue("db.example");
     let cluster = cluster_behind_tls(&certificate, false).await;
     let trusted = format!("{}?ca={}", cluster.url(), authority.path().display());
-    let store = Redis::open(&format!("{trusted}&server_name=db.example")).expect("in order");
-    conformance::check(Arc::new(store)).await;
+    check_at(format!("{trusted}&server_name=db.example")).await;
     refuses(&patient(&trusted, Tls::new()), "db.example").await;
 }
 
@@ -77,8 +76,7 @@ async fn sentinels_that_ask_for_a_certificate_are_shown_it_and_keep_the_contract
     let certificate = authority.issue(ADDRESS);
     let group = RedisGroup::behind_tls(&certificate).await;
     let trusted = format!("{}?ca={}", group.url(), authority.path().display());
-    let store = Redis::open(&format!("{trusted}&{}", certificate.shown())).expect("in order");
-    conformance::check(Arc::new(store)).await;
+    check_at(format!("{trusted}&{}", certificate.shown())).await;
     refuses(&patient(&trusted, Tls::new()), "CertificateRequired").await;
 }
 

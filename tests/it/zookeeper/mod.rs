@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::store::Store;
 use leasehold::store::zookeeper::Zookeeper;
-use leasehold::store::{Store, conformance};
 use leasehold::{Client, Lease, OutagePolicy};
 
+use crate::conformance::check_at;
 use crate::harness::zookeeper_server::ZookeeperServer;
 
 mod clients;
@@ -49,11 +50,11 @@ fn node_of_a(url: &str) -> String {
 
 #[tokio::test]
 async fn the_contract_is_kept_on_a_long_tick() {
-    conformance::check(store_in_chroot().await).await;
+    check_at(ZookeeperServer::chroot().await).await;
 }
 
 #[tokio::test]
 async fn the_contract_is_kept_on_a_short_tick() {
     let server = ZookeeperServer::start(Duration::from_millis(500)).await;
-    conformance::check(open(&server.url(""))).await;
+    check_at(server.url("")).await;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{LIMIT, SHORT};
+use super::{LIMIT, Open, SHORT};
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::{
@@ -67,9 +67,30 @@ pub(crate) struct Bench {
     pub(crate) prefix: String,
     /// The number of servers of the store that do not answer.
     pub(crate) down: usize,
+    pub(crate) open: Open,
 }
 
 impl Bench {
+    /// Returns a ttl that is short enough to wait for, and that the store can keep.
+    pub(crate) fn short(&self) -> Duration {
+        self.store.facts().least_ttl.max(SHORT)
+    }
+
+    /// Lets a lease or a keep of this length end for every client, also for one that never saw it.
+    pub(crate) async fn outlast(&self, time: Duration) {
+        self.pass(time + self.store.facts().grace + SHORT).await;
+    }
+
+    /// Opens the store once more: it shares no memory with the first, as that of another process.
+    pub(crate) async fn opened_anew(&self) -> Self {
+        Self {
+            store: (self.open)().await,
+            prefix: self.prefix.clone(),
+            down: self.down,
+            open: self.open.clone(),
+        }
+    }
+
     pub(crate) fn name(&self, rest: &str) -> Name {
         Name::new(format!("{}/{rest}", self.prefix)).expect("a valid name")
     }
@@ -166,13 +187,13 @@ impl Bench {
     /// done anew.
     pub(crate) async fn extends(&self, by: Extended) {
         let clock = self.store.clock();
-        let ttl = SHORT * 2;
+        let ttl = self.short() * 2;
         for attempt in 0..ATTEMPTS {
             let name = attempt.to_string();
             let claim = self.claim(&name, ttl);
             let first_at = clock.now();
             let token = self.granted(&claim).await;
-            self.pass(SHORT).await;
+            self.pass(self.short()).await;
             let second_at = clock.now();
             let is_extended = match by {
                 Extended::Claim => self.granted(&claim).await == token,
@@ -182,9 +203,9 @@ impl Bench {
                 assert!(clock.now().since(first_at) >= ttl, "within its term");
                 continue;
             }
-            self.pass(SHORT + SHORT / 2).await;
+            self.pass(self.short() + self.short() / 2).await;
             // Past the first term.
-            let answer = self.ask(&self.claim(&name, SHORT)).await;
+            let answer = self.ask(&self.claim(&name, self.short())).await;
             if clock.now().since(second_at) < ttl {
                 assert!(matches!(answer, Answer::Held(_)), "got {answer:?}");
                 return;

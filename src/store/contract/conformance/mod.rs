@@ -26,6 +26,9 @@ const SHORT: Duration = Duration::from_millis(400);
 /// The limit of each request.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// Opens the store that is checked.
+pub(crate) type Open = Arc<dyn Fn() -> BoxFuture<'static, Arc<dyn Store>> + Send + Sync>;
+
 type Check = for<'a> fn(&'a Bench) -> BoxFuture<'a, ()>;
 
 macro_rules! checks {
@@ -35,6 +38,7 @@ macro_rules! checks {
 }
 
 // Below the macro, which they use.
+mod anew;
 mod releases;
 mod waiting;
 
@@ -69,16 +73,21 @@ const CHECKS: &[(&str, Check)] = checks![
 /// Closes the store, so it comes last.
 const LAST: &[(&str, Check)] = checks![a_closed_store_says_so];
 
-/// Runs every check against this store, one after the other. It is closed afterwards.
+/// Runs every check against the store that `open` opens, one after the other.
+///
+/// It is opened several times, each time as another process would: the stores that `open` returns share the leases, and
+/// nothing that one of them remembers. They are closed afterwards.
 ///
 /// The checks of queues and of notices are those that the [facts](Store::facts) ask for: a store that promises them
 /// must have them, and a store that does not must not seem to.
 ///
 /// # Panics
 /// Where the store breaks the contract.
-pub async fn check(store: Arc<dyn Store>) {
-    let facts = store.facts();
-    check_as(store, facts, 0).await;
+pub async fn check<F>(open: impl Fn() -> F + Send + Sync + 'static)
+where
+    F: Future<Output = Arc<dyn Store>> + Send + 'static,
+{
+    check_as(open, |facts| facts, 0).await;
 }
 
 /// Runs the checks of [`check`] against a store in a set-up where other facts hold than it says: it can give notices,
@@ -87,15 +96,24 @@ pub async fn check(store: Arc<dyn Store>) {
 ///
 /// # Panics
 /// As [`check`].
-pub async fn check_as(store: Arc<dyn Store>, facts: Facts, down: usize) {
+pub async fn check_as<F>(
+    open: impl Fn() -> F + Send + Sync + 'static,
+    facts: impl FnOnce(Facts) -> Facts,
+    down: usize,
+) where
+    F: Future<Output = Arc<dyn Store>> + Send + 'static,
+{
+    let open: Open = Arc::new(move || Box::pin(open()));
+    let store = open().await;
     let run = Uuid::new_v4().simple().to_string();
-    let waiting = waiting::checks(facts);
-    let all = [CHECKS, releases::CHECKS, &waiting, LAST].concat();
+    let waiting = waiting::checks(facts(store.facts()));
+    let all = [CHECKS, anew::CHECKS, releases::CHECKS, &waiting, LAST].concat();
     for (name, check) in all {
         let bench = Bench {
             store: store.clone(),
             prefix: format!("{run}/{name}"),
             down,
+            open: open.clone(),
         };
         let outcome = tokio::spawn(async move { check(&bench).await }).await;
         if let Err(broken) = outcome {
@@ -141,8 +159,8 @@ async fn tokens_rise_across_release(bench: &Bench) {
 }
 
 async fn tokens_rise_across_expiry(bench: &Bench) {
-    let first = bench.granted(&bench.claim("a", SHORT)).await;
-    bench.pass(SHORT * 2).await;
+    let first = bench.granted(&bench.claim("a", bench.short())).await;
+    bench.pass(bench.short() * 2).await;
     let second = bench.granted(&bench.claim("a", LONG)).await;
     assert!(second > first, "{second} after {first}");
 }
@@ -185,11 +203,11 @@ async fn a_renewal_extends(bench: &Bench) {
 }
 
 async fn a_renewal_never_creates(bench: &Bench) {
-    let claim = bench.claim("a", SHORT);
+    let claim = bench.claim("a", bench.short());
     assert!(bench.is_refused(&claim).await);
     assert_eq!(bench.inspect(&claim.name).await, None);
     bench.granted(&claim).await;
-    bench.pass(SHORT * 2).await;
+    bench.pass(bench.short() * 2).await;
     assert!(bench.is_refused(&claim).await);
     assert_eq!(bench.inspect(&claim.name).await, None);
 }
@@ -276,7 +294,7 @@ async fn each_of_two_that_write_and_look_is_seen(bench: &Bench) {
 }
 
 async fn a_marked_eviction_tells_the_holder_and_keeps_the_name(bench: &Bench) {
-    let claim = bench.claim("a", SHORT * 2);
+    let claim = bench.claim("a", bench.short() * 2);
     bench.granted(&claim).await;
     assert!(bench.evict(&claim.name, Eviction::Marked).await);
     let held = bench.held(&bench.claim("a", LONG)).await;
@@ -285,7 +303,7 @@ async fn a_marked_eviction_tells_the_holder_and_keeps_the_name(bench: &Bench) {
     assert_eq!(bench.state(&claim.name).await, Some(HeldState::Evicted));
     let renewed = bench.renew(&[&claim]).await;
     assert!(matches!(renewed[..], [Outcome::Evicted]), "{renewed:?}");
-    bench.pass_evicted(&claim, SHORT * 3).await;
+    bench.pass_evicted(&claim, bench.short() * 3).await;
     bench.granted(&bench.claim("a", LONG)).await;
     assert!(bench.is_refused(&claim).await);
 }
@@ -320,8 +338,8 @@ async fn a_list_has_all_names_with_the_prefix(bench: &Bench) {
     for rest in ["b*", "a", "b?", "c"] {
         bench.granted(&bench.claim(rest, LONG)).await;
     }
-    bench.granted(&bench.claim("b[x]", SHORT / 4)).await;
-    bench.pass(SHORT).await;
+    bench.granted(&bench.claim("b[x]", bench.short())).await;
+    bench.pass(bench.short() * 2).await;
     for (prefix, listed) in [("b", &["b*", "b?"][..]), ("b*", &["b*"]), ("x", &[])] {
         let held = bench.list(&bench.name(prefix)).await;
         let names: Vec<_> = held.into_iter().map(|held| held.name).collect();

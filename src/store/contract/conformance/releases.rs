@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::bench::Bench;
-use super::{Check, Eviction, HeldState, LONG, MAX_KEEP, Release, SHORT};
+use super::{Check, Eviction, HeldState, LONG, MAX_KEEP, Release};
 
 pub(crate) const CHECKS: &[(&str, Check)] = checks![
     a_release_frees_once,
@@ -31,9 +31,9 @@ async fn a_release_of_another_holder_frees_nothing(bench: &Bench) {
 }
 
 async fn a_release_says_that_another_holder_came_and_went(bench: &Bench) {
-    let (first, second) = (bench.claim("a", SHORT), bench.claim("a", LONG));
+    let (first, second) = (bench.claim("a", bench.short()), bench.claim("a", LONG));
     bench.granted(&first).await;
-    bench.pass(SHORT * 2).await;
+    bench.pass(bench.short() * 2).await;
     bench.granted(&second).await;
     assert_eq!(bench.release(&first).await, Release::NotHeld);
     let held = bench.inspect(&second.name).await.expect("still taken");
@@ -52,7 +52,7 @@ async fn a_release_after_an_eviction_says_so(bench: &Bench) {
 async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     bench.granted(&claim).await;
-    let kept = bench.release_keeping(&claim, SHORT * 2).await;
+    let kept = bench.release_keeping(&claim, bench.short() * 2).await;
     assert_eq!(kept, Release::Released);
     let held = bench.held(&bench.claim("a", LONG)).await;
     assert_eq!(held.state, HeldState::Kept);
@@ -60,7 +60,7 @@ async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
     assert!(bench.is_refused(&claim).await);
     assert_eq!(bench.release(&claim).await, Release::NotHeld);
     bench.held(&bench.claim("a", LONG)).await;
-    bench.pass(SHORT * 3).await;
+    bench.pass(bench.short() * 3).await;
     bench.granted(&bench.claim("a", LONG)).await;
 }
 

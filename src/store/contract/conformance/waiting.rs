@@ -1,7 +1,7 @@
 //! Notices, and clients that wait in turn. The facts of a store say which of these it has; a store without them must not
 //! behave as if it had them.
 
-use super::{Asking, Bench, Check, LIMIT, LONG, SHORT};
+use super::{Asking, Bench, Check, LIMIT, LONG};
 use crate::holder::Holder;
 use crate::store::{
     Answer, Eviction, Facts, Handover, Held, HeldState, Notice, Notices, Outcome, Place, Queued,
@@ -104,11 +104,11 @@ async fn a_name_that_is_kept_for_a_while_is_hinted(bench: &Bench) {
         notices.follow(&topic);
         hint(&*notices, freed.clone()).await;
     }
-    let kept = bench.release_keeping(&first, SHORT).await;
+    let kept = bench.release_keeping(&first, bench.short()).await;
     assert_eq!(kept, Release::Released);
     hint(&*notices, freed).await;
     assert_eq!(bench.state(name).await, Some(HeldState::Kept));
-    bench.pass(SHORT * 2).await;
+    bench.pass(bench.short() * 2).await;
     bench.granted(&next).await;
 }
 
@@ -212,7 +212,7 @@ async fn a_dead_client_costs_those_behind_it_no_more_than_its_term(bench: &Bench
     let first = bench.claim("a", LONG);
     bench.granted(&first).await;
     let (mut dead, next) = (in_queue(bench), in_queue(bench));
-    dead.ask.queued = Some(Queued::new(SHORT * 3));
+    dead.ask.queued = Some(Queued::new(bench.short() * 3));
     assert_eq!(ahead(bench, &dead).await, 0);
     ahead(bench, &next).await;
     assert_eq!(bench.release(&first).await, Release::Released);
@@ -220,7 +220,7 @@ async fn a_dead_client_costs_those_behind_it_no_more_than_its_term(bench: &Bench
     let token = loop {
         match bench.ask(&next).await {
             Answer::Granted(grant) => break grant.token,
-            Answer::Held(_) => bench.pass(SHORT / 4).await,
+            Answer::Held(_) => bench.pass(bench.short() / 4).await,
         }
     };
     let cost = bench.store.clock().now().since(begun);
@@ -312,15 +312,18 @@ async fn a_grant_that_no_client_counts_ends_with_the_term_of_its_place(bench: &B
     let first = bench.claim("a", LONG);
     bench.granted(&first).await;
     let mut one = bench.claim("a", LONG);
-    one.ask.queued = Some(Queued::new(SHORT * 2));
+    one.ask.queued = Some(Queued::new(bench.short() * 2));
     ahead(bench, &one).await;
-    bench.pass(SHORT).await;
+    bench.pass(bench.short()).await;
     assert_eq!(bench.release(&first).await, Release::Released);
     // On a busy machine it can be over already.
     if let Some(held) = bench.inspect(&first.name).await {
-        assert!(held.remaining.is_some_and(|left| left <= SHORT), "{held:?}");
+        assert!(
+            held.remaining.is_some_and(|left| left <= bench.short()),
+            "{held:?}"
+        );
     }
-    bench.pass(SHORT).await;
+    bench.pass(bench.short()).await;
     bench.granted(&bench.claim("a", LONG)).await;
 }
 

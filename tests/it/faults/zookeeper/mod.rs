@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::clock::Instant;
-use leasehold::store::{Answer, Purpose, Release, Topic, conformance};
+use leasehold::store::{Answer, Purpose, Release, Topic};
 use leasehold::{Client, Lease, LossReason, OutagePolicy};
 
+use crate::conformance::check_at;
 use crate::harness::asking::{asked, claim, granted, held, released};
 use crate::harness::leases::client_at;
 use crate::harness::relay::{Passing, Relay};
@@ -39,7 +40,7 @@ fn quick(url: &str) -> String {
 #[tokio::test]
 async fn the_contract_is_kept_on_three_servers() {
     let ensemble = ensemble().await;
-    conformance::check(open(&ensemble.url(""))).await;
+    check_at(ensemble.url("")).await;
 }
 
 /// Takes a name in turns with others until told to stop, and asserts that no other client has it.

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 use leasehold::store::redis::Redis;
-use leasehold::store::{Answer, HeldState, Outcome, Purpose, Release, Store, conformance};
+use leasehold::store::{Answer, HeldState, Outcome, Purpose, Release, Store};
 use leasehold::{ErrorKind, LossReason};
 
 use super::open;
 use super::rights::{DESCRIPTION, least_rights};
+use crate::conformance::check_at;
 use crate::harness::asking::{
     Asking, asked, chain, claim, granted, held, queued, released, renewed,
 };
@@ -271,7 +272,7 @@ async fn a_server_that_keeps_out_fulfils_the_contract_with_the_rights_that_are_d
     let store = open(&url).await;
     assert_kept_out(&*store, &claim("first", LONG)).await;
     settle(&server).await;
-    conformance::check(store).await;
+    check_at(url).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
