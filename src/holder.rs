@@ -71,6 +71,11 @@ impl Holder {
         Ok(Self::new(client, claim))
     }
 
+    /// Returns the random bits of the claim.
+    pub(crate) const fn bits(&self) -> u64 {
+        self.claim
+    }
+
     /// Returns the client that made the claim.
     pub const fn client(&self) -> ClientId {
         self.client

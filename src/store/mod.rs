@@ -75,6 +75,7 @@ pub mod memory;
 pub mod postgres;
 #[cfg(feature = "quorum")]
 pub mod quorum;
+pub mod record;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]

@@ -29,6 +29,7 @@ pub mod redis_cluster;
 pub mod redis_group;
 pub mod redis_quorum;
 pub mod redis_server;
+pub mod register;
 pub mod relay;
 pub mod resp;
 pub mod rivalry;

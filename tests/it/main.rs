@@ -17,6 +17,7 @@ mod metrics;
 mod pools;
 mod postgres;
 mod quorum;
+mod record;
 mod recorded;
 mod redis;
 mod simulator;

@@ -40,6 +40,9 @@ const PURE: &[&str] = &[
     "fence/rule.rs",
     "store/memory/queue.rs",
     "store/quorum/protocol",
+    "store/record/observed.rs",
+    "store/record/rules.rs",
+    "store/record/value.rs",
     "client/taking.rs",
     "waiting/waiters.rs",
     "watchdog/claiming.rs",
@@ -215,6 +218,7 @@ fn impure(source: &Source) -> Vec<String> {
 const SHARED_NAMES: &[&str] = &[
     // Parts of a store, named alike from store to store so that a reader of one finds them in the next.
     "Address",
+    "Record",
     "Builder",
     "Connections",
     "Connector",

@@ -1,0 +1,195 @@
+//! What becomes of a record: the decisions, without any I/O. Each is a put on the version that was read, or an answer
+//! without one.
+
+use std::time::Duration;
+
+use super::observed::Sighting;
+use super::register::Version;
+use super::value::{Record, millis};
+use crate::error::Error;
+use crate::holder::Holder;
+use crate::name::Name;
+use crate::store::{Ask, Claim, Eviction, Held, HeldState, Info, Renewal};
+use crate::token::Token;
+
+/// A record in hand: what was seen, and for how long the name is still taken. `None` in its place: there is no record.
+#[derive(Debug)]
+pub(super) struct InHand {
+    pub(super) sighting: Sighting,
+    pub(super) left: Option<Duration>,
+}
+
+/// What a client does next.
+#[derive(Debug)]
+pub(super) enum Next<T> {
+    /// Put this record, on this version or where there is none.
+    Put(Option<Version>, Box<Record>),
+    /// Begin the ttl of the record anew on this version. All else of it stays as it is.
+    Extend(Version, Box<Record>),
+    /// Nothing is to be changed.
+    Answer(T),
+    /// Read the mark first: the next token must exceed it.
+    ReadMark,
+}
+
+impl InHand {
+    fn record(&self) -> &Record {
+        &self.sighting.record.record
+    }
+
+    fn version(&self) -> Version {
+        self.sighting.record.version.clone()
+    }
+
+    /// Returns the record as the next put writes it.
+    fn next(&self) -> Record {
+        let mut record = self.record().clone();
+        record.beat += 1;
+        record
+    }
+
+    /// Returns the record with a ttl that begins anew. It is never made shorter: with a lost reply the holder would count
+    /// on the longer one.
+    fn extended(&self, ttl: Duration) -> Box<Record> {
+        let mut record = self.next();
+        record.ttl_ms = record.ttl_ms.max(millis(ttl));
+        Box::new(record)
+    }
+
+    fn is_taken_by(&self, holder: Holder) -> bool {
+        self.left.is_some() && self.record().by == Some(holder)
+    }
+
+    /// Returns what other clients see of the name, if it is taken.
+    pub(super) fn held(&self, name: &Name) -> Option<Held> {
+        let left = self.left?;
+        let record = self.record();
+        Some(Held {
+            by: record.by,
+            token: record.token,
+            info: record.info.clone(),
+            since: (record.since_us > 0)
+                .then(|| std::time::UNIX_EPOCH + Duration::from_micros(record.since_us)),
+            // A storage that ends records itself may be late.
+            remaining: (!left.is_zero()).then_some(left),
+            state: record.state.unwrap_or_default(),
+            ..Held::new(name.clone())
+        })
+    }
+}
+
+/// Decides about a claim. `now_us` is the time that lifts the token.
+pub(super) fn claim(
+    hand: Option<&InHand>,
+    claim: &Claim,
+    ask: Ask,
+    mark: Option<Option<Token>>,
+    now_us: u64,
+) -> Result<Next<Box<Held>>, Error> {
+    if let Some(hand) = hand
+        && let Some(held) = hand.held(&claim.name)
+    {
+        if hand.is_taken_by(claim.holder) && held.state == HeldState::Leased {
+            return Ok(Next::Extend(hand.version(), hand.extended(claim.ttl)));
+        }
+        return Ok(Next::Answer(Box::new(held)));
+    }
+    let last = hand.and_then(|hand| hand.record().token);
+    let last = match (last, mark) {
+        (Some(last), _) => Some(last),
+        (None, Some(mark)) => mark,
+        (None, None) => return Ok(Next::ReadMark),
+    };
+    let token = Token::mint(last, ask.floor, now_us)?;
+    let mut record = hand.map_or_else(|| Record::free(None), InHand::next);
+    record.token = Some(token);
+    record.by = Some(claim.holder);
+    record.state = Some(HeldState::Leased);
+    record.ttl_ms = millis(claim.ttl);
+    record.since_us = now_us;
+    record.info = Info::clone(&claim.info);
+    Ok(Next::Put(hand.map(InHand::version), Box::new(record)))
+}
+
+/// The end of a renewal that needs no put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Denied {
+    Refused,
+    Evicted,
+}
+
+pub(super) fn renewal(hand: Option<&InHand>, renewal: &Renewal) -> Next<Denied> {
+    let its = hand.filter(|hand| {
+        hand.is_taken_by(renewal.holder) && hand.record().token == Some(renewal.token)
+    });
+    match its.map(|hand| (hand, hand.record().state)) {
+        Some((hand, Some(HeldState::Leased))) => {
+            Next::Extend(hand.version(), hand.extended(renewal.ttl))
+        }
+        Some((_, Some(HeldState::Evicted))) => Next::Answer(Denied::Evicted),
+        _ => Next::Answer(Denied::Refused),
+    }
+}
+
+/// Decides about a release. The answer is that the holder does not have the name.
+pub(super) fn release(
+    hand: Option<&InHand>,
+    holder: Holder,
+    keep_for: Option<Duration>,
+) -> Next<()> {
+    let its = hand.filter(|hand| hand.is_taken_by(holder));
+    let Some(hand) = its.filter(|hand| hand.record().state != Some(HeldState::Kept)) else {
+        return Next::Answer(());
+    };
+    // An evicted holder keeps nothing.
+    let keep_for = keep_for.filter(|_| hand.record().state == Some(HeldState::Leased));
+    let mut record = hand.next();
+    record.state = keep_for.map(|_| HeldState::Kept);
+    record.ttl_ms = keep_for.map_or(0, millis);
+    Next::Put(Some(hand.version()), Box::new(record))
+}
+
+/// Decides about an eviction. The answer is whether there was a holder to evict.
+pub(super) fn eviction(hand: Option<&InHand>, how: Eviction) -> Next<bool> {
+    let Some((hand, left)) = hand.and_then(|hand| Some((hand, hand.left?))) else {
+        return Next::Answer(false);
+    };
+    let mut record = hand.next();
+    match (how, record.state) {
+        (Eviction::Now, _) => {
+            record.state = None;
+            record.ttl_ms = 0;
+        }
+        (Eviction::Marked, Some(HeldState::Leased)) => {
+            // The rest as this client knows it, so never less than the holder's own.
+            record.state = Some(HeldState::Evicted);
+            record.ttl_ms = millis(left);
+        }
+        (Eviction::Marked, state) => return Next::Answer(state == Some(HeldState::Evicted)),
+    }
+    Next::Put(Some(hand.version()), Box::new(record))
+}
+
+/// Returns the record that raises the mark to this token, unless it is there already.
+pub(super) fn raised_mark(
+    mark: Option<&Sighting>,
+    token: Token,
+) -> Option<(Option<Version>, Record)> {
+    let Some(mark) = mark else {
+        return Some((None, Record::free(Some(token))));
+    };
+    let mut record = mark.record.record.clone();
+    if record.token >= Some(token) {
+        return None;
+    }
+    record.beat += 1;
+    record.token = Some(token);
+    Some((Some(mark.record.version.clone()), record))
+}
+
+/// Returns an old record without what the mark has, where the storage cannot remove it.
+pub(super) fn emptied(old: &Record) -> Record {
+    let mut record = Record::free(None);
+    record.beat = old.beat + 1;
+    record
+}
