@@ -30,7 +30,7 @@ pub(crate) enum StoreHome {
 }
 
 /// All kinds, in the order in which they are named in messages.
-pub(crate) static KINDS: [StoreKind; 6] = [
+pub(crate) static KINDS: [StoreKind; 7] = [
     StoreKind {
         word: "redis",
         schemes: &[
@@ -95,6 +95,14 @@ pub(crate) static KINDS: [StoreKind; 6] = [
         schemes: &["zookeeper"],
         forms: &[("zookeeper://HOST,HOST/CHROOT", "an ensemble")],
         is_compiled: cfg!(feature = "zookeeper"),
+        home: StoreHome::OnServers,
+        has_set_up: false,
+    },
+    StoreKind {
+        word: "kubernetes",
+        schemes: &["kubernetes"],
+        forms: &[("kubernetes:NAMESPACE", "the Lease objects of a namespace")],
+        is_compiled: cfg!(feature = "kubernetes"),
         home: StoreHome::OnServers,
         has_set_up: false,
     },

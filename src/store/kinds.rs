@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "kubernetes")]
+use super::kubernetes;
 use super::memory::Memory;
 #[cfg(feature = "postgres")]
 use super::postgres::{self, Postgres};
@@ -98,6 +100,13 @@ static ROWS: &[Row] = &[
         }),
         replacement: None,
     },
+    #[cfg(feature = "kubernetes")]
+    Row {
+        word: "kubernetes",
+        open: |url| Box::pin(async move { shared(kubernetes::open(url).await) }),
+        set_up: None,
+        replacement: None,
+    },
     #[cfg(feature = "zookeeper")]
     Row {
         word: "zookeeper",
@@ -146,6 +155,7 @@ fn shared<S: Store>(opened: Result<S, Error>) -> Result<Arc<dyn Store>, Error> {
 /// | `redis+quorum://` | [`quorum`](quorum/index.html#urls) |
 /// | `postgres://` | [`postgres`](postgres/index.html#urls) |
 /// | `zookeeper://` | [`zookeeper`](zookeeper/index.html#urls) |
+/// | `kubernetes:` | [`kubernetes`](kubernetes/index.html#urls) |
 /// | `memory:` | [`memory`](memory/index.html), without parameters |
 ///
 /// White space around it is dropped. In the path and the parameters of a store on servers all but ASCII letters, digits

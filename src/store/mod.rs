@@ -70,6 +70,8 @@ mod kinds;
     allow(dead_code, unused_imports, reason = "each store uses a part of it")
 )]
 mod kit;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

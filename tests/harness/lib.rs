@@ -17,6 +17,7 @@ pub mod fake_sentinel;
 pub mod fake_server;
 pub mod faulty_store;
 pub mod full_disk;
+pub mod kubernetes_server;
 pub mod leases;
 pub mod network;
 pub mod pgbouncer;

@@ -9,6 +9,7 @@
 mod boundary;
 mod contender;
 mod journal;
+mod kubernetes;
 mod object_store;
 mod page;
 mod permits;

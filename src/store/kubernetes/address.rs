@@ -1,0 +1,133 @@
+//! The address of the leases: a namespace, and where the credentials for its cluster are.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::store::kit::server_url::{Reason, ServerUrl};
+
+/// The most by which the clocks of the API servers of one cluster are taken to differ.
+const SKEW: Duration = Duration::from_secs(10);
+
+const PARAMETERS: &[&str] = &["context", "kubeconfig", "skew"];
+
+/// A namespace, and how its cluster is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// `None`: that of the context, or of the pod.
+    pub(super) namespace: Option<String>,
+    /// The context of the kubeconfig; `None` for its current one.
+    pub(super) context: Option<String>,
+    /// `None`: `$KUBECONFIG` or `~/.kube/config`, and in a pod its service account.
+    pub(super) kubeconfig: Option<PathBuf>,
+    pub(super) skew: Duration,
+}
+
+impl Address {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// `Invalid`, with the reason and the form that was expected.
+    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+        Self::read(url).map_err(|why| {
+            Error::invalid(format!(
+                "store URL refused: {why}; expected kubernetes:NAMESPACE, with parameters among {}",
+                PARAMETERS.join(", ")
+            ))
+        })
+    }
+
+    fn read(url: &str) -> Result<Self, Reason> {
+        let (scheme, rest) = url.split_once(':').unwrap_or_default();
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
+        let read = ServerUrl::read(&format!("{scheme}://{rest}"))?;
+        read.expect_only(PARAMETERS)?;
+        if read.user.is_some() || read.password.is_some() {
+            return Err("it has a login; the kubeconfig and the pod have the credentials".into());
+        }
+        let [(namespace, None)] = &read.hosts[..] else {
+            return Err("it names more than a namespace".into());
+        };
+        if !read.path.is_empty() || !(namespace.is_empty() || is_label(namespace)) {
+            return Err("its namespace has letters other than a-z, 0-9 and '-'".into());
+        }
+        let parameter = |name| read.parameter(name).filter(|value| !value.is_empty());
+        Ok(Self {
+            namespace: Some(namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            context: parameter("context").map(Into::into),
+            kubeconfig: parameter("kubeconfig").map(Into::into),
+            skew: parameter("skew").map_or(Ok(SKEW), skew)?,
+        })
+    }
+}
+
+/// Returns whether a text can be the name of a namespace.
+fn is_label(text: &str) -> bool {
+    let is_plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let ends = [text.bytes().next(), text.bytes().last()];
+    text.len() <= 63
+        && ends.into_iter().flatten().all(is_plain)
+        && text
+            .bytes()
+            .all(|letter| is_plain(letter) || letter == b'-')
+}
+
+fn skew(text: &str) -> Result<Duration, Reason> {
+    let seconds = text.strip_suffix('s').and_then(|text| text.parse().ok());
+    let skew = seconds.filter(|seconds| (1..=3_600).contains(seconds));
+    skew.map(Duration::from_secs)
+        .ok_or_else(|| "its skew is not between 1s and 3600s".into())
+}
+
+/// The leases of a namespace, for people to read.
+#[derive(Debug, Clone)]
+pub(super) struct Location {
+    pub(super) cluster: String,
+    pub(super) namespace: String,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kubernetes:{} at {}", self.namespace, self.cluster)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_and_its_parameters_are_read() {
+        for url in ["kubernetes:jobs", "kubernetes://jobs"] {
+            let address = Address::parse(url).expect("in order");
+            assert_eq!(address.namespace.as_deref(), Some("jobs"));
+            assert_eq!((address.context, address.skew), (None, SKEW));
+        }
+        let all = "kubernetes:?context=test&kubeconfig=/etc/kube.conf&skew=3s";
+        let address = Address::parse(all).expect("in order");
+        assert_eq!(address.namespace, None);
+        assert_eq!(address.context.as_deref(), Some("test"));
+        assert_eq!(address.kubeconfig, Some("/etc/kube.conf".into()));
+        assert_eq!(address.skew, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn another_form_is_refused_without_a_word_of_it() {
+        for (url, said) in [
+            ("kubernetes:Jobs", "letters other than"),
+            ("kubernetes:-jobs", "letters other than"),
+            ("kubernetes:a/b", "letters other than"),
+            ("kubernetes:a,b", "more than a namespace"),
+            ("kubernetes:a:443", "more than a namespace"),
+            ("kubernetes:me:s3cret@a", "it has a login"),
+            ("kubernetes:a?token=s3cret", "expected kubernetes:NAMESPACE"),
+            ("kubernetes:a?skew=0s", "its skew"),
+            ("kubernetes:a?skew=fast", "its skew"),
+        ] {
+            let error = Address::parse(url).expect_err(url).to_string();
+            assert!(error.contains(said), "{url}: {error}");
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+    }
+}
