@@ -30,7 +30,7 @@ pub(crate) enum StoreHome {
 }
 
 /// All kinds, in the order in which they are named in messages.
-pub(crate) static KINDS: [StoreKind; 7] = [
+pub(crate) static KINDS: [StoreKind; 8] = [
     StoreKind {
         word: "redis",
         schemes: &[
@@ -105,6 +105,17 @@ pub(crate) static KINDS: [StoreKind; 7] = [
         is_compiled: cfg!(feature = "kubernetes"),
         home: StoreHome::OnServers,
         has_set_up: false,
+    },
+    StoreKind {
+        word: "bucket",
+        schemes: &["s3"],
+        forms: &[(
+            "s3://BUCKET/PREFIX",
+            "a bucket of S3 or of a server like it",
+        )],
+        is_compiled: cfg!(feature = "bucket"),
+        home: StoreHome::OnServers,
+        has_set_up: true,
     },
     StoreKind {
         word: "sqlite",

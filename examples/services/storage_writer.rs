@@ -1,5 +1,5 @@
 //! A paused writer wakes up and writes: lost without a fence, refused with one. Needs no server, unless it is to write to a
-//! bucket.
+//! bucket: then the leases are in the bucket, too.
 //!
 //! ```text
 //! cargo run -p leasehold-examples --example storage_writer
@@ -21,10 +21,12 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use leasehold::fence::{Pass, object_store as bucket, rusqlite as sqlite};
+use leasehold::store::bucket::Bucket;
+use leasehold::store::record::Records;
 use leasehold::{Client, ErrorKind, OutagePolicy};
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectStore, ObjectStoreExt, RetryConfig};
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -88,8 +90,14 @@ impl Ledger {
             return Ok(Self::File(connection, fence));
         }
         let _ = rustls::crypto::ring::default_provider().install_default();
+        // A put that the crate repeated could meet its own effect.
+        let retries = RetryConfig {
+            max_retries: 0,
+            ..RetryConfig::default()
+        };
         let store = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
+            .with_retry(retries)
             .build()?;
         let store: Arc<dyn ObjectStore> = Arc::new(store);
         let run = folder.file_name().ok_or("a folder has a name")?;
@@ -189,13 +197,21 @@ fn rounds(pauses: u32, fence: &str, folder: &Path, bucket: &str) -> Result<u32> 
 /// A process that writes when it is told to.
 #[tokio::main]
 async fn writer(folder: &Path, bucket: &str, is_fenced: bool) -> Result<()> {
-    let builder =
-        Client::builder().store_url(format!("sqlite:{}", folder.join("leases").display()));
-    let builder = builder
-        .ttl(Duration::from_millis(300))
-        .margin(Duration::from_millis(30));
-    let client = builder.build().await?;
     let mut ledger = Ledger::open(folder, bucket)?;
+    let builder = match &ledger {
+        Ledger::File(..) => Client::builder()
+            .store_url(format!("sqlite:{}", folder.join("leases").display()))
+            .ttl(Duration::from_millis(300))
+            .margin(Duration::from_millis(30)),
+        // The leases are next to what they guard.
+        Ledger::Bucket(store, path, _) => Client::builder()
+            .store(Records::new(Bucket::new(
+                store.clone(),
+                &format!("{path}-leases"),
+            )?))
+            .ttl(Duration::from_secs(1)),
+    };
+    let client = builder.build().await?;
     let mut orders = std::io::stdin().lines();
 
     while orders.next().transpose()?.is_some() {

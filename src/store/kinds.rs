@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "bucket")]
+use super::bucket;
 #[cfg(feature = "kubernetes")]
 use super::kubernetes;
 use super::memory::Memory;
@@ -100,6 +102,16 @@ static ROWS: &[Row] = &[
         }),
         replacement: None,
     },
+    #[cfg(feature = "bucket")]
+    Row {
+        word: "bucket",
+        open: |url| Box::pin(async move { shared(bucket::open(url).await) }),
+        set_up: Some(Initializer {
+            run: |url, settings, limit| Box::pin(bucket::init(url, settings, limit)),
+            script: bucket::init_script,
+        }),
+        replacement: None,
+    },
     #[cfg(feature = "kubernetes")]
     Row {
         word: "kubernetes",
@@ -155,6 +167,7 @@ fn shared<S: Store>(opened: Result<S, Error>) -> Result<Arc<dyn Store>, Error> {
 /// | `redis+quorum://` | [`quorum`](quorum/index.html#urls) |
 /// | `postgres://` | [`postgres`](postgres/index.html#urls) |
 /// | `zookeeper://` | [`zookeeper`](zookeeper/index.html#urls) |
+/// | `s3://` | [`bucket`](bucket/index.html#urls) |
 /// | `kubernetes:` | [`kubernetes`](kubernetes/index.html#urls) |
 /// | `memory:` | [`memory`](memory/index.html), without parameters |
 ///

@@ -54,6 +54,8 @@
 //! # Cancel safety
 //! Dropping a future leaves the outcome unknown, as a lost reply does. Retry the call or release the name.
 
+#[cfg(feature = "bucket")]
+pub mod bucket;
 mod contract;
 mod kinds;
 #[cfg_attr(

@@ -5,6 +5,7 @@
     reason = "tests speak through their names and fail by panic, and the lock of a test may last"
 )]
 
+mod bucket;
 mod conformance;
 mod dashboards;
 mod example_files;

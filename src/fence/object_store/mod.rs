@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 pub use self::object::Object;
+#[cfg(feature = "bucket")]
+pub(crate) use self::try_out::try_out_at;
 use super::{Admission, Bearer, Blocked, Pass, Shown};
 use crate::clock::{Clock, Monotonic};
 use crate::error::{Error, ErrorKind};
@@ -352,7 +354,14 @@ const fn is_refusal(error: &::object_store::Error) -> bool {
 
 /// Returns the error of a request that failed for another reason than its condition.
 fn failed(action: &str, path: &Path, error: ::object_store::Error) -> Error {
-    let (kind, why) = match &error {
+    let (kind, why) = kind_of(&error);
+    let path = path.as_ref();
+    Error::new(kind, format!("{action} failed{why} path={path:?}")).with_source(error)
+}
+
+/// Returns what a caller should do about an answer, and what is wrong, after a colon, where that is known.
+pub(crate) fn kind_of(error: &::object_store::Error) -> (ErrorKind, &'static str) {
+    match error {
         ::object_store::Error::NotImplemented { .. }
         | ::object_store::Error::NotSupported { .. } => (
             ErrorKind::Misconfigured,
@@ -369,9 +378,7 @@ fn failed(action: &str, path: &Path, error: ::object_store::Error) -> Error {
             Some(why) => (ErrorKind::Misconfigured, why),
             None => (ErrorKind::Unavailable, ""),
         },
-    };
-    let path = path.as_ref();
-    Error::new(kind, format!("{action} failed{why} path={path:?}")).with_source(error)
+    }
 }
 
 /// What the crate says of an answer that no later try changes, and what is wrong then. It has no kind of its own for

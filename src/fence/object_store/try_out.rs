@@ -29,18 +29,27 @@ impl Fence {
     /// Dropping the future can leave the object.
     pub async fn try_out(store: &dyn ObjectStore) -> Result<(), Error> {
         let path = Path::from(format!("leasehold-try-out/{}", Uuid::new_v4().simple()));
-        let tried = tried(store, &path).await;
-        let deleted = store.delete(&path).await;
-        tried?;
-        match deleted {
-            Ok(()) | Err(::object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(failed("delete", &path, error)),
-        }
+        try_out_at(store, &path, ROUNDS).await
     }
 }
 
-async fn tried(store: &dyn ObjectStore, path: &Path) -> Result<(), Error> {
-    let last = race(store, path).await?;
+/// The same with this object, which it deletes, and so many races.
+pub(crate) async fn try_out_at(
+    store: &dyn ObjectStore,
+    path: &Path,
+    rounds: usize,
+) -> Result<(), Error> {
+    let tried = tried(store, path, rounds).await;
+    let deleted = store.delete(path).await;
+    tried?;
+    match deleted {
+        Ok(()) | Err(::object_store::Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(failed("delete", path, error)),
+    }
+}
+
+async fn tried(store: &dyn ObjectStore, path: &Path, rounds: usize) -> Result<(), Error> {
+    let last = race(store, path, rounds).await?;
     let deleted = store.delete(path).await;
     deleted.map_err(|error| failed("delete", path, error))?;
     match store.put_opts(path, "late".into(), last.into()).await {
@@ -51,9 +60,9 @@ async fn tried(store: &dyn ObjectStore, path: &Path) -> Result<(), Error> {
 }
 
 /// Returns the condition of the next put.
-async fn race(store: &dyn ObjectStore, path: &Path) -> Result<PutMode, Error> {
+async fn race(store: &dyn ObjectStore, path: &Path, rounds: usize) -> Result<PutMode, Error> {
     let mut mode = PutMode::Create;
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let puts = (0..RACERS).map(|racer| {
             let text = format!("{round} {racer}");
             store.put_opts(path, text.into(), mode.clone().into())
@@ -104,7 +113,11 @@ fn winner(
             "of {RACERS} puts at once on one version {won} were carried out, expected 1"
         ))
     })?;
-    Ok(winner)
+    let (_, answer) = &winner;
+    match answer.e_tag.is_none() && answer.version.is_none() {
+        true => Err(unfit("its answers have no version")),
+        false => Ok(winner),
+    }
 }
 
 /// Returns the version and the bytes.

@@ -255,8 +255,10 @@ impl Failure {
         self
     }
 
-    /// Returns the same failure of a request that changes nothing: nothing of it can have been carried out.
-    pub(super) const fn of_a_read(mut self) -> Self {
+    /// Returns the same failure as that of something which comes before a put, such as a read: nothing that changes the
+    /// storage was sent.
+    #[must_use = "returns the failure before anything was sent"]
+    pub const fn before_it_was_sent(mut self) -> Self {
         self.sent = Sent::Never;
         self
     }

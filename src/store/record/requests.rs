@@ -40,7 +40,7 @@ impl<R: Register> Records<R> {
     pub(super) async fn read(&self, key: &str, budget: Budget) -> Result<Option<InHand>, Failure> {
         self.open()?;
         let seen = within(budget, self.register.read(key)).await;
-        let seen = seen.map_err(Failure::of_a_read)?;
+        let seen = seen.map_err(Failure::before_it_was_sent)?;
         self.observed.lock().saw(key, &seen, self.clock.now());
         let hand = self.in_hand(key);
         if hand.as_ref().is_none_or(|hand| hand.left.is_none()) {
@@ -54,7 +54,7 @@ impl<R: Register> Records<R> {
     async fn ask_time(&self, budget: Budget) -> Result<(), Failure> {
         if self.observed.lock().time(self.clock.now()).is_none() {
             let time = within(budget, self.register.time()).await;
-            if let Some(time) = time.map_err(Failure::of_a_read)? {
+            if let Some(time) = time.map_err(Failure::before_it_was_sent)? {
                 self.observed.lock().told_time(time, self.clock.now());
             }
         }
@@ -70,7 +70,7 @@ impl<R: Register> Records<R> {
     ) -> Result<Vec<(String, InHand)>, Failure> {
         self.open()?;
         let listed = within(budget, self.register.list(prefix, before)).await;
-        let listed = listed.map_err(Failure::of_a_read)?;
+        let listed = listed.map_err(Failure::before_it_was_sent)?;
         let now = self.clock.now();
         for (key, record) in &listed {
             self.observed.lock().has(key, record.clone(), now);

@@ -22,25 +22,25 @@ pub struct Record {
     form: u32,
     /// The token of the last grant. `None` where it is in the mark, or was never written: an emptied record, or one of
     /// another program.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Token>,
     /// The holder of the last grant.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Holder>,
     /// The way in which the name is taken; `None` if it is free.
     #[serde(default, with = "state")]
     pub state: Option<HeldState>,
     /// The time from its last write for which the name is taken, in milliseconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub ttl_ms: u64,
     /// The time of the grant, in microseconds since 1970.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub since_us: u64,
     /// Rises with each write, so that no two writes of a record are alike: storages that compare content see each.
     #[serde(default)]
     pub beat: u64,
     /// The facts about the holder.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_empty")]
     pub info: Info,
 }
 
@@ -102,6 +102,15 @@ impl Record {
 
 pub(super) fn millis(time: Duration) -> u64 {
     crate::store::kit::budget::millis(time)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde passes a field")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn is_empty(info: &Info) -> bool {
+    *info == Info::default()
 }
 
 /// The words for the ways in which a name is taken.

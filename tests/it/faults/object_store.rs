@@ -57,3 +57,9 @@ async fn a_server_that_compares_before_it_writes_is_found_unfit() {
 async fn python_as_documented_writes_under_the_jobs_pass_and_fails_when_it_is_stale() {
     python_writes_under_the_jobs_pass_and_fails_when_it_is_stale().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_behind_a_gateway_to_files_keep_the_contract() {
+    let server = BucketServer::start(Program::Versitygw).await;
+    crate::bucket::a_server_keeps_the_contract(&server.url()).await;
+}

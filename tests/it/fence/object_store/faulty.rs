@@ -18,7 +18,7 @@ use object_store::{
 
 /// What is wrong with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     None,
     /// It carries every put out.
     IgnoresConditions,
@@ -37,8 +37,8 @@ type Loss = Box<dyn FnOnce(PutOptions, PutPayload) -> BoxFuture<'static, ()> + S
 type Meanwhile = BoxFuture<'static, ()>;
 
 /// The store.
-pub(super) struct Faulty {
-    pub(super) inner: Arc<InMemory>,
+pub(crate) struct Faulty {
+    pub(crate) inner: Arc<InMemory>,
     fault: Fault,
     loss: Mutex<Option<Loss>>,
     meanwhile: Mutex<Option<Meanwhile>>,
@@ -48,7 +48,7 @@ pub(super) struct Faulty {
 }
 
 impl Faulty {
-    pub(super) fn with(fault: Fault) -> Arc<Self> {
+    pub(crate) fn with(fault: Fault) -> Arc<Self> {
         Arc::new(Self {
             inner: Arc::default(),
             fault,
@@ -61,12 +61,12 @@ impl Faulty {
     }
 
     /// The next put is lost, and nothing of it is carried out.
-    pub(super) fn lose_request(&self) {
+    pub(crate) fn lose_request(&self) {
         *self.loss.lock().unwrap() = Some(Box::new(|_, _| Box::pin(async {})));
     }
 
     /// The answer to the next put to this path is lost. Before the client hears of that, this happens.
-    pub(super) fn lose_answer(&self, path: &str, then: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn lose_answer(&self, path: &str, then: impl Future<Output = ()> + Send + 'static) {
         let (inner, path) = (self.inner.clone(), Path::from(path));
         let loss: Loss = Box::new(move |options, payload| {
             Box::pin(async move {
@@ -79,17 +79,17 @@ impl Faulty {
     }
 
     /// This happens after the objects of the next list were found, and before they are answered.
-    pub(super) fn at_the_next_list(&self, then: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn at_the_next_list(&self, then: impl Future<Output = ()> + Send + 'static) {
         *self.meanwhile.lock().unwrap() = Some(Box::pin(then));
     }
 
     /// The next put takes this long.
-    pub(super) fn delay(&self, delay: Duration) {
+    pub(crate) fn delay(&self, delay: Duration) {
         *self.delay.lock().unwrap() = delay;
     }
 
     /// How many puts and gets have come since this was asked last.
-    pub(super) fn requests(&self) -> (u64, u64) {
+    pub(crate) fn requests(&self) -> (u64, u64) {
         let take = |count: &Mutex<u64>| std::mem::take(&mut *count.lock().unwrap());
         (take(&self.puts), take(&self.gets))
     }

@@ -1,7 +1,7 @@
 //! The fence in an object store: in memory, and on moto. Other servers are in `faults::object_store`.
 
 mod answers;
-mod faulty;
+pub(crate) mod faulty;
 mod in_memory;
 mod lost_replies;
 mod on_moto;
