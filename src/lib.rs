@@ -78,6 +78,7 @@
 //! | `redis` | the store on a Redis or Valkey server, and the fence in Redis |
 //! | `quorum` | the store on a quorum of such servers |
 //! | `postgres` | the store in a Postgres database |
+//! | `bucket` | the store in a bucket of S3, or of a server like it |
 //! | `zookeeper` | the store in a ZooKeeper ensemble |
 //! | `rusqlite`, `tokio-postgres`, `sqlx` | the fence in a transaction of that driver |
 //! | `object_store` | the fence of an object in S3, Google Cloud Storage, Azure Blob Storage or a bucket like them |
@@ -110,6 +111,8 @@ pub mod blocking;
 mod client;
 pub mod clock;
 mod codes;
+#[cfg(feature = "object_store")]
+mod conditional_puts;
 mod error;
 pub mod fence;
 mod floors;

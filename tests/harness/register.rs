@@ -31,6 +31,8 @@ pub struct MemoryRegister {
     last_version: Arc<AtomicU64>,
     /// Number of the next puts that are carried out and whose answers are lost.
     pub lost_answers: Arc<AtomicUsize>,
+    /// Number of the next puts that are lost before they arrive.
+    pub lost_requests: Arc<AtomicUsize>,
     /// Whether each answer tells the storage's time, or only a request for it.
     pub tells_time: bool,
     /// Number of requests, by kind.
@@ -50,6 +52,7 @@ impl MemoryRegister {
             ahead_ms: Arc::default(),
             last_version: Arc::default(),
             lost_answers: Arc::default(),
+            lost_requests: Arc::default(),
             tells_time: true,
             reads: Arc::default(),
             puts: Arc::default(),
@@ -104,6 +107,9 @@ impl MemoryRegister {
         record: Option<&Record>,
     ) -> Result<Put, Failure> {
         self.puts.fetch_add(1, Ordering::Relaxed);
+        if take_one(&self.lost_requests) {
+            return Err(lost("the request"));
+        }
         let mut records = self.rows();
         if records.get(key).map(|known| &known.version) != on {
             return Ok(Put::Conflict);
@@ -117,20 +123,24 @@ impl MemoryRegister {
             }
             None => drop(records.remove(key)),
         }
-        let lost = self
-            .lost_answers
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |lost| {
-                lost.checked_sub(1)
-            });
-        match lost {
-            Ok(_) => Err(Failure::new(
-                ErrorKind::Unavailable,
-                Sent::Perhaps,
-                "the answer was lost",
-            )),
-            Err(_) => Ok(Put::Done(version)),
+        match take_one(&self.lost_answers) {
+            true => Err(lost("the answer")),
+            false => Ok(Put::Done(version)),
         }
     }
+}
+
+/// Takes one of these, if there is one.
+fn take_one(count: &AtomicUsize) -> bool {
+    let taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+        left.checked_sub(1)
+    });
+    taken.is_ok()
+}
+
+fn lost(what: &str) -> Failure {
+    let what = format!("{what} was lost");
+    Failure::new(ErrorKind::Unavailable, Sent::Perhaps, what)
 }
 
 impl Register for MemoryRegister {

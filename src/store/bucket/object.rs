@@ -7,8 +7,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::conditional_puts::{is_refusal, kind_of};
 use crate::error::ErrorKind;
-use crate::fence::object_store::kind_of;
 use crate::percent;
 use crate::store::Sent;
 use crate::store::record::{Failure, MARK, Record, Version};
@@ -93,12 +93,9 @@ pub(super) fn written_at(meta: &ObjectMeta) -> Duration {
 
 /// Returns whether a put failed because of its condition; `on` says whether it was one on a version.
 pub(super) const fn is_conflict(error: &StoreError, on: Option<&Version>) -> bool {
-    match error {
-        StoreError::Precondition { .. } | StoreError::AlreadyExists { .. } => true,
-        // The object is gone. Without a version the bucket is.
-        StoreError::NotFound { .. } => on.is_some(),
-        _ => false,
-    }
+    // An object that is gone has no version. If none was given, the bucket is missing.
+    let is_gone = matches!(error, StoreError::NotFound { .. }) && on.is_some();
+    is_refusal(error) || is_gone
 }
 
 /// Makes the failure of a request.

@@ -5,8 +5,8 @@ use uuid::Uuid;
 
 use super::Bucket;
 use super::object::failed;
+use crate::conditional_puts::{ROUNDS, try_out_at};
 use crate::error::Error;
-use crate::fence::object_store::try_out_at;
 use crate::store::kit::backend::Failing as _;
 
 /// The object that says that the server was tried.
@@ -26,7 +26,7 @@ impl Extent {
     const fn rounds(self) -> usize {
         match self {
             Self::First => 2,
-            Self::Whole => 20,
+            Self::Whole => ROUNDS,
         }
     }
 }

@@ -11,6 +11,9 @@ use crate::term::Instant;
 /// Number of names above which those that were not read for an hour are forgotten: a name that is read again is only
 /// counted anew.
 const MANY: usize = 1_024;
+/// Time for which this machine's clock carries the storage's on, where a name is taken: in a day it could gain a good
+/// part of the skew.
+const TIME_HOLDS: Duration = Duration::from_secs(60);
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);
 
 /// The records that a client has seen, and the storage's clock.
@@ -83,6 +86,12 @@ impl Observed {
     /// Notes the storage's time in an answer that arrived now.
     pub(super) fn told_time(&mut self, time: Duration, now: Instant) {
         self.clock = Some((now, time));
+    }
+
+    /// Returns whether the storage told its time a short while ago.
+    pub(super) fn has_time(&self, now: Instant) -> bool {
+        self.clock
+            .is_some_and(|(arrived_at, _)| now.since(arrived_at) < TIME_HOLDS)
     }
 
     /// Returns the storage's time, which its clock has passed already.

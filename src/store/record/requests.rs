@@ -16,7 +16,12 @@ pub(super) async fn within<T>(
     budget: Budget,
     request: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let answer = tokio::time::timeout(budget.left(), request).await;
+    let left = budget.left();
+    if left.is_zero() {
+        // What was decided before a suspend must not be sent after it.
+        return Err(Failure::silent().before_it_was_sent());
+    }
+    let answer = tokio::time::timeout(left, request).await;
     answer.unwrap_or_else(|_| Err(Failure::silent()))
 }
 
@@ -50,9 +55,10 @@ impl<R: Register> Records<R> {
         Ok(self.in_hand(key))
     }
 
-    /// Asks for the storage's time, unless an answer has told it: from then on this client's own clock carries it on.
+    /// Asks for the storage's time, unless an answer has told it a short time ago: this client's own clock carries it on
+    /// that far.
     async fn ask_time(&self, budget: Budget) -> Result<(), Failure> {
-        if self.observed.lock().time(self.clock.now()).is_none() {
+        if !self.observed.lock().has_time(self.clock.now()) {
             let time = within(budget, self.register.time()).await;
             if let Some(time) = time.map_err(Failure::before_it_was_sent)? {
                 self.observed.lock().told_time(time, self.clock.now());
@@ -128,10 +134,8 @@ impl<R: Register> Records<R> {
                 observed.forget(key);
                 Ok(None)
             }
-            Err(failure) => {
-                observed.forget(key);
-                Err(failure)
-            }
+            // If it was carried out, the next put on the version that was seen meets a conflict.
+            Err(failure) => Err(failure),
         }
     }
 

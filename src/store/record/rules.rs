@@ -102,6 +102,8 @@ pub(super) fn claim(
     };
     let token = Token::mint(last, ask.floor, now_us)?;
     let mut record = hand.map_or_else(|| Record::free(None), InHand::next);
+    // So that a record which is made anew is never like an earlier one of its name.
+    record.beat = record.beat.max(token.get());
     record.token = Some(token);
     record.by = Some(claim.holder);
     record.state = Some(HeldState::Leased);
@@ -137,8 +139,14 @@ pub(super) fn release(
     holder: Holder,
     keep_for: Option<Duration>,
 ) -> Next<()> {
-    let its = hand.filter(|hand| hand.is_taken_by(holder));
-    let Some(hand) = its.filter(|hand| hand.record().state != Some(HeldState::Kept)) else {
+    // Also if it has run out: its version shows that nobody had it since, and a renewal that is still on its way would
+    // begin its ttl anew after the release was told.
+    let its = hand.filter(|hand| hand.record().by == Some(holder));
+    let is_held = |hand: &&InHand| {
+        let state = hand.record().state;
+        matches!(state, Some(HeldState::Leased | HeldState::Evicted))
+    };
+    let Some(hand) = its.filter(is_held) else {
         return Next::Answer(());
     };
     // An evicted holder keeps nothing.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use leasehold::clock::Manual;
 use leasehold::store::record::{MARK, Record, Records};
 use leasehold::store::{Eviction, HeldState, Outcome, Release, Store, conformance};
 use leasehold::{ErrorKind, Token};
@@ -198,6 +199,35 @@ async fn a_refusal_is_never_answered_from_what_was_seen_before() {
     granted(&other, &third).await;
     assert!(matches!(renewed(&store, &next).await, Outcome::Refused));
     assert_eq!(released(&store, &third).await, Release::Released);
+}
+
+#[tokio::test]
+async fn a_release_of_a_lease_that_has_run_out_leaves_no_renewal_to_begin_it_anew() {
+    let register = MemoryRegister::new();
+    let store = open(&register);
+    let lease = claim("a", TTL);
+    granted(&store, &lease).await;
+    register.pass(TTL * 2);
+    // By a process that sees it run out.
+    assert_eq!(released(&open(&register), &lease).await, Release::Released);
+    assert!(matches!(renewed(&store, &lease).await, Outcome::Refused));
+    assert_eq!(register.records()["a"].state, None);
+}
+
+#[tokio::test]
+async fn a_put_that_fails_does_not_begin_the_count_of_a_dead_holder_anew() {
+    let register = MemoryRegister::new();
+    granted(&open(&register), &claim("a", TTL)).await;
+    let clock = Manual::new();
+    let store = Records::with_clock(register.clone(), Arc::new(clock.clone()));
+    held(&store, &claim("a", LONG)).await;
+    clock.advance(TTL);
+    register.lost_requests.store(1, Ordering::Relaxed);
+    let waiting = claim("a", LONG);
+    asked(&store, &waiting, LIMIT)
+        .await
+        .expect_err("the put was lost");
+    granted(&store, &waiting).await;
 }
 
 #[tokio::test]
