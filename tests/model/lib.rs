@@ -2,6 +2,7 @@
 //!
 //! - [`protocol`]: the quorum's protocol.
 //! - [`permits`]: permits, shared and exclusive leases that are composed of ordinary leases.
+//! - [`record`]: stores over a compare-and-set, and the removal of their records.
 //! - [`waiting`]: waiting in a store's queue, and a release that grants.
 //!
 //! ```text
@@ -12,6 +13,7 @@
 
 pub mod permits;
 pub mod protocol;
+pub mod record;
 pub mod search;
 pub mod serving;
 #[cfg(test)]
