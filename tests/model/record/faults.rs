@@ -31,11 +31,25 @@ fn evictions() {
     holds(&Setup::new(2).evicting(EVICTS));
     holds(&Setup::new(2).of(DATED).once().evicting(DATED_EVICTS));
     holds(&Setup::new(2).of(Kind::Ending).evicting(EVICTS));
+    let faults = 2;
+    holds(&Setup {
+        faults,
+        ..Setup::new(2).calm().evicting(EVICTS)
+    });
+    holds(&Setup {
+        faults,
+        ..Setup::new(2).of(DATED).calm().evicting(DATED_EVICTS)
+    });
 }
 
 #[test]
 fn keeps() {
-    holds(&Setup::new(2).of(DATED).once().keeping(2));
+    for keeps_by_stamp in [false, true] {
+        holds(&Setup {
+            keeps_by_stamp,
+            ..Setup::new(2).of(DATED).once().keeping(2)
+        });
+    }
     holds(&Setup::new(2).keeping(3));
 }
 

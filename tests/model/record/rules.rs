@@ -62,7 +62,7 @@ impl Setup {
         let dates = matches!(kind, Kind::Dated { .. }) && !self.has(Wrong::FirstRuleOnly);
         match record.state {
             State::Free => true,
-            State::Kept => {
+            State::Kept if !self.keeps_by_stamp => {
                 let knows_end = dates && !self.has(Wrong::KeepIsLength);
                 let allowed = if self.has(Wrong::KeepUnskewed) {
                     0
@@ -72,7 +72,7 @@ impl Setup {
                 let has_ended = knows_end && look.ends_in + allowed <= 0;
                 has_ended || observes && observed >= record.ttl
             }
-            State::Leased | State::Evicted => {
+            State::Leased | State::Evicted | State::Kept => {
                 let is_old = dates && look.age >= record.ttl as i8 + skew;
                 is_old || observes && observed >= record.ttl
             }

@@ -15,6 +15,8 @@ pub struct Setup {
     pub others_ttl: u8,
     /// For how long a release keeps the name. 0: none does.
     pub keep: u8,
+    /// Whether a kept record has no end, but a length that counts from when it was written, as that of a lease does.
+    pub keeps_by_stamp: bool,
     /// How the store tells when a lease is over.
     pub kind: Kind,
     /// Whether the time of a write is that at which it was sent, and not the one at which it was carried out.
@@ -123,6 +125,7 @@ impl Setup {
             ttl: 3,
             others_ttl: 3,
             keep: 0,
+            keeps_by_stamp: false,
             kind: Kind::Timeless,
             stamps_early: false,
             gains: 1,
@@ -231,6 +234,6 @@ impl Setup {
 
     /// The longest age of a record that makes a difference.
     pub(super) fn oldest(&self) -> u8 {
-        self.ttl + self.skew() + self.apart()
+        self.ttl.max(self.keep) + self.skew() + self.apart()
     }
 }

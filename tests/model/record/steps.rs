@@ -196,13 +196,20 @@ impl Setup {
     fn forget_times(&self, world: &mut World) {
         let store = &mut world.store;
         let record = store.record;
-        let is_leased = matches!(record.state, State::Leased | State::Evicted);
+        let is_stamped = match record.state {
+            State::Leased | State::Evicted => true,
+            State::Kept => self.keeps_by_stamp,
+            State::Free => false,
+        };
         let is_aged = self.kind != Kind::Timeless || !self.evicts.is_empty() && world.faults > 0;
         if !is_aged || record.state == State::Free {
             store.age = 0;
         }
-        if self.apart() == 0 || !is_leased {
+        if self.apart() == 0 || !is_stamped {
             store.is_ahead = false;
+        }
+        if self.keeps_by_stamp {
+            store.ends_in = 0;
         }
         if record.state == State::Free {
             (store.kept, store.ends_in) = (0, 0);

@@ -51,6 +51,7 @@ impl Setup {
             (self.deaths, ", deaths"),
             (self.is_fresh, ", fresh"),
             (self.stamps_early, ", early stamps"),
+            (self.keeps_by_stamp, ", keeps by stamp"),
         ]
         .map(|(is_so, what)| if is_so { what } else { "" })
         .concat();
@@ -123,6 +124,11 @@ mod sound {
 
     #[test]
     fn a_kept_name_stays_kept() {
+        let keeps_by_stamp = true;
+        holds(&Setup {
+            keeps_by_stamp,
+            ..pair().of(DATED).calm().keeping(2)
+        });
         holds(&pair().of(DATED).calm().keeping(2));
         holds(&pair().once().keeping(2));
         holds(&pair().of(Kind::Ending).once().keeping(2));
@@ -131,7 +137,13 @@ mod sound {
     #[test]
     fn a_new_process_takes_what_a_dead_holder_or_a_keep_left() {
         serves(&pair().of(DATED).once().fresh());
-        serves(&pair().of(DATED).calm().once().fresh().keeping(2));
+        let kept = || pair().of(DATED).calm().once().fresh().keeping(2);
+        serves(&kept());
+        let keeps_by_stamp = true;
+        serves(&Setup {
+            keeps_by_stamp,
+            ..kept()
+        });
         let evicted = pair().of(DATED).calm().fresh();
         serves(&evicted.evicting(DATED_EVICTS));
         serves(&pair().of(Kind::Ending).once().fresh().keeping(2));
