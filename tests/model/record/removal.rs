@@ -2,7 +2,7 @@
 //!
 //! A *remover* looks at a record that has been over for long, raises the high-water to its token, and deletes the
 //! record, each on the version that it has looked at. A *claimer* takes a name on the version of its record; where
-//! there is none it looks at the high-water, and creates the record with a token above that.
+//! there is none, or an emptied one, it looks at the high-water then, and puts a token above that.
 //!
 //! Time is in ticks, and counts only two things: for how long a record has been over, and for how long a put for a
 //! record that does not exist has been under way since the look that did not find it. Such a put is lost when it is too
@@ -30,7 +30,8 @@ pub struct Removal {
     pub removers: usize,
     /// The highest token that is granted.
     pub last: u8,
-    /// Whether the store deletes no record on a version: it is emptied, and a rule of the store clears it.
+    /// Whether the store deletes no record on a version: it is emptied, also of its token, and a rule of the store may
+    /// clear it at any time after.
     pub empties: bool,
     /// A rule that is replaced by a wrong one.
     pub wrong: Option<Careless>,
@@ -89,11 +90,13 @@ enum Claimer {
     Idle,
     /// It looks at the high-water: the name has no record. Since when.
     Mints(u8, u8),
+    /// It looks at the high-water: the record has been emptied. Its version.
+    MintsOn(u8, bool),
     /// It has looked at the high-water too early.
     Minted(u8, u8),
     /// It creates the record with a token above this; since when.
     Creates(u8, u8, u8),
-    /// It takes the record with this token, on this version.
+    /// It takes the record with a token above this, on this version.
     Takes(u8, u8, bool),
 }
 
@@ -210,13 +213,12 @@ impl Removal {
         let claimer = world.claimers[at];
         world.claimers[at] = match claimer {
             Claimer::Idle => return false,
-            Claimer::Mints(..) | Claimer::Minted(..) if skips => return false,
-            Claimer::Mints(name, since) => {
-                let mark = match self.has(Careless::MintsFromNothing) {
-                    true => 0,
-                    false => world.mark,
-                };
-                Claimer::Creates(name, mark, since)
+            Claimer::Mints(..) | Claimer::MintsOn(..) | Claimer::Minted(..) if skips => {
+                return false;
+            }
+            Claimer::Mints(name, since) => Claimer::Creates(name, self.mark(world), since),
+            Claimer::MintsOn(name, is_current) => {
+                Claimer::Takes(name, self.mark(world), is_current)
             }
             Claimer::Minted(name, mark) => look(world, name, Some(mark)),
             Claimer::Creates(name, mark, _) => {
@@ -235,6 +237,14 @@ impl Removal {
             }
         };
         true
+    }
+
+    /// What a look at the high-water shows.
+    fn mark(&self, world: &Prefix) -> u8 {
+        match self.has(Careless::MintsFromNothing) {
+            true => 0,
+            false => world.mark,
+        }
     }
 
     fn grant(&self, world: &mut Prefix, name: u8, token: u8) {
@@ -326,9 +336,10 @@ impl Removal {
                         world.broken.get_or_insert("LiveIsKept");
                     }
                     let emptied = Held {
+                        token: 0,
+                        is_over: true,
                         is_emptied: true,
                         age: 0,
-                        ..record
                     };
                     world.write(seen.name, self.empties.then_some(emptied));
                 }
@@ -363,7 +374,7 @@ impl Prefix {
     fn write(&mut self, name: u8, record: Option<Held>) {
         self.records[usize::from(name)] = record;
         for claimer in &mut self.claimers {
-            if let Claimer::Takes(of, _, is_current) = claimer
+            if let Claimer::Takes(of, _, is_current) | Claimer::MintsOn(of, is_current) = claimer
                 && *of == name
             {
                 *is_current = false;
@@ -410,6 +421,8 @@ fn look(world: &Prefix, name: u8, mark: Option<u8>) -> Claimer {
     match (world.records[usize::from(name)], mark) {
         (None, None) => Claimer::Mints(name, 0),
         (None, Some(mark)) => Claimer::Creates(name, mark, 0),
+        (Some(record), None) if record.is_emptied => Claimer::MintsOn(name, true),
+        (Some(record), Some(mark)) if record.is_emptied => Claimer::Takes(name, mark, true),
         (Some(record), _) if record.is_over => Claimer::Takes(name, record.token, true),
         (Some(_), _) => Claimer::Idle,
     }
@@ -474,7 +487,10 @@ impl Space for Removal {
 
     fn settle(&self, world: &mut Prefix) {
         for claimer in &mut world.claimers {
-            if matches!(claimer, Claimer::Takes(_, _, false)) {
+            if matches!(
+                claimer,
+                Claimer::Takes(_, _, false) | Claimer::MintsOn(_, false)
+            ) {
                 *claimer = Claimer::Idle;
             }
         }

@@ -40,10 +40,16 @@ impl Setup {
             ttl,
         };
         let is_evicted = record.state == State::Evicted && !self.has(Wrong::ReclaimsEvicted);
-        if is_own && !is_evicted && !self.has(Wrong::AgainMints) {
+        let is_over = self.is_over(look, observed);
+        let mints = match self.wrong {
+            Some(Wrong::AgainMints) => true,
+            Some(Wrong::AgainMintsOver) => is_over,
+            _ => false,
+        };
+        if is_own && !is_evicted && !mints {
             return Claiming::Put(leased(record.token));
         }
-        if !self.is_over(look, observed) && (!is_own || is_evicted) {
+        if !is_over && (!is_own || is_evicted) {
             return Claiming::Wait;
         }
         let last = match self.has(Wrong::SameToken) {
@@ -110,6 +116,9 @@ impl Setup {
             ..record
         };
         if record.holder == holder {
+            if self.has(Wrong::ReleaseLeavesOver) && self.is_over(look, 0) {
+                return Releasing::NotHeld;
+            }
             let is_kept = keeps && record.state == State::Leased;
             return Releasing::Put(match is_kept {
                 true => Record {

@@ -100,6 +100,8 @@ pub enum Wrong {
     ReleaseUnpoisoned,
     /// A release that finds another's record poisons whatever version it finds.
     PoisonsAnyVersion,
+    /// A release leaves a record of its own as it is once that is over.
+    ReleaseLeavesOver,
     /// The reply to an earlier claim of the client counts for the current one.
     AnyReplyCounts,
     /// A claim does not raise the record's token.
@@ -110,6 +112,8 @@ pub enum Wrong {
     StaleLook,
     /// A claim that finds its own record gives it a new token.
     AgainMints,
+    /// The same of a record that is over. It breaks nothing.
+    AgainMintsOver,
     /// An operator counts from the moment at which the look was sent.
     EvictsFromSend,
     /// An operator leaves one tick, whatever it has seen.

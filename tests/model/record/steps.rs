@@ -244,7 +244,7 @@ impl Setup {
             if phase == Phase::Waiting && !look.is_current && !is_any {
                 // A put that it decides by this look fails.
                 sent.reply = Some(Reply::Conflict);
-            } else if phase != Phase::Waiting {
+            } else if phase != Phase::Waiting && !self.has(Wrong::ReleaseLeavesOver) {
                 (look.age, look.ends_in) = (0, 0);
             } else if !self.has(Wrong::ClockFromSend) {
                 // By the store's clock it is over, or not.

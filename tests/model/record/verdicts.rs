@@ -45,6 +45,9 @@ impl Setup {
             others_ttl,
             ..
         } = self;
+        let wrong = self
+            .wrong
+            .map_or_else(String::new, |wrong| format!(", {wrong:?}"));
         let also: String = [
             (self.doubts, ", doubts"),
             (self.rounds, ", again"),
@@ -56,7 +59,7 @@ impl Setup {
         .map(|(is_so, what)| if is_so { what } else { "" })
         .concat();
         format!(
-            "{clients} clients, {kind:?}, ttl of others {others_ttl}, keep {keep}{also}, {evicts:?}"
+            "{clients} clients, {kind:?}, ttl of others {others_ttl}, keep {keep}{also}{wrong}, {evicts:?}"
         )
     }
 }
@@ -98,6 +101,8 @@ mod sound {
             ..pair()
         });
         holds(&Setup::new(3).calm());
+        // Left to the stores.
+        holds(&pair().wrong(Wrong::AgainMintsOver));
     }
 
     #[test]
@@ -238,6 +243,7 @@ mod refuted {
     #[test]
     fn what_a_release_leaves() {
         refuted(ReleaseUnpoisoned, pair());
+        refuted(ReleaseLeavesOver, pair().of(DATED));
         refuted(PoisonsAnyVersion, pair());
         refuted(StaleLook, pair());
     }
@@ -263,5 +269,7 @@ mod refuted {
         careless(RemovesEarly, both());
         careless(PoisonsWithNothing, both());
         careless(ClearsAny, both().emptying());
+        careless(MarkFirst, both().emptying());
+        careless(MintsFromNothing, both().emptying());
     }
 }
