@@ -1,6 +1,7 @@
 //! The address of the leases: a bucket, the prefix of their keys, and where the bucket is.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -13,7 +14,14 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The prefix of the keys, unless told otherwise.
 const PREFIX: &str = "leasehold";
 
-const PARAMETERS: &[&str] = &["endpoint", "poll", "region", "skew"];
+const PARAMETERS: &[&str] = &[
+    "credentials",
+    "endpoint",
+    "poll",
+    "profile",
+    "region",
+    "skew",
+];
 
 /// A bucket of S3 or of a server like it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +31,10 @@ pub(super) struct Address {
     /// The URL of the server; `None` for that of the environment, or Amazon's.
     pub(super) endpoint: Option<String>,
     pub(super) region: Option<String>,
+    /// The file of the credentials; `None` for those of the environment.
+    pub(super) credentials: Option<PathBuf>,
+    /// Their section in it.
+    pub(super) profile: String,
     pub(super) skew: Duration,
     pub(super) look_every: Duration,
 }
@@ -46,7 +58,7 @@ impl Address {
         read.expect_only(PARAMETERS)?;
         if read.user.is_some() || read.password.is_some() {
             return Err(
-                "it has a login; credentials are read from AWS_ACCESS_KEY_ID and its like".into(),
+                "it has a login; credentials are read from AWS_ACCESS_KEY_ID and its like, or from the file that credentials= names".into(),
             );
         }
         let [(bucket, None)] = &read.hosts[..] else {
@@ -70,6 +82,8 @@ impl Address {
             prefix: prefix.into(),
             endpoint: endpoint.map(Into::into),
             region: parameter("region").map(Into::into),
+            credentials: parameter("credentials").map(Into::into),
+            profile: parameter("profile").unwrap_or("default").into(),
             skew: parameter("skew").map_or(Ok(SKEW), |text| seconds("skew", text))?,
             look_every: parameter("poll").map_or(Ok(LOOK_EVERY), |text| seconds("poll", text))?,
         })

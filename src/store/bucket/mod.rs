@@ -23,6 +23,8 @@
 //!
 //! | parameter | meaning | default |
 //! |---|---|---|
+//! | `credentials` | path of a file of credentials, as `aws configure` writes it; read once | those of the environment |
+//! | `profile` | its section | `default` |
 //! | `endpoint` | URL of the server | `AWS_ENDPOINT_URL`, or Amazon's |
 //! | `region` | region of the bucket | `AWS_REGION`, or `us-east-1` |
 //! | `poll` | interval at which a waiting client looks | `1s` |
@@ -40,6 +42,7 @@
 //! tells a waiting client that a name was freed: it looks each second.
 
 mod address;
+mod credentials;
 mod object;
 mod trial;
 
@@ -54,6 +57,7 @@ use ::object_store::{ClientOptions, ObjectStore, ObjectStoreExt as _, PutMode, R
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use self::address::{Address, LOOK_EVERY, SKEW, check_prefix};
+use self::credentials::Credentials;
 use self::object::{failed, is_conflict, key_of, object_name, update, version, written_at};
 use super::record::{
     Expiry, Failure, Put, Record, Records, Register, Seen, Traits, Version, Versioned,
@@ -85,19 +89,20 @@ pub struct Bucket {
 /// Opens the leases of a bucket. It asks no server.
 ///
 /// # Errors
-/// `Invalid` for a URL out of order; `Misconfigured` for settings of the environment that are.
+/// `Invalid` for a URL out of order; `Misconfigured` for settings of the environment that are, or a file of credentials
+/// that cannot be read.
 ///
 /// # Cancel safety
 /// Dropping the future leaves nothing behind.
 pub async fn open(url: &str) -> Result<Records<Bucket>, Error> {
-    Ok(Records::new(Bucket::at(Address::parse(url)?)?))
+    Ok(Records::new(Bucket::at(Address::parse(url)?).await?))
 }
 
 /// Tries out the server of the bucket at this URL, and writes the result next to the leases. It takes some hundred
 /// requests.
 pub(crate) async fn init(url: &str, settings: TableSettings, limit: Duration) -> Result<(), Error> {
     check_settings(settings)?;
-    let bucket = Bucket::at(Address::parse(url)?)?;
+    let bucket = Bucket::at(Address::parse(url)?).await?;
     let tried = tokio::time::timeout(limit, bucket.try_out(trial::Extent::Whole)).await;
     tried.unwrap_or_else(|_| {
         let what = format!("init failed: no answer in time store={}", bucket.location);
@@ -162,7 +167,7 @@ impl Bucket {
         self
     }
 
-    fn at(address: Address) -> Result<Self, Error> {
+    async fn at(address: Address) -> Result<Self, Error> {
         // The client asks for it even without TLS. Another part of the program may have chosen one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let retries = RetryConfig {
@@ -186,6 +191,15 @@ impl Bucket {
         }
         if let Some(region) = &address.region {
             builder = builder.with_region(region);
+        }
+        if let Some(path) = &address.credentials {
+            let credentials = Credentials::read(path, &address.profile).await?;
+            builder = builder
+                .with_access_key_id(credentials.key_id)
+                .with_secret_access_key(credentials.secret);
+            if let Some(token) = credentials.token {
+                builder = builder.with_token(token);
+            }
         }
         let store = builder.build().map_err(|source| {
             let what = "open failed: the settings of the bucket cannot be used store=bucket";
@@ -361,7 +375,7 @@ impl Register for Bucket {
         let Some(address) = &self.address else {
             return Ok(self.clone());
         };
-        let mut own = Self::at(address.clone())?;
+        let mut own = Self::at(address.clone()).await?;
         own.is_tried = self.is_tried.clone();
         Ok(own)
     }

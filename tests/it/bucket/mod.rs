@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::store::bucket::Bucket;
 use leasehold::store::record::Records;
-use leasehold::store::{Release, Store, conformance};
+use leasehold::store::{Release, Store, conformance, open};
 use leasehold::{Client, ErrorKind, LossReason};
 use object_store::ObjectStore;
 
@@ -36,7 +36,9 @@ pub(crate) async fn a_server_keeps_the_contract(url: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moto_keeps_the_contract() {
-    a_server_keeps_the_contract(&BucketServer::shared().await.url()).await;
+    // Of its own: it serves one request at a time.
+    let server = BucketServer::start(Program::Moto).await;
+    a_server_keeps_the_contract(&server.url()).await;
 }
 
 #[tokio::test]
@@ -109,6 +111,25 @@ async fn a_dead_holders_name_is_granted_to_a_fresh_process() {
     });
     lifted.await;
     assert!(next.renewal().token > token);
+}
+
+#[tokio::test]
+async fn credentials_are_read_from_a_file_and_a_wrong_one_is_named() {
+    let server = BucketServer::shared().await;
+    let url = server.leases_url(&format!("{:016x}", fastrand::u64(..)));
+    let store = open(&url).await.expect("the file is there");
+    next_token(&*store, "a").await;
+    for (url, said) in [
+        (format!("{url}&profile=none"), "has no section [none]"),
+        (
+            url.replace("credentials=", "credentials=/nowhere"),
+            "cannot be read",
+        ),
+    ] {
+        let error = open(&url).await.map(drop).expect_err(said);
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:#}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::fence::rusqlite::Fence;
+use leasehold::store::bucket::Bucket;
 use leasehold::store::memory::Memory;
+use leasehold::store::record::Records;
 use leasehold::store::{Eviction, Held};
 use leasehold::{Client, Lease, LeaseRequest, Name, OutagePolicy};
 use tokio::sync::mpsc;
@@ -48,6 +50,18 @@ async fn pools_keep_apart_in_memory() {
     let store = Memory::new();
     let client = async || {
         let builder = Client::builder().store(store.clone()).ttl(LONG);
+        builder.build().await.unwrap()
+    };
+    pools_keep_apart([client().await, client().await, client().await]).await;
+}
+
+#[tokio::test]
+async fn pools_keep_apart_in_a_bucket() {
+    let objects = Arc::new(object_store::memory::InMemory::new());
+    let client = async || {
+        let bucket = Bucket::new(objects.clone(), "leases").unwrap();
+        let bucket = bucket.with_look_every(Duration::from_millis(20));
+        let builder = Client::builder().store(Records::new(bucket)).ttl(LONG);
         builder.build().await.unwrap()
     };
     pools_keep_apart([client().await, client().await, client().await]).await;

@@ -218,8 +218,8 @@ async fn a_release_of_a_lease_that_has_run_out_leaves_no_renewal_to_begin_it_ane
 async fn a_put_that_fails_does_not_begin_the_count_of_a_dead_holder_anew() {
     let register = MemoryRegister::new();
     granted(&open(&register), &claim("a", TTL)).await;
-    let clock = Manual::new();
-    let store = Records::with_clock(register.clone(), Arc::new(clock.clone()));
+    let clock = Arc::new(Manual::new());
+    let store = Records::with_clock(register.clone(), clock.clone());
     held(&store, &claim("a", LONG)).await;
     clock.advance(TTL);
     register.lost_requests.store(1, Ordering::Relaxed);
