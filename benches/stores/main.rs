@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use alternating::alternating;
+use harness::bucket_server::{BucketServer, Program};
 use harness::postgres_server::{Database, PostgresServer};
 use harness::redis_cluster::RedisCluster;
 use harness::redis_group::RedisGroup;
@@ -103,6 +104,9 @@ fn main() {
         drop(server);
         let (server, database) = postgres(&[]).await;
         beside("postgres_flushing", &database.url(), &redis().await).await;
+        drop(server);
+        let server = BucketServer::start(Program::Moto).await;
+        beside("bucket", &server.leases_url("bench"), &redis().await).await;
         drop(server);
         let tick = Duration::from_secs(2);
         let server = ZookeeperServer::start(tick).await;

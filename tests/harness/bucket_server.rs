@@ -111,12 +111,17 @@ impl BucketServer {
 
     /// The URL of leases in its bucket, below this prefix.
     pub fn leases_url(&self, prefix: &str) -> String {
+        self.leases_url_by(prefix, self.port)
+    }
+
+    /// The same by way of this port.
+    pub fn leases_url_by(&self, prefix: &str, port: u16) -> String {
         let credentials = self.folder.path().join("credentials");
         let text = format!(
             "[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET_KEY}\n"
         );
         std::fs::write(&credentials, text).expect("the folder is ours");
-        let (credentials, port) = (credentials.display(), self.port);
+        let credentials = credentials.display();
         format!(
             "s3://{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{port}&credentials={credentials}&skew=1s"
         )

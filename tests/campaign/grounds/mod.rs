@@ -1,6 +1,7 @@
 //! The stores on which campaigns are run: each with its servers and the network before them, and the faults that it can
 //! have.
 
+mod bucket;
 mod cluster;
 mod ensemble;
 mod postgres;
@@ -74,10 +75,11 @@ pub(crate) enum Site {
     Zookeeper,
     Ensemble,
     Quorum,
+    Bucket,
 }
 
 impl Site {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Sqlite,
         Self::Redis,
         Self::RedisKeepingOut,
@@ -87,6 +89,7 @@ impl Site {
         Self::Zookeeper,
         Self::Ensemble,
         Self::Quorum,
+        Self::Bucket,
     ];
 
     /// Starts its servers. `names` are those that workers will take. By the seed one of the two kinds of Redis has I/O threads
@@ -104,6 +107,7 @@ impl Site {
             Self::Postgres => Box::new(postgres::PostgresGround::start().await),
             Self::Zookeeper => Box::new(zookeeper::ZookeeperGround::start().await),
             Self::Ensemble => Box::new(ensemble::EnsembleGround::start().await),
+            Self::Bucket => Box::new(bucket::BucketGround::start().await),
             Self::Quorum => Box::new(quorum::QuorumGround::start().await),
         }
     }

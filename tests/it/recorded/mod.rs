@@ -3,11 +3,17 @@
 //! Each has a lease, an evicted one, a name that is kept after its release, and a free name with a token far ahead of every
 //! clock. The files are never changed: a version that writes something else adds its own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::Name;
+use leasehold::store::bucket::Bucket;
+use leasehold::store::record::Records;
 use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{HeldState, Store};
+use object_store::ObjectStoreExt as _;
+use object_store::memory::InMemory;
+use object_store::path::Path;
 
 use crate::harness::asking::{claim, granted};
 use crate::harness::postgres_server::PostgresServer;
@@ -94,6 +100,18 @@ async fn recorded_rows_of_postgres_are_read() {
     let recorded = include_str!("postgres.sql");
     connection.batch_execute(recorded).await.unwrap();
     assert_read(&*postgres::open(&database.url())).await;
+}
+
+#[tokio::test]
+async fn recorded_objects_of_a_bucket_are_read() {
+    let objects = Arc::new(InMemory::new());
+    for line in include_str!("bucket.txt").lines() {
+        let (key, content) = line.split_once(' ').unwrap();
+        let key = Path::parse(key).unwrap();
+        objects.put(&key, content.to_owned().into()).await.unwrap();
+    }
+    let bucket = Bucket::new(objects, "leasehold").unwrap();
+    assert_read(&Records::new(bucket)).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,32 @@
+//! The tool on a store in a bucket.
+
+use rustix::process::Signal;
+
+use super::Place;
+use crate::harness::bucket_server::BucketServer;
+
+#[tokio::test]
+async fn a_job_runs_under_a_lease_in_a_bucket_and_status_shows_it() {
+    let prefix = format!("tool-{:016x}", fastrand::u64(..));
+    let url = BucketServer::shared().await.leases_url(&prefix);
+    let place = Place::new();
+    let init = place
+        .start(place.tool(&["init", "--connect-timeout", "1min", "--store", &url]))
+        .end();
+    assert_eq!(init.code, Some(0), "{init:?}");
+    let mut run = place.run(
+        &["--store", &url],
+        "echo $LEASEHOLD_TOKEN > token; sleep 600",
+    );
+    let token = place.mark("token");
+    let status = ["status", "--store", &url, "--json"];
+    let shown = place.start(place.tool(&status)).end();
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert!(shown.stdout.contains(&token), "{shown:?}");
+    run.signal(Signal::TERM);
+    run.end();
+    let shown = place.start(place.tool(&status)).end();
+    assert!(!shown.stdout.contains(&token), "{shown:?}");
+    let doctor = place.start(place.tool(&["doctor", "--store", &url])).end();
+    assert_eq!(doctor.code, Some(0), "{doctor:?}");
+}
