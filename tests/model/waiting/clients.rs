@@ -215,17 +215,23 @@ impl Setup {
             _ => notice.token > claim.height,
         };
         let rises = notice.token > seen || self.has(Wrong::AnyToken);
-        let mut counts = is_of_place && claim.left > 0;
+        let left = match self.kind {
+            Kind::Local if !self.has(Wrong::EndUntold) => {
+                claim.left.min(self.deadline(notice.left, 0))
+            }
+            _ => claim.left,
+        };
+        let mut counts = is_of_place && left > 0;
         let asked = claim.sent.filter(|_| self.has(Wrong::UnansweredCounts));
         let unanswered = asked.map_or(0, |sent| self.deadline(self.term, sent.age));
         counts |= unanswered > 0;
         counts &= claim.phase == Phase::Waiting && is_own && rises;
         if counts {
             let left = match self.wrong {
-                Some(Wrong::UnansweredCounts) => claim.left.max(unanswered),
+                Some(Wrong::UnansweredCounts) => left.max(unanswered),
                 Some(Wrong::NoticeTerm) => self.deadline(self.term, 0),
                 Some(Wrong::NoticeTtl) => self.deadline(self.ttl, 0),
-                _ => claim.left,
+                _ => left,
             };
             self.hold(world, first, notice.token, left);
         }

@@ -51,6 +51,21 @@ fn a_fault_costs_a_client_with_two_waiters_no_more_than_it_must() {
     }
 }
 
+/// Whoever lives listens there.
+#[test]
+fn a_fault_beside_long_terms_costs_no_more_than_it_must() {
+    let each = &[
+        Fault::Die,
+        Fault::SeesToken,
+        Fault::EvictNow,
+        Fault::EvictMarked,
+        Fault::Flush,
+    ];
+    let local = |waiters| Setup::new(waiters).of(Kind::Local).lasting(3, 3);
+    holds(&local(PAIR).with(each));
+    holds(&local(THREE_WAITERS).calm().with(each));
+}
+
 #[test]
 fn two_faults_of_one_run_cost_no_more_than_they_must() {
     for kind in [Kind::Counts, Kind::KeepsOut] {

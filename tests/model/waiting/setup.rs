@@ -2,6 +2,9 @@
 
 use super::world::{CLIENTS, Fault};
 
+/// The ticks for which a store grants at most by a release, where it tells the end.
+pub(super) const HANDED: u8 = 2;
+
 /// What a search tries.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -36,6 +39,9 @@ pub enum Kind {
     Counts,
     /// It does not know: a cluster, Postgres.
     Plain,
+    /// A file, whose clients are processes of one kernel: it knows which of them are dead, and each listens as long as
+    /// it lives. A release grants for a short time, whose end the notice tells.
+    Local,
     /// A server that counts, and that may have forgotten grants nothing for one ttl; a release never grants.
     KeepsOut,
     /// The same, and a release grants unless the server keeps out.
@@ -107,6 +113,12 @@ pub enum Wrong {
     DropsUnheard,
     /// A client that does not listen is passed over at its own look as well.
     PassesAsker,
+    /// A client that is known to be dead is granted the name.
+    HandsToTheDead,
+    /// A release grants for the rest of the place's term, however long it is.
+    HandsForLong,
+    /// A notice counts under the deadline that was confirmed, although the grant ends before.
+    EndUntold,
 }
 
 impl Wrong {
@@ -206,6 +218,14 @@ impl Setup {
     pub(super) fn confirms_first(&self) -> bool {
         let confirms = matches!(self.kind, Kind::Sentinel | Kind::Acknowledged);
         confirms && !self.has(Wrong::NotConfirmed)
+    }
+
+    /// The ticks for which a release grants at most.
+    pub(super) fn handed(&self) -> u8 {
+        match self.kind {
+            Kind::Local => HANDED,
+            _ => self.term,
+        }
     }
 
     /// What is left of a deadline of so long a time, this long after it was asked for.

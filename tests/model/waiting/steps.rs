@@ -123,6 +123,11 @@ impl Space for Setup {
 impl Setup {
     pub(super) fn tick(&self, world: &mut World) -> bool {
         tick_store(world);
+        for client in &mut world.clients {
+            for notice in client.notices.iter_mut().flatten() {
+                notice.left = notice.left.saturating_sub(1);
+            }
+        }
         for claim in 0..CLAIMS {
             let claim = &mut world.claims[claim];
             claim.left = claim.left.saturating_sub(1);
@@ -210,7 +215,7 @@ impl Setup {
         }
         let believed = world.claims.iter().map(|claim| claim.token);
         world.forgiven = match self.kind {
-            Kind::Counts | Kind::Plain => world.mark,
+            Kind::Counts | Kind::Plain | Kind::Local => world.mark,
             Kind::Sentinel => believed.max().unwrap_or_default().max(world.forgiven),
             Kind::KeepsOut | Kind::KeepsOutAsked | Kind::Acknowledged => world.forgiven,
         };

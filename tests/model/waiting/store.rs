@@ -115,7 +115,12 @@ impl Setup {
         while let Some(place) = world.store.queue.items().get(at).copied() {
             let is_unheard = self.is_unheard(world, place.client, asker);
             let is_vacant = place.holder == NOBODY;
+            let is_known_dead = is_unheard && self.kind == Kind::Local;
+            if is_known_dead {
+                world.due.retain(|due| due.client != place.client);
+            }
             let is_dropped = place.left == 0
+                || is_known_dead
                 || is_unheard && self.has(Wrong::DropsUnheard)
                 || is_vacant && self.has(Wrong::DropsVacant);
             if is_dropped {
@@ -130,11 +135,16 @@ impl Setup {
                 true => self.granted(world, place.client, place.join, asker),
                 false => self.mint(world, place.client, place.floor, asker),
             };
+            let short = place.left.min(self.handed());
             let left = match self.wrong {
                 Some(Wrong::FullTtl | Wrong::NoticeTtl) => self.ttl,
-                _ => place.left,
+                Some(Wrong::HandsForLong) => place.left,
+                _ => short,
             };
-            if left > place.left && self.has(Wrong::FullTtl) {
+            let to_the_dead = self.kind == Kind::Local
+                && world.clients[usize::from(place.client)].is_dead
+                && asker != Some(place.client);
+            if to_the_dead || left > short && !self.has(Wrong::NoticeTtl) {
                 world.breaks(Promise::DeadHeadIsShort);
             }
             let holder = place.holder;
@@ -148,10 +158,12 @@ impl Setup {
                 world.store.queue.remove(at);
             }
             let join = place.join;
+            let tells_end = self.kind == Kind::Local;
             let notice = Notice {
                 token,
                 holder,
                 join,
+                left: if tells_end { left } else { 0 },
             };
             world.clients[usize::from(place.client)].tell(notice);
             return;
@@ -162,7 +174,8 @@ impl Setup {
     /// Whether the store knows that a notice to this client would be heard by nobody, and it does not ask itself.
     fn is_unheard(&self, world: &World, client: u8, asker: Option<u8>) -> bool {
         let asks = asker == Some(client) && !self.has(Wrong::PassesAsker);
-        let counts = self.kind == Kind::Counts || self.keeps_out();
+        let counts = matches!(self.kind, Kind::Counts | Kind::Local) || self.keeps_out();
+        let counts = counts && !self.has(Wrong::HandsToTheDead);
         counts && !world.clients[usize::from(client)].listens && !asks
     }
 

@@ -89,6 +89,20 @@ mod sound {
     }
 
     #[test]
+    fn a_long_term_costs_nothing_where_the_dead_are_known() {
+        let local = || Setup::new(PAIR).of(Kind::Local).lasting(3, 3);
+        holds(&local());
+        holds(&local().with(&[Fault::Die]).calm());
+        holds(&local().with(&[Fault::EvictNow]).calm());
+        holds(
+            &Setup::new(THREE_WAITERS)
+                .of(Kind::Local)
+                .lasting(3, 3)
+                .calm(),
+        );
+    }
+
+    #[test]
     fn a_store_that_forgets_costs_the_order_at_most() {
         let calm = || Setup::new(PAIR).calm();
         for kind in [
@@ -145,6 +159,10 @@ mod refuted {
         refutes(NoticeTtl, pair().lasting(4, 3));
         refutes(NoticeExtends, long());
         refutes(FullTtl, pair());
+        let local = || long().of(Kind::Local);
+        refutes(HandsForLong, local());
+        refutes(EndUntold, local());
+        refutes(HandsToTheDead, local().with(&[Fault::Die]));
     }
 
     #[test]

@@ -104,6 +104,8 @@ pub(super) struct Notice {
     pub(super) token: u8,
     pub(super) holder: Holder,
     pub(super) join: u8,
+    /// What is left of the grant, where the store tells it.
+    pub(super) left: u8,
 }
 
 /// A waiter with its claim.
@@ -186,7 +188,8 @@ pub enum Promise {
     InTurn,
     /// A claim that was told that it left is in neither queue nor lease.
     LeftIsLeft,
-    /// A grant that nobody asked for anew ends with the term that its place has.
+    /// A grant that nobody asked for anew ends with the term that its place has, or after a short time; and a client that
+    /// is known to be dead has none.
     DeadHeadIsShort,
     /// Once all goes well each living waiter is served, and nothing is left.
     Served,
