@@ -24,8 +24,9 @@
 //!    leases itself, for a client that never saw it at most its [`grace`](spi::Facts::grace) later.
 //! 7. Where the store keeps a queue, clients take turns in the order in which they joined, and no claim overtakes a
 //!    live place. A claim that waits keeps its client's place for a [term](spi::Queued::term); who frees a name grants it, in
-//!    the same step, to the claim of the first live place, for the rest of that term, under a token of its own. The
-//!    answer to a claim that waits tells the [height](spi::Place::height); the notice of a grant tells the claim and a token
+//!    the same step, to the claim of the first live place, for the rest of that term, under a token of its own. A store
+//!    that knows at once which clients are dead may keep places for [longer](spi::Place::kept_for), and grant for the
+//!    longest term at most, of which the notice tells the [end](spi::Handover::ends_at). The answer to a claim that waits tells the [height](spi::Place::height); the notice of a grant tells the claim and a token
 //!    above it. A notice extends nothing. A release takes its holder's claim out of its place, which is passed over
 //!    until another caller of the client claims. While a store keeps out, a release grants nothing, and the first client
 //!    finds the name free. ZooKeeper's queue is kept by sessions: there the first client finds a freed name kept for it.

@@ -124,8 +124,8 @@ impl Registry {
         // The client before it hears of the end; until then it only has to show that it is alive.
         let remaining = remaining.filter(|_| place.is_none_or(|place| place.ahead == 0));
         let mut longest = self.pace(place);
-        if let Some(queued) = queued.filter(|_| place.is_some()) {
-            longest = longest.min(in_queue(queued.term));
+        if let (Some(place), Some(queued)) = (place, queued) {
+            longest = longest.min(in_queue(place.term(queued)));
         }
         let pause = pause(longest, remaining, fastrand::u16(..));
         self.waiters(key).found(found.clone(), now.after(pause));

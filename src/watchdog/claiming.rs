@@ -208,7 +208,7 @@ impl Claiming {
                     enrolled.place = Some(ConfirmedPlace {
                         height: place.height,
                         sent_at: asked.sent_at,
-                        term: queued.term,
+                        term: place.term(queued),
                     });
                 }
                 Verdict::Taken(held)
@@ -218,7 +218,7 @@ impl Claiming {
     }
 
     /// Takes in the notice of a grant, which extends nothing: the lease is held for the rest of the term that the last
-    /// attempt confirmed. Returns `None` if the notice is no proof of that, or too little is left: ask.
+    /// attempt confirmed, or until the end that it tells. Returns `None` if the notice is no proof of that, or too little is left: ask.
     pub fn handed_over(
         &mut self,
         schedule: &mut Schedule,
@@ -235,9 +235,12 @@ impl Claiming {
             return None;
         }
         let (id, token) = (enrolled.id, handover.token);
-        schedule
-            .hold(id, token, place.sent_at, place.term, now)
-            .ok()?;
+        let confirmed = place.sent_at.after(place.term);
+        let (since, span) = match handover.ends_at {
+            Some(end) => (now, end.min(confirmed).since(now)),
+            None => (place.sent_at, place.term),
+        };
+        schedule.hold(id, token, since, span, now).ok()?;
         self.enrolled
             .take()
             .map(|enrolled| enrolled.held(token, now))
@@ -379,9 +382,14 @@ mod tests {
 
         /// An attempt that leaves at this moment is told that it waits, and that this token may have been granted.
         fn waits(&mut self, height: u64, sent_at: Instant) {
+            self.has(Place::new(height, 0), sent_at);
+        }
+
+        /// The same, with all that it is told of its place.
+        fn has(&mut self, place: Place, sent_at: Instant) {
             let asked = self.sent(sent_at);
             let mut held = Held::new(Name::new("a").expect("valid"));
-            held.place = Some(Place::new(height, 0));
+            held.place = Some(place);
             let answer = Ok(Answer::Held(Box::new(held)));
             let verdict =
                 (self.claiming).answered(&mut self.schedule, asked, answer, None, sent_at);
@@ -396,12 +404,18 @@ mod tests {
 
         /// The notice of a grant to this claim.
         fn told_of(&mut self, holder: Holder, token: u64, now: Instant) -> Option<NewLease> {
-            let name = Name::new("a").expect("valid");
-            let token = Token::new(token).expect("valid");
-            let handover = Handover::new(name, holder, token);
-            let seen = Token::new(9).ok();
-            (self.claiming).handed_over(&mut self.schedule, &handover, seen, now)
+            self.told(&handover(holder, token), now)
         }
+
+        fn told(&mut self, handover: &Handover, now: Instant) -> Option<NewLease> {
+            let seen = Token::new(9).ok();
+            (self.claiming).handed_over(&mut self.schedule, handover, seen, now)
+        }
+    }
+
+    fn handover(holder: Holder, token: u64) -> Handover {
+        let name = Name::new("a").expect("valid");
+        Handover::new(name, holder, Token::new(token).expect("valid"))
     }
 
     #[test]
@@ -445,6 +459,29 @@ mod tests {
             bench.schedule.next_wake() < deadline,
             "it is renewed before"
         );
+    }
+
+    #[test]
+    fn a_grant_whose_end_is_told_counts_until_then_and_no_longer_than_its_term() {
+        let (soon, late) = (TERM - Duration::from_secs(1), TERM * 2);
+        for (kept_for, told, counted) in [
+            (Some(TERM * 5), TERM, Some(TERM)),
+            (Some(TERM * 5), TERM * 9, Some(TERM * 5)),
+            (None, late, Some(TERM)),
+            (None, soon, Some(soon)),
+            (Some(TERM * 5), Duration::from_millis(1_826), None),
+        ] {
+            let mut bench = Bench::new(Patience::Grants(1));
+            let mut place = Place::new(7, 0);
+            place.kept_for = kept_for;
+            bench.has(place, bench.begun);
+            let holder = bench.claiming.claim().expect("it is under way").holder;
+            let handover = handover(holder, 10).with_end(bench.after(told));
+            let lease = bench.told(&handover, bench.after(Duration::from_secs(1)));
+            let deadline = lease.map(|lease| lease.signal.deadline().expect("held"));
+            let counted = counted.map(|time| bench.after(time - Duration::from_millis(620)));
+            assert_eq!(deadline, counted, "{kept_for:?}, {told:?}");
+        }
     }
 
     #[test]

@@ -273,12 +273,31 @@ pub struct Place {
     pub height: u64,
     /// The number of clients before it.
     pub ahead: usize,
+    /// The time from the attempt for which the store keeps it, if that is longer than the [term](Queued::term) that the
+    /// attempt asked for.
+    pub kept_for: Option<Duration>,
 }
 
 impl Place {
     /// Makes a place below this token, with this many clients before it.
     pub const fn new(height: u64, ahead: usize) -> Self {
-        Self { height, ahead }
+        Self {
+            height,
+            ahead,
+            kept_for: None,
+        }
+    }
+
+    /// Returns the same place, kept for this time.
+    #[must_use = "returns the place that is kept"]
+    pub const fn with_kept_for(mut self, time: Duration) -> Self {
+        self.kept_for = Some(time);
+        self
+    }
+
+    /// Returns the time from the attempt for which it is kept, by what the attempt asked for.
+    pub fn term(&self, queued: Queued) -> Duration {
+        self.kept_for.unwrap_or(queued.term)
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::future::BoxFuture;
 use crate::holder::{ClientId, Holder};
 use crate::name::Name;
+use crate::term::Instant;
 use crate::token::Token;
 
 /// A topic that a subscription can follow.
@@ -43,7 +44,8 @@ pub enum Notice {
 }
 
 /// A grant that a waiting client did not ask for at that moment: the name was freed, and its place was the first. It
-/// extends nothing: it holds for what is left of the term of the place, which began when the claim was last answered.
+/// extends nothing: it holds for what is left of the term of the place, which began when the claim was last answered, or
+/// until the end that it tells, if that is earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Handover {
@@ -53,6 +55,9 @@ pub struct Handover {
     pub holder: Holder,
     /// The fencing token of the grant.
     pub token: Token,
+    /// The end of the grant, by the clock of the store and its client, if the store may grant for less than is left of
+    /// the term.
+    pub ends_at: Option<Instant>,
 }
 
 impl Handover {
@@ -62,7 +67,15 @@ impl Handover {
             name,
             holder,
             token,
+            ends_at: None,
         }
+    }
+
+    /// Returns the same grant with its end.
+    #[must_use = "returns the grant with its end"]
+    pub const fn with_end(mut self, ends_at: Instant) -> Self {
+        self.ends_at = Some(ends_at);
+        self
     }
 }
 

@@ -373,10 +373,22 @@ async fn the_notice_of_a_grant_names_the_claim_and_a_token_above_the_height(benc
         let height = place(bench, claim).await.height;
         assert!(height >= before, "{height} at {before}");
         assert_eq!(bench.release(&last).await, Release::Released);
-        let token = holder(bench, claim).await.token.expect("a token");
+        let now = bench.store.clock().now();
+        let lease = holder(bench, claim).await;
+        let token = lease.token.expect("a token");
         assert!(token.get() > height, "{token} after {height}");
-        let handover = Handover::new(name.clone(), claim.holder, token);
-        hint(&*notices, Notice::Granted(Box::new(handover))).await;
+        let Notice::Granted(told) = next_notice(&*notices).await else {
+            panic!("no grant was told of");
+        };
+        let mut handover = Handover::new(name.clone(), claim.holder, token);
+        handover.ends_at = told.ends_at;
+        assert_eq!(*told, handover);
+        if let (Some(told), Some(left)) = (told.ends_at, lease.remaining) {
+            assert!(
+                told.since(now) <= left + SHORT,
+                "{told:?}, {now:?}, {left:?}"
+            );
+        }
         last = claim.clone();
     }
 }
