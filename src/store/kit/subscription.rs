@@ -145,6 +145,19 @@ impl Wanted {
         }
     }
 
+    /// Has this called after each change, on the calling runtime, for a listener that awaits nothing: it is dropped when
+    /// the task is aborted.
+    pub(crate) fn when_changed(&self, call: impl Fn() + Send + 'static) -> AbortHandle {
+        let changes = self.changes.clone();
+        let calls = async move {
+            loop {
+                changes.changed.notified().await;
+                call();
+            }
+        };
+        tokio::spawn(calls).abort_handle()
+    }
+
     /// Takes the changes since the last time. A topic that is followed again before its end was taken gets its first
     /// hint here: hints of the time between were not read.
     pub(crate) fn take_changes(&mut self) -> Changed {

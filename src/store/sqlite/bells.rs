@@ -1,9 +1,12 @@
-//! Wakes the clients that wait for a name, in all processes that have the file open.
+//! Wakes the clients that wait, in all processes that have the file open, and tells which of them are dead.
 //!
 //! A bell is a FIFO in a folder next to the file. A waiting client has it open for reading; a transaction that changed
-//! what the client waits for opens it for writing once it is committed, and closes it at once. Nothing is written into
-//! it: the close wakes every reader, and the open fails where nobody reads. Each bell is of all names with one
-//! [`slot`], so that the releases of other names wake few.
+//! what the client waits for opens it for writing, and closes it once it is committed. Nothing is written into it: the
+//! close wakes every reader, and the open fails where nobody reads.
+//!
+//! A client that waits in queues has a bell of its own, so a grant wakes nobody else. It gets its name once it has a
+//! reader, and has one for as long as the client lives: without one the client is dead. Clients that only watch names
+//! share a bell for all names with one [`slot`], so that the releases of other names wake few.
 //!
 //! A bell says nothing but *look*, and a ring may be lost: its process was killed before it, may not write, or is of an
 //! older version; another one stands still with the bell open. So whoever listens also looks once a second, and then
@@ -12,61 +15,61 @@
 //! After a ring a reader stays at its end, so it is replaced: first the bell is opened, then the file is looked at. A
 //! change between the two rings the new one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::{self, File};
-use std::future::poll_fn;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::task::Poll;
 
-use tokio::net::unix::pipe::Receiver;
-
+use crate::holder::ClientId;
 use crate::name::Name;
+use crate::store::Topic;
 
 /// After the name of the file: the folder of its bells.
 const ENDING: &str = "-bells";
 
-/// The number of bells. Part of the file's format, with [`slot`]: those who ring and those who listen have to agree.
-const BELLS: u32 = u64::BITS;
+/// The number of bells of watchers. Part of the file's format, with [`slot`]: those who ring and those who listen have
+/// to agree.
+const SLOTS: u32 = 64;
 
-/// Returns the bell of a name: by FNV-1a, whose upper bits are mixed into the lower ones.
+/// Returns the slot of a name: by FNV-1a, whose upper bits are mixed into the lower ones.
 fn slot(name: &Name) -> u32 {
     let hash = name.as_str().bytes().fold(0x811c_9dc5, |hash: u32, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });
-    (hash ^ hash >> 16) % BELLS
+    (hash ^ hash >> 16) % SLOTS
 }
 
-/// Some of the bells.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct BellSet(u64);
+/// A bell. It is displayed as the name of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Bell {
+    /// Of those who watch one of the names of this slot.
+    Watchers(u32),
+    /// Of a client that waits in queues.
+    Client(ClientId),
+}
 
-impl BellSet {
-    pub(super) const NONE: Self = Self(0);
-    pub(super) const ALL: Self = Self(u64::MAX);
-
-    /// The bell of this name.
-    pub(super) fn of(name: &Name) -> Self {
-        Self(1 << slot(name))
+impl Bell {
+    /// The bell of those who watch this name.
+    pub(super) fn of_watchers(name: &Name) -> Self {
+        Self::Watchers(slot(name))
     }
 
-    pub(super) const fn with(self, others: Self) -> Self {
-        Self(self.0 | others.0)
+    /// The bell of those who follow this topic.
+    pub(super) fn of(topic: &Topic) -> Self {
+        match topic {
+            Topic::Freed(name) => Self::of_watchers(name),
+            Topic::Queue(_, client) => Self::Client(*client),
+        }
     }
+}
 
-    const fn without(self, others: Self) -> Self {
-        Self(self.0 & !others.0)
-    }
-
-    const fn both(self, others: Self) -> Self {
-        Self(self.0 & others.0)
-    }
-
-    const fn has(self, bell: u32) -> bool {
-        self.0 >> bell & 1 == 1
-    }
-
-    fn iter(self) -> impl Iterator<Item = u32> {
-        (0..BELLS).filter(move |bell| self.has(*bell))
+impl fmt::Display for Bell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Watchers(slot) => write!(f, "{slot:02x}"),
+            Self::Client(client) => client.fmt(f),
+        }
     }
 }
 
@@ -76,8 +79,16 @@ type Inode = (u64, u64);
 /// A bell that is open to listen.
 type Opened = (File, Inode);
 
-/// A bell that has to be opened, unless it is still this one.
-type Due = (u32, Option<Inode>);
+/// Who listens to a bell.
+#[derive(Debug)]
+pub(super) enum Listener {
+    /// Somebody, who is rung when this is dropped.
+    Alive(#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are none"))] File),
+    /// Nobody any more.
+    Dead,
+    /// There is no such bell, or it cannot be opened.
+    Unknown,
+}
 
 /// The bells of one file.
 #[derive(Debug)]
@@ -96,67 +107,78 @@ impl Bells {
         let folder = folder.into();
         Self { file, folder }
     }
+
+    /// Returns whether this bell was made. That of a living client has a reader then.
+    pub(super) fn has(&self, bell: Bell) -> bool {
+        fs::symlink_metadata(self.path(bell)).is_ok()
+    }
+
+    /// Removes the bell of a client that listens no longer.
+    pub(super) fn remove(&self, client: ClientId) {
+        // What is left is removed by a later client.
+        let _ = fs::remove_file(self.path(Bell::Client(client)));
+    }
+
+    fn path(&self, bell: Bell) -> PathBuf {
+        self.folder.join(bell.to_string())
+    }
 }
 
 #[cfg(target_os = "linux")]
 mod fifos {
-    use std::io::{self, ErrorKind};
+    use std::io::ErrorKind;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, fchown};
 
     use rustix::fs::{
-        Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, mkdirat, mknodat, openat,
+        Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, mkdirat, mknodat, openat, renameat,
+        unlinkat,
     };
+    use rustix::io::Errno;
 
     use super::super::users::Users;
-    use super::{BELLS, BellSet, Bells, Due, File, Inode, Opened, PathBuf, fs};
+    use super::{Bell, Bells, File, Inode, Listener, Opened, PathBuf, SLOTS, fs, io};
 
     const OWN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
     /// Waits for no other end, and becomes no terminal of this process, whatever lies in the place of the bell.
     const AT_ONCE: OFlags = OWN.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-    fn file_of(bell: u32) -> String {
-        format!("{bell:02x}")
-    }
+    /// Clients whose bells are looked at by one that makes its own: each leaves one behind at most.
+    const LOOKED_AT: usize = 8;
+    /// The least length of the name of a client's bell.
+    const OF_CLIENT: usize = 32;
 
     fn inode_of(found: &fs::Metadata) -> Inode {
         (found.dev(), found.ino())
     }
 
     impl Bells {
-        /// Rings these. Costs a few microseconds each where nobody listens.
-        pub(in super::super) fn ring(&self, bells: BellSet) {
-            if bells == BellSet::NONE {
-                return;
-            }
+        /// Opens this bell to ring it. Costs a few microseconds where nobody listens.
+        pub(in super::super) fn open(&self, bell: Bell) -> Listener {
             // Without a folder nobody has listened yet. Those who listen and are not rung look within a second.
             let Ok(folder) = self.opened_folder() else {
-                return;
+                return Listener::Unknown;
             };
-            for bell in bells.iter() {
-                let way = OFlags::WRONLY | AT_ONCE;
-                drop(openat(&folder, file_of(bell), way, Mode::empty()));
+            let way = OFlags::WRONLY | AT_ONCE;
+            match openat(&folder, bell.to_string(), way, Mode::empty()) {
+                Ok(bell) => Listener::Alive(bell.into()),
+                Err(Errno::NXIO) => Listener::Dead,
+                Err(_) => Listener::Unknown,
             }
         }
 
-        /// Opens these to listen, and makes what is missing; but not one that is still the one that is open. Returns
-        /// `None` for those that could not be opened.
-        pub(in super::super) fn listen(&self, due: Vec<Due>) -> Vec<(u32, Option<Opened>)> {
-            let mut folder = None;
-            let is_same = |(bell, inode): &Due| {
-                let found = fs::symlink_metadata(self.folder.join(file_of(*bell)));
-                inode.is_some() && found.is_ok_and(|found| Some(inode_of(&found)) == *inode)
-            };
-            let changed = due.into_iter().filter(|due| !is_same(due));
-            let opened = changed.map(|(bell, _)| {
-                let folder = folder.get_or_insert_with(|| self.folder_for_all());
-                let fifo = folder.as_ref().ok().and_then(|folder| {
-                    let fifo = self.bell_for_all(folder, bell).ok()?;
-                    let inode = inode_of(&fifo.metadata().ok()?);
-                    Some((fifo, inode))
-                });
-                (bell, fifo)
-            });
-            opened.collect()
+        /// Opens this bell to listen, and makes it if it is missing.
+        pub(in super::super) fn listen(&self, bell: Bell) -> io::Result<Opened> {
+            let folder = self.folder_for_all()?;
+            let fifo = self.bell_for_all(&folder, bell)?;
+            let inode = inode_of(&fifo.metadata()?);
+            Ok((fifo, inode))
+        }
+
+        /// Returns whether the bell at its path is this one.
+        pub(in super::super) fn is_there(&self, bell: Bell, inode: Inode) -> bool {
+            let found = fs::symlink_metadata(self.path(bell));
+            found.is_ok_and(|found| inode_of(&found) == inode)
         }
 
         /// Returns why a process like this one may have no bell, and the place of the fault.
@@ -165,16 +187,25 @@ mod fifos {
                 Ok(folder) => folder,
                 Err(error) => return Some((self.folder.clone(), error)),
             };
-            let allows = |bell, way| accessat(&folder, file_of(bell), way, AtFlags::empty());
+            // Each client makes one of its own in it.
+            if let Err(error) = accessat(CWD, &self.folder, Access::WRITE_OK, AtFlags::empty()) {
+                return Some((self.folder.clone(), error.into()));
+            }
+            let allows =
+                |bell: Bell, way| accessat(&folder, bell.to_string(), way, AtFlags::empty());
             let try_one = |bell| {
                 self.bell_for_all(&folder, bell)?;
                 // To open it for writing would wake all who wait.
                 Ok(allows(bell, Access::WRITE_OK)?)
             };
             // Those that are there, and one that a client could have to make.
-            let is_tried = |bell: &u32| *bell == 0 || allows(*bell, Access::EXISTS).is_ok();
-            let fault = |bell| Some((self.folder.join(file_of(bell)), try_one(bell).err()?));
-            (0..BELLS).filter(is_tried).find_map(fault)
+            let is_tried =
+                |bell: &Bell| *bell == Bell::Watchers(0) || allows(*bell, Access::EXISTS).is_ok();
+            let fault = |bell| Some((self.path(bell), try_one(bell).err()?));
+            (0..SLOTS)
+                .map(Bell::Watchers)
+                .filter(is_tried)
+                .find_map(fault)
         }
 
         fn opened_folder(&self) -> io::Result<File> {
@@ -199,23 +230,50 @@ mod fifos {
             Ok(folder)
         }
 
-        fn bell_for_all(&self, folder: &File, bell: u32) -> io::Result<File> {
-            let name = file_of(bell);
-            let open = || openat(folder, &*name, OFlags::RDONLY | AT_ONCE, Mode::empty());
-            let mut made = false;
-            let opened = open().or_else(|_| {
+        fn bell_for_all(&self, folder: &File, bell: Bell) -> io::Result<File> {
+            let name = bell.to_string();
+            let open = |name: &str| -> io::Result<File> {
+                let fifo: File =
+                    openat(folder, name, OFlags::RDONLY | AT_ONCE, Mode::empty())?.into();
+                match fifo.metadata()?.file_type().is_fifo() {
+                    true => Ok(fifo),
+                    false => Err(io::Error::other("it is no FIFO")),
+                }
+            };
+            let make = |name: &str| -> io::Result<File> {
                 let own = Mode::RUSR | Mode::WUSR;
-                made = mknodat(folder, &*name, FileType::Fifo, own, 0).is_ok();
-                open()
-            });
-            let fifo: File = opened?.into();
-            if !fifo.metadata()?.file_type().is_fifo() {
-                return Err(io::Error::other("it is no FIFO"));
+                let made = mknodat(folder, name, FileType::Fifo, own, 0).is_ok();
+                let fifo = open(name)?;
+                if made {
+                    self.share(&fifo, self.users()?.mode());
+                }
+                Ok(fifo)
+            };
+            match (open(&name), bell) {
+                (Ok(fifo), _) => Ok(fifo),
+                (Err(_), Bell::Watchers(_)) => make(&name),
+                (Err(_), Bell::Client(_)) => {
+                    self.sweep(folder);
+                    let fresh = format!("{name}.new");
+                    let fifo = make(&fresh)?;
+                    renameat(folder, &*fresh, folder, &*name)?;
+                    Ok(fifo)
+                }
             }
-            if made {
-                self.share(&fifo, self.users()?.mode());
+        }
+
+        /// Removes the bells of clients that died, of some that are drawn at random: the folder then has hardly more
+        /// than clients wait. Those that live are rung, and look once.
+        fn sweep(&self, folder: &File) {
+            let found = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+            let names = found.map(|found| found.file_name());
+            let of_clients = names.filter(|name| name.as_bytes().len() >= OF_CLIENT);
+            for name in fastrand::choose_multiple(of_clients, LOOKED_AT) {
+                let way = OFlags::WRONLY | AT_ONCE;
+                if openat(folder, &name, way, Mode::empty()).err() == Some(Errno::NXIO) {
+                    let _ = unlinkat(folder, &name, AtFlags::empty());
+                }
             }
-            Ok(fifo)
         }
 
         fn users(&self) -> io::Result<Users> {
@@ -237,15 +295,19 @@ mod fifos {
 /// Other systems have no event for this; whoever waits looks.
 #[cfg(not(target_os = "linux"))]
 mod fifos {
-    use std::io;
-
-    use super::{BellSet, Bells, Due, Opened, PathBuf};
+    use super::{Bell, Bells, Inode, Listener, Opened, PathBuf, io};
 
     impl Bells {
-        pub(in super::super) fn ring(&self, _: BellSet) {}
+        pub(in super::super) fn open(&self, _: Bell) -> Listener {
+            Listener::Unknown
+        }
 
-        pub(in super::super) fn listen(&self, due: Vec<Due>) -> Vec<(u32, Option<Opened>)> {
-            due.into_iter().map(|(bell, _)| (bell, None)).collect()
+        pub(in super::super) fn listen(&self, _: Bell) -> io::Result<Opened> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        pub(in super::super) fn is_there(&self, _: Bell, _: Inode) -> bool {
+            false
         }
 
         /// Not a fault of the set-up.
@@ -255,75 +317,56 @@ mod fifos {
     }
 }
 
-/// The bells that a listener has open.
+/// The bells to which a client listens.
 #[derive(Debug, Default)]
-pub(super) struct OpenBells {
-    open: BTreeMap<u32, (Receiver, Inode)>,
-    /// Those that need not be opened now: open and not rung, or not to be had.
-    tried: BellSet,
-    /// Whether those that were tried are looked at once more.
-    is_unsure: bool,
+pub(super) struct OpenBells(BTreeMap<Bell, Ear>);
+
+#[derive(Debug, Default)]
+struct Ear {
+    open: Option<Opened>,
+    /// It could not be opened after it was rung or lost. What is open hears nothing, but shows that the client lives.
+    is_deaf: bool,
 }
 
 impl OpenBells {
-    /// Returns which of the wanted bells have to be opened before the next look, with the inode of those that may
-    /// stay, and closes those that are not wanted.
-    pub(super) fn due(&mut self, wanted: BellSet) -> Vec<Due> {
-        self.open.retain(|bell, _| wanted.has(*bell));
-        self.tried = self.tried.both(wanted);
-        let is_unsure = std::mem::take(&mut self.is_unsure);
-        let due = wanted.iter().filter_map(|bell| match self.tried.has(bell) {
-            false => Some((bell, None)),
-            true if is_unsure => Some((bell, self.open.get(&bell).map(|(_, inode)| *inode))),
-            true => None,
+    /// Listens to these bells and to no others: opens those that are new or were rung and, if they are in doubt, those
+    /// that are no longer there or could not be opened.
+    pub(super) fn listen(
+        &mut self,
+        bells: &Bells,
+        wanted: &BTreeSet<Bell>,
+        rung: &BTreeSet<Bell>,
+        are_in_doubt: bool,
+    ) {
+        self.0.retain(|bell, _| {
+            let is_wanted = wanted.contains(bell);
+            if let (Bell::Client(client), false) = (bell, is_wanted) {
+                bells.remove(*client);
+            }
+            is_wanted
         });
-        due.collect()
-    }
-
-    /// Takes in what was opened of those that were due, in place of the earlier ones.
-    pub(super) fn replace(&mut self, opened: Vec<(u32, Option<Opened>)>) {
-        for (bell, fifo) in opened {
-            self.tried = self.tried.with(BellSet(1 << bell));
-            self.open.remove(&bell);
-            let receiver = fifo.and_then(|(fifo, inode)| {
-                let receiver = Receiver::from_file_unchecked(fifo).ok()?;
-                Some((receiver, inode))
-            });
-            self.open.extend(receiver.map(|receiver| (bell, receiver)));
+        for bell in wanted {
+            let ear = self.0.entry(*bell).or_default();
+            let is_there = |(_, inode): &Opened| bells.is_there(*bell, *inode);
+            let is_lost = || ear.is_deaf || !ear.open.as_ref().is_some_and(is_there);
+            let is_new = ear.open.is_none() && !ear.is_deaf;
+            if is_new || rung.contains(bell) || are_in_doubt && is_lost() {
+                let opened = bells.listen(*bell);
+                ear.is_deaf = opened.is_err();
+                ear.open = opened.ok().or(ear.open.take());
+            }
         }
     }
 
-    /// Has these opened again before the next look.
-    pub(super) fn forget(&mut self, bells: BellSet) {
-        self.tried = self.tried.without(bells);
-    }
-
-    /// Has all looked at before the next look: whether they are still there, and can be had.
-    pub(super) fn doubt(&mut self) {
-        self.is_unsure = true;
-    }
-
-    /// Returns whether one of those that are wanted could not be opened.
+    /// Returns whether one of them cannot be heard.
     pub(super) fn lacks_one(&self) -> bool {
-        self.tried.iter().any(|bell| !self.open.contains_key(&bell))
+        self.0.values().any(|ear| ear.is_deaf)
     }
 
-    /// Returns those that were rung since they were opened, once there are any.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses no ring.
-    pub(super) async fn rung(&self) -> BellSet {
-        poll_fn(|context| {
-            let rung = self.open.iter().filter(|(_, (bell, _))| {
-                // An error as well has it opened anew.
-                bell.poll_read_ready(context).is_ready()
-            });
-            match rung.fold(0, |rung, (bell, _)| rung | 1 << bell) {
-                0 => Poll::Pending,
-                rung => Poll::Ready(BellSet(rung)),
-            }
-        })
-        .await
+    /// Those that can be heard. One that was rung is at its end.
+    pub(super) fn heard(&self) -> impl Iterator<Item = (Bell, &File)> {
+        let heard = self.0.iter().filter(|(_, ear)| !ear.is_deaf);
+        heard.filter_map(|(bell, ear)| Some((*bell, &ear.open.as_ref()?.0)))
     }
 }
 
@@ -333,8 +376,8 @@ mod tests {
 
     /// Two versions that disagree would not wake each other.
     #[test]
-    fn the_bells_of_a_dozen_names_are_those_of_every_version() {
-        for (name, bell) in [
+    fn the_slots_of_a_dozen_names_are_those_of_every_version() {
+        for (name, expected) in [
             ("a", 32),
             ("b", 41),
             ("A", 7),
@@ -349,7 +392,32 @@ mod tests {
             ("名前", 35),
         ] {
             let name = Name::new(name).expect("a valid name");
-            assert_eq!(slot(&name), bell, "{name}");
+            assert_eq!(slot(&name), expected, "{name}");
         }
+    }
+
+    /// Otherwise it would be taken for dead.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_client_that_cannot_open_its_bell_again_has_the_old_one_open() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bells = Bells::of(&folder.path().join("leases.sqlite"));
+        let bell = Bell::Client(ClientId::draw());
+        let (wanted, none) = (BTreeSet::from([bell]), BTreeSet::new());
+        let mut open = OpenBells::default();
+        open.listen(&bells, &wanted, &none, false);
+        assert!(matches!(bells.open(bell), Listener::Alive(_)) && !open.lacks_one());
+        let (path, away) = (bells.path(bell), folder.path().join("away"));
+        fs::rename(&path, &away).expect("renamed");
+        fs::write(&path, "in its way").expect("written");
+        fs::write(bells.path(bell).with_extension("new"), "as well").expect("written");
+        open.listen(&bells, &wanted, &wanted, false);
+        assert!(open.lacks_one() && open.heard().next().is_none());
+        fs::rename(&away, &path).expect("renamed");
+        assert!(matches!(bells.open(bell), Listener::Alive(_)));
+        open.listen(&bells, &wanted, &none, true);
+        assert!(!open.lacks_one());
+        open.listen(&bells, &none, &none, false);
+        assert!(!bells.has(bell));
     }
 }

@@ -4,7 +4,6 @@
 //! one of its descriptors is closed. So it is looked at by its path only ([`identity`](super::identity)), and made
 //! under another name, or while no other thread opens it.
 
-use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -24,7 +23,7 @@ use super::failure::Failure;
 use super::identity::{self, Identity};
 use super::kernel::{self, Presence};
 use super::sweep;
-use super::transaction::{Caller, Tx};
+use super::transaction::{Caller, Ringing, Tx};
 use super::users::Users;
 
 /// Marks the file as ours: "lsho".
@@ -114,12 +113,17 @@ impl Database {
     ) -> Result<T, Failure> {
         self.check_identity()?;
         patiently(caller, || {
-            work(&Tx::begin(&self.db, &self.boot, &Cell::default()))
+            work(&Tx::begin(
+                &self.db,
+                &self.boot,
+                &self.bells,
+                &Ringing::default(),
+            ))
         })
     }
 
-    /// Runs one short transaction. It takes the write lock first, so that nothing that it has read can change. Wakes
-    /// those who wait for the names that it says have changed.
+    /// Runs one short transaction. It takes the write lock first, so that nothing that it has read can change. Then
+    /// wakes the clients that it says have to look.
     pub(super) fn write<T>(
         &mut self,
         caller: Caller<'_>,
@@ -135,11 +139,11 @@ impl Database {
             if caller.is_gone() {
                 return Err(Failure::Late);
             }
-            let changed = Cell::default();
-            let answer = work(&Tx::begin(&transaction, &self.boot, &changed))?;
+            let ringing = Ringing::default();
+            let answer = work(&Tx::begin(&transaction, &self.boot, &self.bells, &ringing))?;
             let committed = transaction.commit();
             // Not before: a waiter would look too early. After a failure as well, since what became of it may be unknown.
-            self.bells.ring(changed.get());
+            drop(ringing);
             committed?;
             Ok(answer)
         })
@@ -403,9 +407,9 @@ fn patiently<T>(
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "only the store's own thread comes here, and SQLite leaves it nothing to await"
+    reason = "only the store's own threads come here, and SQLite leaves them nothing to await"
 )]
-fn pause(wait: Duration) {
+pub(super) fn pause(wait: Duration) {
     std::thread::sleep(wait);
 }
 

@@ -8,12 +8,16 @@ use super::headroom;
 use super::queue::info_of;
 use super::row::{KEPT, LEASED, Row, Validity};
 use super::transaction::{Caller, Tx};
-use crate::holder::Holder;
+use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::store::{
-    Answer, Ask, Claim, Eviction, Grant, Held, HeldState, Outcome, Place, Release, Renewal,
+    Answer, Ask, Claim, Eviction, Grant, Held, HeldState, Outcome, Place, Queued, Release, Renewal,
 };
 use crate::token::Token;
+
+/// The longest time for which a name is granted to a client that did not ask at that moment: what one that stands still
+/// costs those behind it. A client that lives confirms the grant within a third of it.
+const HANDED: Duration = Queued::LONGEST_TERM;
 
 impl Database {
     pub(super) fn acquire(
@@ -80,9 +84,8 @@ impl Tx<'_> {
         if self.row(&claim.name)?.is_some() {
             return self.held_by_other(claim);
         }
-        let client = claim.holder.client().to_string();
         let first = self.first_waiting(&claim.name)?;
-        let first = first.filter(|first| first.client != client);
+        let first = first.filter(|first| first.holder.client() != claim.holder.client());
         Ok(first.map(|first| Held {
             remaining: Some(first.left),
             state: HeldState::Kept,
@@ -108,36 +111,52 @@ impl Tx<'_> {
         if row.validity == Validity::Shared {
             return Ok(Claimed::Shared(row.boot));
         }
-        self.refuse(claim, ask, held)
+        let place = self.stay(claim, ask)?;
+        self.refuse(claim, ask, held, place)
     }
 
     /// Takes a name that no holder has, unless another client is first in the queue: then that one is granted it.
     fn take_free(&self, claim: &Claim, ask: Ask) -> Result<Claimed, Failure> {
-        if let Some(queued) = ask.queued {
-            self.stay_queued(claim, ask, queued)?;
-        }
+        let place = self.stay(claim, ask)?;
         if !self.has_headroom()? {
             return Ok(Claimed::NoHeadroom);
         }
-        match self.grant_next(&claim.name)? {
-            false => self.grant(claim, ask),
-            // To this claim or to another one.
-            true => self.take(claim, ask),
+        let asker = ask.queued.map(|_| claim.holder.client());
+        if !self.grant_next(&claim.name, asker)? {
+            return self.grant(claim, ask);
+        }
+        let row = self.row(&claim.name)?;
+        let row = row.ok_or_else(|| Failure::damaged("a grant is over at once"))?;
+        self.refuse(claim, ask, row.held()?, place)
+    }
+
+    /// Keeps the place of the claim's client, if it has one and waits.
+    fn stay(&self, claim: &Claim, ask: Ask) -> Result<Option<i64>, Failure> {
+        match ask.queued {
+            Some(queued) => self.stay_queued(claim, ask, self.term_of_place(claim, queued)),
+            None => Ok(None),
         }
     }
 
-    /// Refuses the claim, and gives its client a place in the queue if it wants one. A client that has one needs no
-    /// headroom to keep it.
-    fn refuse(&self, claim: &Claim, ask: Ask, mut held: Held) -> Result<Claimed, Failure> {
+    /// Refuses the claim, and gives its client a place in the queue if it wants one. A client that has this one already
+    /// needs no headroom.
+    fn refuse(
+        &self,
+        claim: &Claim,
+        ask: Ask,
+        mut held: Held,
+        place: Option<i64>,
+    ) -> Result<Claimed, Failure> {
         if let Some(queued) = ask.queued {
-            let place = match self.stay_queued(claim, ask, queued)? {
+            let term = self.term_of_place(claim, queued);
+            let place = match place {
                 Some(place) => place,
                 None if !self.has_headroom()? => return Ok(Claimed::NoHeadroom),
-                None => self.join_queue(claim, ask, queued)?,
+                None => self.join_queue(claim, ask, term)?,
             };
             let height = self.last_token()?.map_or(0, Token::get);
             let ahead = self.queued_before(&claim.name, place)?;
-            held.place = Some(Place::new(height, ahead));
+            held.place = Some(Place::new(height, ahead).with_kept_for(term));
         }
         Ok(Claimed::Answered(Answer::Held(Box::new(held))))
     }
@@ -148,25 +167,35 @@ impl Tx<'_> {
         self.put(&claim.name, &holder, claim.ttl, token, &info_of(claim))?;
         // The client's place is used up.
         if ask.queued.is_some() {
-            self.leave_queue(&claim.name, &claim.holder.client().to_string())?;
+            self.leave_queue(&claim.name, claim.holder.client())?;
         }
         self.sweep()?;
         Ok(Claimed::Answered(Answer::Granted(Grant::new(token))))
     }
 
-    /// Grants a name that no holder has to the first claim in the queue, for the rest of the term of its place. Returns
-    /// whether a client waits.
-    fn grant_next(&self, name: &Name) -> Result<bool, Failure> {
+    /// Grants a name that no holder has to the first claim in the queue, for the rest of the term of its place, but not
+    /// for long: its client may stand still. Passes over those whose clients are dead. Returns `false` if no client
+    /// waits, or the one that asks is the first.
+    fn grant_next(&self, name: &Name, asker: Option<ClientId>) -> Result<bool, Failure> {
         while let Some(first) = self.first_waiting(name)? {
+            let client = first.holder.client();
+            if Some(client) == asker {
+                return Ok(false);
+            }
+            if !self.wake(client) {
+                self.leave_queue(name, client)?;
+                continue;
+            }
             match self.next_token(first.floor) {
                 Ok(token) => {
-                    self.put(name, &first.holder, first.left, token, &first.info)?;
-                    self.leave_queue(name, &first.client)?;
-                    self.wake(name);
+                    let (holder, term) = (first.holder.to_string(), first.left.min(HANDED));
+                    self.put(name, &holder, term, token, &first.info)?;
+                    self.leave_queue(name, client)?;
+                    self.wake_watchers(name);
                     return Ok(true);
                 }
                 // Its floor is refused, and it is told so when it claims again.
-                Err(Failure::Refused(_)) => self.leave_queue(name, &first.client)?,
+                Err(Failure::Refused(_)) => self.leave_queue(name, client)?,
                 Err(failure) => return Err(failure),
             }
         }
@@ -204,7 +233,8 @@ impl Tx<'_> {
         match (state, keep_for) {
             (Some(HeldState::Leased), Some(rest)) => {
                 self.write_term(name, rest, KEPT)?;
-                self.wake(name);
+                self.wake_watchers(name);
+                self.wake_first(name)?;
             }
             (Some(HeldState::Leased | HeldState::Evicted), _) => self.pass_on(name)?,
             _ => return Ok(Release::NotHeld),
@@ -238,9 +268,19 @@ impl Tx<'_> {
     /// free.
     fn pass_on(&self, name: &Name) -> Result<(), Failure> {
         self.delete(name)?;
-        self.wake(name);
-        if self.has_headroom()? {
-            self.grant_next(name)?;
+        self.wake_watchers(name);
+        match self.has_headroom()? {
+            true => self.grant_next(name, None).map(drop),
+            false => self.wake_first(name),
+        }
+    }
+
+    /// Has the first living client look.
+    fn wake_first(&self, name: &Name) -> Result<(), Failure> {
+        while let Some(first) = self.first_waiting(name)?
+            && !self.wake(first.holder.client())
+        {
+            self.leave_queue(name, first.holder.client())?;
         }
         Ok(())
     }

@@ -24,17 +24,20 @@
 //!    to the disk.
 //! 5. Renewals, releases and waits go on while the disk is full; a client that begins to wait then has no place in the
 //!    queue.
-//! 6. On Linux the process that frees a name, or passes it on, wakes the clients that wait for it, through FIFOs in the
-//!    folder `FILE-bells`. A client that is not woken notices within a second, from the file's change counter. One that
-//!    can have no FIFO there, and every client on macOS, looks at the counter each ten milliseconds. The folder stays;
-//!    to copy it whole is safe, but a program that opens a FIFO in it to read waits for ever (`cat`, `md5sum`).
+//! 6. On Linux the process that frees a name wakes the client to which it grants it, and those that watch it, through
+//!    FIFOs in the folder `FILE-bells`. A client that is not woken notices within a second, from the file's change
+//!    counter. One that can have no FIFO there, and every client on macOS, looks at the counter each ten milliseconds.
+//!    The folder stays, and with it a few FIFOs of clients that were killed; to copy it whole is safe, but a program
+//!    that opens a FIFO in it to read waits for ever (`cat`, `md5sum`).
 //! 7. The queue of a name is in the file as well. When the boot id changes, as by a reboot, its clients lose their
-//!    places, and nothing else.
+//!    places, and nothing else. A client that was killed is passed over: nobody reads its FIFO. One that stands still, or
+//!    has no FIFO, costs those behind it three seconds at its turn.
 //!
 //! # Limits
 //! A process under a file size limit (`ulimit -f`, `RLIMIT_FSIZE`) that the file or its log reaches is killed by
 //! SIGXFSZ, unless it ignores that signal. There are no connections to run out of: the looks of a client that waits
-//! take no lock, and its claims are short transactions, as renewals are.
+//! take no lock, and its claims are short transactions, as renewals are: one in five seconds; one a second where the
+//! client has no FIFO, and three in a ttl that is below three seconds.
 //!
 //! # Users
 //! The folder decides who shares the file, and all that is made next to it. In a folder that its group may write and
@@ -273,7 +276,7 @@ impl Backend for Sqlite {
 
     async fn try_notices(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
         let waiting = self.try_own_connection(Purpose::Waiting).await?;
-        Ok(Some(Box::new(notices::subscribe(waiting).await)))
+        Ok(Some(Box::new(notices::subscribe(waiting.thread).await?)))
     }
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {

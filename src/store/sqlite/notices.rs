@@ -1,27 +1,29 @@
 //! Notices that names were freed, or granted to a client that waits.
 //!
 //! SQLite announces no change, but `PRAGMA data_version` shows one to a reader, from shared memory and without a lock.
-//! The listener looks at it when a [bell](super::bells) of its names rings, and once a second; every ten milliseconds
-//! where a bell is missing, which takes a hundredth of a core (measured on a virtual machine). A watch on the log file
-//! (inotify) would wake it too early: the log is written before the change can be seen. Only when the counter has moved
-//! are the names looked up. Those that are free or newly kept for a while are hinted; a client of the queue is told of
-//! those that were granted to it, and of those that are free or kept while it is first.
+//! The listener looks at it when one of its [bells](super::bells) rings, and once a second; every ten milliseconds where
+//! a bell is missing, which takes a hundredth of a core (measured on a virtual machine). A watch on the log file
+//! (inotify) would wake it too early: the log is written before the change can be seen. Only when the counter has moved,
+//! or a lease that a queue waits for has run out, are the names looked up. Those that are free or newly kept for a while
+//! are hinted; a client of the queue is told of those that were granted to it, and of those that are free or kept while
+//! it is first, or free for longer than the first one needs to take them.
 //!
-//! The connection is the listener's own and never writes, so that the counter moves for the changes of all others,
-//! those of this client included.
+//! The listener is a thread, which sleeps until one of its bells rings: nobody else is woken for a look. Its connection
+//! never writes, so that the counter moves for the changes of all others, those of this client included.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
-use std::sync::Arc;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use tokio::time::sleep;
 
-use super::Sqlite;
-use super::bells::{BellSet, OpenBells};
-use super::database::Database;
+use super::bells::{Bell, OpenBells};
+use super::database::{Database, pause};
 use super::failure::Failure;
+use super::thread::Thread;
 use super::transaction::{Caller, Tx};
 use crate::clock::{Clock, Instant, Monotonic};
 use crate::holder::Holder;
@@ -39,22 +41,21 @@ const PACE_WITHOUT_BELL: Duration = Duration::from_millis(10);
 const PARTS: u32 = 10;
 /// The time without looks that counts towards that, so that a few looks may follow each other at once.
 const CREDIT: Duration = Duration::from_millis(100);
-/// The processor time of the wake-ups around a look, which the thread that looks does not see.
-const WAKE_UPS: Duration = Duration::from_micros(50);
 /// The limit of one look, and the pause after one that failed.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The task that looks.
+/// The thread that looks.
 struct Listener {
-    store: Sqlite,
     wanted: Wanted,
-    /// What is followed, for the thread of the store, and its bells.
-    topics: Arc<BTreeSet<Topic>>,
-    bells: BellSet,
-    heard: OpenBells,
+    /// Has a byte for changes of what is wanted, and ends with the subscription.
+    changes: UnixStream,
+    bells: BTreeSet<Bell>,
+    open: OpenBells,
     /// The file's change counter at the last look.
     version: Option<i64>,
     told: BTreeSet<Told>,
+    /// When the names of queues are looked up again, whether the file was changed or not.
+    look_up_at: Instant,
 }
 
 /// What is told once, however often the file is looked at while it is so.
@@ -65,118 +66,157 @@ enum Told {
     Kept(Name, Instant),
     /// A name was granted.
     Granted(Name, Token),
+    /// A name is free, and another client is the first. It is told from the second time on: the first one may be dead.
+    Left(Name),
 }
 
-/// A notice, and what it tells if that is to be told once.
-type Hint = (Notice, Option<Told>);
+/// What a look finds about a topic.
+#[derive(Default)]
+struct Found {
+    notice: Option<Notice>,
+    told: Option<Told>,
+    /// When the name can be free without a change of the file.
+    ends_at: Option<Instant>,
+}
 
-/// Begins to look into the file of this store, on the calling runtime.
-pub(super) async fn subscribe(store: Sqlite) -> Subscription {
-    let started = Subscription::start(async |wanted| {
+/// Begins to look into the file of this store, which is left to it.
+pub(super) async fn subscribe(store: Thread) -> Result<Subscription, Failure> {
+    Subscription::start(async |wanted| {
+        let failed = |source| Failure::io("make a pair of sockets", source);
+        let (changes, changed) = UnixStream::pair().map_err(failed)?;
+        changes.set_nonblocking(true).map_err(failed)?;
+        changed.set_nonblocking(true).map_err(failed)?;
+        // Fails if a byte is there already, or the thread has ended.
+        let call = move || drop((&changed).write(&[0]));
+        let until = wanted.when_changed(call);
         let listener = Listener {
-            store,
             wanted,
-            topics: Arc::default(),
-            bells: BellSet::NONE,
-            heard: OpenBells::default(),
+            changes,
+            bells: BTreeSet::new(),
+            open: OpenBells::default(),
             version: None,
             told: BTreeSet::new(),
+            look_up_at: Instant::FAR_FUTURE,
         };
-        Ok::<_, Infallible>(tokio::spawn(listener.run()).abort_handle())
-    });
-    let Ok(subscription) = started.await;
-    subscription
+        store.devote(|file| listener.run(file)).await;
+        Ok(until)
+    })
+    .await
 }
 
 impl Listener {
-    async fn run(mut self) {
+    fn run(mut self, file: &mut Database) {
         let mut has_failed = false;
-        let (mut renewed, mut rested) = (Monotonic.now(), Monotonic.now());
+        let (mut doubted, mut rested) = (Monotonic.now(), Monotonic.now());
+        let mut worked = processor_time();
+        let mut rung = BTreeSet::new();
         loop {
-            if self.topics.is_empty() {
-                self.wanted.changed().await;
-            }
-            let began = Monotonic.now();
             // Once a second, whatever rings: a bell that was deleted or replaced stays silent.
-            if began >= renewed.after(PACE) {
-                renewed = began;
-                self.heard.doubt();
-            }
-            let Ok(cost) = self.look().await else {
-                has_failed = true;
-                self.heard.forget(BellSet::ALL);
-                sleep(LIMIT).await;
-                continue;
-            };
-            if std::mem::take(&mut has_failed) {
-                self.wanted.tell(Notice::Reconnected);
-            }
             let now = Monotonic.now();
-            rested = rested.max(now.before(CREDIT)).after(cost * PARTS);
-            if rested > now {
-                sleep(rested.since(now)).await;
+            let are_in_doubt = now >= doubted.after(PACE);
+            if are_in_doubt {
+                doubted = now;
             }
-            let pace = match self.heard.lacks_one() {
-                true => PACE_WITHOUT_BELL,
-                false => renewed.after(PACE).since(Monotonic.now()),
+            // The bells first, then the counter, then the names: a later change rings, or is found by the next look.
+            let new = self.follow();
+            self.open
+                .listen(file.bells(), &self.bells, &rung, are_in_doubt);
+            match self.look(file) {
+                Ok(()) if std::mem::take(&mut has_failed) => self.wanted.tell(Notice::Reconnected),
+                Ok(()) => {}
+                Err(_) => has_failed = true,
+            }
+            for topic in new {
+                self.wanted.tell(topic.first_notice());
+            }
+            let (now, so_far) = (Monotonic.now(), processor_time());
+            let cost = so_far.saturating_sub(worked) * PARTS;
+            (rested, worked) = (rested.max(now.before(CREDIT)).after(cost), so_far);
+            pause(if has_failed { LIMIT } else { rested.since(now) });
+            let next = match self.open.lacks_one() {
+                true => Monotonic.now().after(PACE_WITHOUT_BELL),
+                false => doubted.after(PACE).min(self.look_up_at),
             };
-            tokio::select! {
-                rung = self.heard.rung() => self.heard.forget(rung),
-                () = self.wanted.changed() => {}
-                () = sleep(pace) => {}
-            }
+            let is_idle = self.bells.is_empty();
+            let Some(heard) = self.wait((!is_idle).then_some(next)) else {
+                break;
+            };
+            rung = heard;
         }
+        let none = BTreeSet::new();
+        self.open.listen(file.bells(), &none, &none, false);
     }
 
-    /// Looks once, and passes on what it finds. Returns the processor time that it took.
-    async fn look(&mut self) -> Result<Duration, Failure> {
+    /// Takes in what is to be followed from now on. Returns the topics that are new.
+    fn follow(&mut self) -> Vec<Topic> {
         let changes = self.wanted.take_changes();
         if !changes.new.is_empty() || !changes.old.is_empty() {
-            let topics = self.wanted.followed();
-            let bells = topics.iter().map(|topic| BellSet::of(topic.name()));
-            self.bells = bells.fold(BellSet::NONE, BellSet::with);
-            self.topics = Arc::new(topics.clone());
+            self.bells = self.wanted.followed().iter().map(Bell::of).collect();
+            self.look_up_at = self.look_up_at.min(Monotonic.now().after(PACE));
         }
-        let due = self.heard.due(self.bells);
-        let (last, topics) = (self.version, self.topics.clone());
-        let look = move |file: &mut Database, caller: Caller<'_>| {
-            let before = processor_time();
-            // The bells first, then the counter, then the names: a later change rings, or is found by the next look.
-            let bells = file.bells().listen(due);
-            let (version, found) = file.read(caller, |tx| {
-                let version = tx.version()?;
-                if last.is_none_or(|last| last == version) {
-                    return Ok((version, None));
-                }
-                let hints: Result<Vec<Option<Hint>>, _> =
-                    topics.iter().map(|topic| tx.hint(topic)).collect();
-                Ok((version, Some(hints?)))
-            })?;
-            let cost = processor_time().saturating_sub(before) + WAKE_UPS;
-            Ok((bells, version, found, cost))
-        };
-        let (bells, version, found, cost) = self.store.thread.ask(LIMIT, look).await?;
+        changes.new
+    }
+
+    /// Waits for a ring or a change of what is wanted, at most until this moment. Returns the bells that were rung, and
+    /// `None` at the end of the subscription.
+    fn wait(&mut self, until: Option<Instant>) -> Option<BTreeSet<Bell>> {
+        let heard: Vec<_> = self.open.heard().collect();
+        let mut polled = vec![PollFd::new(&self.changes, PollFlags::IN)];
+        polled.extend(
+            heard
+                .iter()
+                .map(|(_, fifo)| PollFd::new(*fifo, PollFlags::IN)),
+        );
+        let left = until.map(|until| until.since(Monotonic.now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut polled, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => pause(PACE_WITHOUT_BELL),
+        }
+        let is_ready: Vec<_> = polled.iter().map(|one| !one.revents().is_empty()).collect();
+        let rung = heard.iter().zip(&is_ready[1..]);
+        let rung = rung.filter(|(_, is_ready)| **is_ready);
+        let rung = rung.map(|((bell, _), _)| *bell).collect();
+        let is_over = is_ready[0] && matches!((&self.changes).read(&mut [0; 64]), Ok(0));
+        (!is_over).then_some(rung)
+    }
+
+    /// Looks once, and passes on what it finds.
+    fn look(&mut self, file: &mut Database) -> Result<(), Failure> {
+        let asked = Monotonic.now();
+        let (last, topics) = (self.version, self.wanted.followed());
+        let is_due = asked >= self.look_up_at;
+        let caller = Caller::new(asked.after(LIMIT), &|| false);
+        let (version, is_changed, found) = file.read(caller, |tx| {
+            let version = tx.version()?;
+            let is_changed = last.is_some_and(|last| last != version);
+            let looked_up = topics.iter().filter(|topic| match topic {
+                Topic::Queue(..) => is_changed || is_due,
+                Topic::Freed(_) => is_changed,
+            });
+            let found: Result<Vec<_>, _> =
+                looked_up.map(|topic| tx.find_out(topic, asked)).collect();
+            Ok((version, is_changed, found?))
+        })?;
         self.version = Some(version);
-        self.heard.replace(bells);
-        for topic in changes.new {
-            self.wanted.tell(topic.first_notice());
+        if !is_changed && !is_due {
+            return Ok(());
         }
-        let Some(found) = found else {
-            return Ok(cost);
+        let ends = found.iter().filter_map(|found| found.ends_at);
+        self.look_up_at = ends.min().unwrap_or(Instant::FAR_FUTURE);
+        let before = match is_changed {
+            true => std::mem::take(&mut self.told),
+            false => self.told.clone(),
         };
-        let mut hints = Vec::new();
-        let before = std::mem::take(&mut self.told);
-        for (hint, told) in found.into_iter().flatten() {
+        for Found { notice, told, .. } in found {
             let is_known = told.as_ref().is_some_and(|told| before.contains(told));
+            let is_wanted = is_known == matches!(told, Some(Told::Left(_)));
             self.told.extend(told);
-            if !is_known {
-                hints.push(hint);
+            if let Some(notice) = notice.filter(|_| is_wanted) {
+                self.wanted.tell(notice);
             }
         }
-        for hint in hints {
-            self.wanted.tell(hint);
-        }
-        Ok(cost)
+        Ok(())
     }
 }
 
@@ -193,27 +233,43 @@ impl Tx<'_> {
         version.ok_or_else(|| Failure::damaged("it has no change counter"))
     }
 
-    /// Returns the notice about this topic, and what it tells if that is to be told once.
-    fn hint(&self, topic: &Topic) -> Result<Option<Hint>, Failure> {
+    /// Looks a topic up for a listener that asked at this moment.
+    fn find_out(&self, topic: &Topic, asked: Instant) -> Result<Found, Failure> {
         let name = topic.name();
-        let freed = topic.first_notice();
         let row = self.row(name)?;
         let kept = row.as_ref().filter(|row| row.state == HeldState::Kept);
         let kept = kept.map(|row| Told::Kept(name.clone(), row.ends_at));
+        let mut found = Found::default();
         let Topic::Queue(_, client) = topic else {
-            return Ok((row.is_none() || kept.is_some()).then_some((freed, kept)));
+            let is_freed = row.is_none() || kept.is_some();
+            found.notice = is_freed.then(|| topic.first_notice());
+            found.told = kept;
+            return Ok(found);
         };
-        if let Some(row) = row.filter(|row| row.state == HeldState::Leased) {
+        let left = row.as_ref().and_then(|row| row.remaining());
+        found.ends_at = left.map(|left| asked.after(left));
+        if let Some(row) = row.as_ref().filter(|row| row.state == HeldState::Leased) {
             let holder: Option<Holder> = row.holder.parse().ok();
-            let Some(holder) = holder.filter(|holder| holder.client() == *client) else {
-                return Ok(None);
-            };
-            let handover = Handover::new(name.clone(), holder, row.token()?);
-            let told = Told::Granted(name.clone(), handover.token);
-            return Ok(Some((Notice::Granted(Box::new(handover)), Some(told))));
+            if let Some(holder) = holder.filter(|holder| holder.client() == *client)
+                && let Some(end) = found.ends_at
+            {
+                let handover = Handover::new(name.clone(), holder, row.token()?).with_end(end);
+                found.told = Some(Told::Granted(name.clone(), handover.token));
+                found.notice = Some(Notice::Granted(Box::new(handover)));
+            }
+            return Ok(found);
         }
-        let first = self.first_waiting(name)?;
-        let is_first = first.is_some_and(|first| first.client == client.to_string());
-        Ok(is_first.then_some((freed, kept)))
+        let Some(first) = self.first_waiting(name)? else {
+            return Ok(found);
+        };
+        if first.holder.client() == *client {
+            found.notice = Some(topic.first_notice());
+            found.told = kept;
+        } else if row.is_none() {
+            found.notice = Some(topic.first_notice());
+            found.told = Some(Told::Left(name.clone()));
+            found.ends_at = Some(asked.after(PACE));
+        }
+        Ok(found)
     }
 }

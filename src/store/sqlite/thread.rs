@@ -105,6 +105,15 @@ impl Thread {
         }
     }
 
+    /// Leaves the thread to this work, after which it ends.
+    pub(super) async fn devote(&self, work: impl FnOnce(&mut Database) + Send + 'static) {
+        let jobs = self.jobs.lock().take();
+        if let Some(jobs) = jobs {
+            // Fails if the thread has ended.
+            let _ = jobs.send(Box::new(work)).await;
+        }
+    }
+
     /// Returns whether it was closed.
     pub(super) fn is_closed(&self) -> bool {
         self.jobs.lock().is_none()

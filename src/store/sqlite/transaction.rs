@@ -1,15 +1,17 @@
 //! One transaction, and the caller for which it is made.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::fs::File;
 use std::time::Duration;
 
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Params};
 
-use super::bells::BellSet;
+use super::bells::{Bell, Bells, Listener};
 use super::boot::Boot;
 use super::failure::Failure;
 use crate::clock::{Clock, Instant, Monotonic};
+use crate::holder::ClientId;
 use crate::name::Name;
 
 /// One transaction: the connection, the boot in whose name it reads and writes, and the moment at which it began. Made
@@ -24,26 +26,50 @@ pub(super) struct Tx<'a> {
     /// Read after the writer's place was taken, so that no transaction of this boot that is written earlier is later by
     /// this clock.
     pub(super) now: Instant,
+    pub(super) bells: &'a Bells,
     /// What is rung once it is committed.
-    changed: &'a Cell<BellSet>,
+    ringing: &'a Ringing,
 }
+
+/// Bells that are open to be rung: when this is dropped, they are.
+pub(super) type Ringing = RefCell<Vec<File>>;
 
 impl<'a> Tx<'a> {
     /// Returns the transaction that begins now.
-    pub(super) fn begin(db: &'a Connection, boot: &'a Boot, changed: &'a Cell<BellSet>) -> Self {
+    pub(super) fn begin(
+        db: &'a Connection,
+        boot: &'a Boot,
+        bells: &'a Bells,
+        ringing: &'a Ringing,
+    ) -> Self {
         let now = boot.now();
         Self {
             db,
             boot,
             now,
-            changed,
+            bells,
+            ringing,
         }
     }
 
-    /// Has the clients that wait for this name look once the transaction is committed: what they wait for has changed.
-    pub(super) fn wake(&self, name: &Name) {
-        let changed = self.changed.get().with(BellSet::of(name));
-        self.changed.set(changed);
+    /// Has the clients that watch this name look once the transaction is committed.
+    pub(super) fn wake_watchers(&self, name: &Name) {
+        self.ring(Bell::of_watchers(name));
+    }
+
+    /// Has this client look once the transaction is committed. Returns whether it can be alive.
+    pub(super) fn wake(&self, client: ClientId) -> bool {
+        self.ring(Bell::Client(client))
+    }
+
+    /// Returns whether somebody can be listening.
+    fn ring(&self, bell: Bell) -> bool {
+        match self.bells.open(bell) {
+            Listener::Alive(bell) => self.ringing.borrow_mut().push(bell),
+            Listener::Dead => return false,
+            Listener::Unknown => {}
+        }
+        true
     }
 
     /// Runs a statement.

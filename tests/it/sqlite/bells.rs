@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Instant, Monotonic};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Eviction, Notice, Notices, Release, Store, Topic};
+use leasehold::store::{Eviction, Notice, Notices, Queued, Release, Store, Topic};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use tempfile::TempDir;
@@ -530,6 +530,120 @@ async fn a_client_that_waits_for_10000_names_has_64_bells() {
     until_so("their end", async || open_bells(own, &bench) == 0).await;
 }
 
+/// The bell of a client of the queue.
+fn bell_of(bench: &Bench, client: &Asking) -> PathBuf {
+    bench.bells().join(client.holder.client().to_string())
+}
+
+/// Waits for its turn at "a" as a client that listens.
+async fn in_queue(store: &Sqlite, client: &Asking) -> Box<dyn Notices> {
+    let notices = notices_of(store).await;
+    notices.follow(&Topic::Queue(name("a"), client.holder.client()));
+    assert_eq!(next_notice(&*notices).await, Notice::Freed(name("a")));
+    held(store, client).await;
+    notices
+}
+
+async fn is_granted_next(notices: &dyn Notices, client: &Asking) {
+    let Notice::Granted(told) = next_notice(notices).await else {
+        panic!("no grant was told of");
+    };
+    assert_eq!(told.holder, client.holder);
+}
+
+#[tokio::test]
+async fn a_grant_wakes_its_client_alone_and_other_releases_wake_no_client_of_a_queue() {
+    let bench = Bench::new();
+    let store = open(&bench.file()).await;
+    let (first, one, two) = (claim("a", LONG), queued("a", LONG), queued("a", LONG));
+    granted(&store, &first).await;
+    let of_one = in_queue(&store, &one).await;
+    let _of_two = in_queue(&store, &two).await;
+    let mut probes = [&one, &two].map(|client| Probe::at(bell_of(&bench, client)));
+    // It has the bell of those who watch "a".
+    take_and_free(&store, ALIKE[1]).await;
+    assert_eq!(probes.each_mut().map(Probe::was_rung), [false, false]);
+    assert_eq!(released(&store, &first).await, Release::Released);
+    is_granted_next(&*of_one, &one).await;
+    assert_eq!(probes.each_mut().map(Probe::was_rung), [true, false]);
+    let kept = store.release(&one.name, one.holder, Some(LONG), LIMIT);
+    assert_eq!(kept.await.expect("answered"), Release::Released);
+    let rung = probes.each_mut().map(Probe::was_rung);
+    assert_eq!(rung, [false, true], "the first waits for its end");
+}
+
+#[tokio::test]
+async fn a_place_is_kept_for_long_while_its_client_has_a_bell() {
+    let bench = Bench::new();
+    let store = open(&bench.file()).await;
+    let first = claim("a", LONG);
+    let waits_for = |ttl| {
+        let mut client = queued("a", ttl);
+        client.ask.queued = Some(Queued::new(ttl));
+        client
+    };
+    let (one, short) = (waits_for(LONG), waits_for(Duration::from_secs(1)));
+    let kept_for = async |client| {
+        let place = held(&store, client).await.place.expect("a place");
+        place.kept_for.expect("it is told")
+    };
+    granted(&store, &first).await;
+    let longest = Queued::LONGEST_TERM;
+    assert_eq!(kept_for(&one).await, longest);
+    let (notices, _short) = (in_queue(&store, &one).await, in_queue(&store, &short).await);
+    assert!(kept_for(&one).await >= longest * 3);
+    assert_eq!(kept_for(&short).await, Duration::from_secs(1));
+    drop(notices);
+    let bell = bell_of(&bench, &one);
+    until_so("its end", async || !bell.exists()).await;
+    assert_eq!(kept_for(&one).await, longest);
+}
+
+#[tokio::test]
+async fn a_bell_of_a_client_that_was_deleted_costs_no_place() {
+    let bench = Bench::new();
+    let store = open(&bench.file()).await;
+    let (first, one, two) = (claim("a", LONG), queued("a", LONG), queued("a", LONG));
+    granted(&store, &first).await;
+    let notices = in_queue(&store, &one).await;
+    let _others = in_queue(&store, &two).await;
+    fs::remove_dir_all(bench.bells()).expect("it was made");
+    let freed = Monotonic.now();
+    assert_eq!(released(&store, &first).await, Release::Released);
+    is_granted_next(&*notices, &one).await;
+    let took = Monotonic.now().since(freed);
+    assert!(took < PACE, "{took:?}");
+    let bell = bell_of(&bench, &one);
+    until_so("a new bell", async || has_reader(&bell)).await;
+}
+
+#[tokio::test]
+async fn bells_of_dead_clients_are_removed_by_those_that_come_later() {
+    let bench = Bench::new();
+    let store = open(&bench.file()).await;
+    let live = queued("b", LONG);
+    let _notices = in_queue_of_b(&store, &live).await;
+    let dead: Vec<_> = (0..20)
+        .map(|_| bell_of(&bench, &queued("a", LONG)))
+        .collect();
+    for bell in &dead {
+        rustix::fs::mkfifoat(rustix::fs::CWD, bell, rustix::fs::Mode::RWXU).expect("made");
+    }
+    for _ in 0..8 {
+        drop(in_queue_of_b(&store, &queued("b", LONG)).await);
+    }
+    assert!(dead.iter().all(|bell| !bell.exists()));
+    assert!(has_reader(&bell_of(&bench, &live)));
+}
+
+/// Follows the queue of "b" as this client, which is not in it.
+async fn in_queue_of_b(store: &Sqlite, client: &Asking) -> Box<dyn Notices> {
+    let notices = notices_of(store).await;
+    notices.follow(&Topic::Queue(name("b"), client.holder.client()));
+    assert_eq!(next_notice(&*notices).await, Notice::Freed(name("b")));
+    notices
+}
+
 /// A bell as a test hears it.
 struct Probe {
     bell: PathBuf,
@@ -538,7 +652,10 @@ struct Probe {
 
 impl Probe {
     fn new(bench: &Bench) -> Self {
-        let bell = bench.bell();
+        Self::at(bench.bell())
+    }
+
+    fn at(bell: PathBuf) -> Self {
         let reader = opened(&bell, OFlags::RDONLY).expect("it was made");
         Self { bell, reader }
     }

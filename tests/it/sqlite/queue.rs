@@ -182,9 +182,15 @@ async fn a_grant_is_told_once() {
     assert_eq!(released(&store, &first).await, Release::Released);
     let held = inspect(&store, "a").await.expect("it was granted");
     let token = held.token.expect("a token");
-    let handover = Handover::new(name("a"), next.holder, token);
-    let told = Notice::Granted(Box::new(handover));
-    assert_eq!(next_notice(&*notices).await, told);
+    let Notice::Granted(told) = next_notice(&*notices).await else {
+        panic!("no grant was told of");
+    };
+    let end = told.ends_at.expect("its end");
+    let handover = Handover::new(name("a"), next.holder, token).with_end(end);
+    assert_eq!(*told, handover);
+    // It is not granted for longer than that, to a client that may be dead.
+    let longest = Monotonic.now().after(Queued::LONGEST_TERM);
+    assert!(Monotonic.now() < end && end <= longest, "{end:?}");
     granted(&store, &claim("b", LONG)).await;
     let quiet = Duration::from_millis(1_200);
     let more = tokio::time::timeout(quiet, notices.next()).await;

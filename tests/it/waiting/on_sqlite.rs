@@ -49,7 +49,12 @@ impl Bench {
     /// A process that waits in turn, once it stands in line as the last of so many, and listens: it has looked again
     /// then, and leaves the file alone for a while.
     async fn in_queue(&self, clients: u32) -> Subprocess {
-        let mut child = child::start(&self.url(), STORED_TTL);
+        self.in_queue_for(STORED_TTL, clients).await
+    }
+
+    /// The same for a lease of this ttl.
+    async fn in_queue_for(&self, ttl: Duration, clients: u32) -> Subprocess {
+        let mut child = child::start(&self.url(), ttl);
         child.order("acquire a");
         self.has_listening(clients).await;
         child
@@ -121,23 +126,71 @@ async fn processes_are_served_in_the_order_in_which_they_joined() {
     assert_eq!((bench.count("line"), bench.count("lease")), (0, 0));
 }
 
+/// Long before anything that is looked at by time.
+const AT_ONCE: Duration = Duration::from_millis(500);
+
 #[tokio::test]
-async fn a_process_that_was_killed_in_the_queue_costs_its_term_at_its_turn() {
+async fn processes_that_were_killed_in_the_queue_cost_nothing_at_their_turn() {
     let bench = Bench::new();
     let (_holder, lease) = bench.held().await;
-    let mut dead = bench.in_queue(1).await;
+    let mut dead = Vec::new();
+    for place in 0..3 {
+        dead.push(bench.in_queue(place + 1).await);
+    }
     let next = bench.client().await;
     let next = waiter(&next);
-    bench.has_queue(2).await;
-    dead.kill();
+    bench.has_listening(4).await;
+    dead.iter_mut().for_each(Subprocess::kill);
     let freed = local_now();
     lease.release().await;
     drop(soon(next).await.unwrap());
     let took = local_now().since(freed);
-    // A look comes a moment after the end.
-    let most = Queued::LONGEST_TERM + Duration::from_millis(500);
-    println!("a dead process at its turn cost {took:?}");
-    assert!(took < most, "{took:?}");
+    println!("three dead processes at their turn cost {took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
+    assert_eq!(bench.count("line"), 0);
+}
+
+#[tokio::test]
+async fn a_process_that_stands_still_at_its_turn_costs_three_seconds() {
+    let bench = Bench::new();
+    let (_holder, lease) = bench.held().await;
+    let still = bench.in_queue_for(LONG, 1).await;
+    let next = bench.client().await;
+    let next = waiter(&next);
+    bench.has_listening(2).await;
+    still.pause();
+    let freed = local_now();
+    lease.release().await;
+    let lease = soon(next).await.unwrap();
+    let took = local_now().since(freed);
+    println!("a process that stands still cost {took:?}");
+    let turn = Queued::LONGEST_TERM..Queued::LONGEST_TERM + AT_ONCE;
+    assert!(turn.contains(&took), "{took:?}");
+    // What it was granted is over; it joins again, and has its turn.
+    let token = lease.token().get();
+    still.resume();
+    bench.has_queue(1).await;
+    lease.release().await;
+    let (_still, later) = token_answered(still).await;
+    assert!(later > token, "{later} after {token}");
+}
+
+#[tokio::test]
+async fn a_holder_and_the_first_of_the_queue_that_were_killed_cost_little_more_than_the_lease() {
+    let bench = Bench::new();
+    let mut holder = child::start(&bench.url(), STORED_TTL);
+    holder.order("acquire a");
+    holder.answer();
+    let mut first = bench.in_queue_for(LONG, 1).await;
+    let second = bench.in_queue_for(LONG, 2).await;
+    for killed in [&mut first, &mut holder] {
+        killed.kill();
+    }
+    let killed = local_now();
+    token_answered(second).await;
+    let took = local_now().since(killed);
+    println!("a lease of {STORED_TTL:?} was taken over after {took:?}");
+    assert!(took < STORED_TTL * 2, "{took:?}");
 }
 
 #[tokio::test]
