@@ -81,9 +81,10 @@ type Opened = (File, Inode);
 
 /// Who listens to a bell.
 #[derive(Debug)]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are none"))]
 pub(super) enum Listener {
     /// Somebody, who is rung when this is dropped.
-    Alive(#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are none"))] File),
+    Alive(File),
     /// Nobody any more.
     Dead,
     /// There is no such bell, or it cannot be opened.

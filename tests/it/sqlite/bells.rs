@@ -305,7 +305,6 @@ async fn no_release_falls_between_the_bell_and_the_look() {
     let seed = fastrand::u64(..);
     println!("seed={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut late = Vec::new();
     for _ in 0..1_000 {
         let claim = claim("a", LONG);
         granted(&store, &claim).await;
@@ -314,11 +313,8 @@ async fn no_release_falls_between_the_bell_and_the_look() {
         assert_eq!(released(&store, &claim).await, Release::Released);
         assert_eq!(next_notice(&*notices).await, Notice::Freed(name("a")));
         let took = Monotonic.now().since(freed);
-        if took > AT_ONCE {
-            late.push(took);
-        }
+        assert!(took < AT_ONCE, "{took:?}");
     }
-    assert!(late.is_empty(), "{late:?}");
 }
 
 /// As if its process was killed between the two.

@@ -1,5 +1,8 @@
 //! `leasehold doctor` on sound stores, and on set-ups that are broken on purpose.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::Value;
 
 use super::{Ended, Place};
@@ -180,12 +183,19 @@ fn a_file_in_memory_is_a_warning() {
 
 #[test]
 fn a_folder_that_cannot_be_written_to_is_a_failure() {
-    use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     let folder = place.path("closed");
     std::fs::create_dir(&folder).expect("made");
-    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o555)).expect("set");
+    std::fs::set_permissions(&folder, Permissions::from_mode(0o555)).expect("set");
     let url = format!("sqlite:{}", folder.join("leases.sqlite").display());
+    let diagnosis = without_rights(&place, &url);
+    assert_eq!(diagnosis.code, Some(2), "{}", diagnosis.json);
+    diagnosis.says("file-rights", "failure", &["cannot be written", "Grant"]);
+    diagnosis.says("store", "failure", &[]);
+}
+
+/// The diagnosis for a user who has no rights but those of a file's owner.
+fn without_rights(place: &Place, url: &str) -> Diagnosis {
     // Permissions do not bind root.
     let user = match rustix::process::geteuid().is_root() {
         true => "unshare --user",
@@ -193,10 +203,7 @@ fn a_folder_that_cannot_be_written_to_is_a_failure() {
     };
     let script = format!("exec {user} $TOOL doctor --json --store {url}");
     let ended = place.start(place.program("sh", &["-c", &script])).end();
-    let diagnosis = Diagnosis::read(&ended);
-    assert_eq!(diagnosis.code, Some(2), "{}", diagnosis.json);
-    diagnosis.says("file-rights", "failure", &["cannot be written", "Grant"]);
-    diagnosis.says("store", "failure", &[]);
+    Diagnosis::read(&ended)
 }
 
 #[test]
@@ -208,6 +215,13 @@ fn a_waiting_client_that_can_have_no_bell_is_a_warning() {
     let diagnosis = Diagnosis::of(&url, &[]);
     let path = bells.to_str().expect("UTF-8");
     diagnosis.says("sqlite-no-bell", "warning", &[path, "late", "remove it"]);
+    // There is one of those who watch names, but a client makes one of its own.
+    std::fs::remove_file(&bells).expect("removed");
+    Diagnosis::of(&url, &[]);
+    assert!(bells.join("00").exists());
+    std::fs::set_permissions(&bells, Permissions::from_mode(0o500)).expect("set");
+    let diagnosis = without_rights(&place, &url);
+    diagnosis.says("sqlite-no-bell", "warning", &[path, "Permission denied"]);
 }
 
 #[test]
