@@ -21,7 +21,7 @@ pub(super) const RETENTION: Duration = Duration::from_secs(60 * 60);
 /// One of so many claims for a name without a record removes old ones: each such claim adds one record, and one sweep
 /// removes more than that.
 const SWEEP_EVERY: u64 = 64;
-/// The longest time by which a claim is delayed for it.
+/// The longest time by which a claim or a list is delayed for it.
 const SWEEP_LIMIT: Duration = Duration::from_secs(1);
 
 impl<R: Register> Records<R> {
@@ -36,7 +36,7 @@ impl<R: Register> Records<R> {
             return Ok(None);
         }
         if holder.bits().is_multiple_of(SWEEP_EVERY) {
-            let limited = budget.at_most(SWEEP_LIMIT.min(budget.left() / 4));
+            let limited = budget.at_most(budget.left() / 4);
             let before = self.observed.lock().time(self.clock.now());
             let before = before.map(|time| time.saturating_sub(RETENTION));
             // What is left is removed by a later claim.
@@ -53,6 +53,7 @@ impl<R: Register> Records<R> {
         if let Expiry::ByStorage { .. } = expiry {
             return;
         }
+        let budget = budget.at_most(SWEEP_LIMIT);
         let now = self.clock.now();
         let time = self.observed.lock().time(now);
         let is_old = |(key, hand): &(String, InHand)| {

@@ -231,6 +231,20 @@ async fn a_put_that_fails_does_not_begin_the_count_of_a_dead_holder_anew() {
 }
 
 #[tokio::test]
+async fn a_renewal_makes_no_ttl_shorter() {
+    let register = MemoryRegister::new();
+    let store = open(&register);
+    let lease = claim("a", LONG);
+    granted(&store, &lease).await;
+    let mut renewal = lease.renewal();
+    renewal.ttl = TTL;
+    // With its answer lost, the holder would count on the longer one.
+    let renewed = store.renew(&[renewal], LIMIT).await.outcomes;
+    assert!(matches!(renewed[..], [Outcome::Renewed]), "{renewed:?}");
+    assert_eq!(register.records()["a"].ttl(), LONG);
+}
+
+#[tokio::test]
 async fn a_lease_of_another_program_is_respected_for_its_time_and_then_taken() {
     let register = MemoryRegister::new();
     register.write("a", Record::foreign(TTL, "elsewhere".into()));
