@@ -55,9 +55,9 @@
 //!
 //! At a server that has no room for another client (`maxclients`), those that hold leases come first: their connection
 //! for renewals is made again as soon as it breaks, while others ask at growing pauses, of up to 30 s, and come back to
-//! a server that was down one to two seconds after they find it up. A client that
-//! waits has three connections, and keeps those that it has while it is refused the next: where few are left, a name
-//! that is freed can wait for as long as they are taken. Leave room for three connections a client.
+//! a server that was down one to two seconds after they find it up. A client that waits has three connections, and
+//! keeps those that it has while it is refused the next: where few are left, a name that is freed can wait for as long
+//! as they are taken. Leave room for three connections a client.
 //!
 //! # What it leaves to others
 //! A request is sent again only if its connection was found closed, or after a replica's answer. Otherwise the store
