@@ -52,9 +52,8 @@ const NAMES: usize = 10_000;
 const OTHERS: usize = 1;
 /// The URL of the server; set only for a contender.
 const CONTENDER: &str = "LEASEHOLD_BENCH_CONTENDER_URL";
-/// Makes a contender take its turns in a spawned task. Then a worker of the runtime receives the bare subscription
-/// itself, where ours has a thread of its own to pass the notice on; the main task is woken from another thread in
-/// both.
+/// Makes a contender take its turns in a spawned task. Then the worker of the runtime that reads the notice also runs
+/// the task; the main task is woken from another thread.
 const SPAWNED: &str = "LEASEHOLD_BENCH_CONTENDER_SPAWNED";
 
 /// One turn of a contender: when it was granted, and when it began to release, in nanoseconds.

@@ -1,9 +1,6 @@
-//! All waiters of a client, and what they share with the thread that listens for them.
+//! All waiters of a client, and what they share with the task that listens for them.
 
 use std::sync::Arc;
-
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
 
 use super::OutagePolicy;
 use super::place::LocalPlace;
@@ -16,8 +13,9 @@ use crate::home::Home;
 use crate::name::Name;
 use crate::store::Store;
 use crate::telemetry::Sink;
+use parking_lot::{Mutex, MutexGuard};
 
-/// All waiters of a client. When it is dropped, its thread ends.
+/// All waiters of a client. When it is dropped, it listens no longer.
 #[derive(Debug)]
 pub(crate) struct Hub {
     shared: Arc<Shared>,
@@ -30,7 +28,6 @@ impl Hub {
             clock: store.clock(),
             counts: Sink::of_store(store.facts().kind),
             store,
-            closing: Notify::new(),
             home,
         };
         Self {
@@ -54,9 +51,9 @@ impl Hub {
 
     /// Wakes all waiters, which then fail because the client was shut down, and ends the subscription.
     pub(crate) fn close(&self) {
-        let wakes = self.shared.registry().close();
+        // The subscription is dropped outside the mutex.
+        let (_notices, wakes) = self.shared.registry().close();
         wakes.into_iter().for_each(Wake::now);
-        self.shared.closing.notify_one();
     }
 }
 
@@ -75,8 +72,6 @@ pub(super) struct Shared {
     pub(super) store: Arc<dyn Store>,
     pub(super) counts: &'static Sink,
     pub(super) clock: Arc<dyn Clock>,
-    /// Ends the thread.
-    pub(super) closing: Notify,
     /// The process whose waiters these are; the child of a fork wakes none of them.
     pub(super) home: Home,
 }

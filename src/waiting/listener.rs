@@ -1,9 +1,16 @@
-//! The thread that listens: takes in the store's notices, and wakes waiters.
+//! Listens: takes in the store's notices, and wakes waiters.
+//!
+//! Where the store works on the runtimes of its callers, the client listens on the runtime of its waiters: the thread
+//! that reads a notice then also runs the task that waits for it. While that runtime is blocked or stands still, only
+//! its own waiters hear nothing. Once tasks of another runtime wait as well, and for all other stores, a thread listens.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use super::hub::Shared;
+use super::registry::Listening;
 use super::wake::Wake;
 use crate::error::ErrorKind;
 use crate::store::{Notice, Notices};
@@ -21,33 +28,51 @@ const NONE_ARRIVED: [Duration; 3] = [
     Duration::from_secs(60),
     Duration::from_secs(600),
 ];
-/// The work of the thread. However it ends, waiters look by time from then on.
-pub(super) struct Listener(Arc<Shared>);
+
+/// The work of the task or thread. However it ends, waiters look by time from then on.
+pub(super) struct Listener {
+    shared: Arc<Shared>,
+    listening: Listening,
+}
 
 impl Listener {
-    /// Starts the thread, the first time.
+    /// Begins to listen for a waiter of the calling runtime, unless the client listens for it already.
     pub(super) fn start(shared: &Arc<Shared>) {
-        if !shared.registry().begin_listening() {
+        let is_on_callers_runtime = shared.store.facts().is_on_callers_runtime;
+        let here = Handle::try_current().ok().filter(|_| is_on_callers_runtime);
+        let begun = (shared.registry()).begin_listening(here.as_ref().map(Handle::id));
+        let Some((listening, (_notices, wakes))) = begun else {
             return;
+        };
+        wakes.into_iter().for_each(Wake::now);
+        let is_on_thread = listening.runtime.is_none();
+        let shared = shared.clone();
+        let listener = Self { shared, listening };
+        match here.filter(|_| !is_on_thread) {
+            Some(runtime) => drop(runtime.spawn(listener.run())),
+            None => listener.start_thread(),
         }
-        let listener = Self(shared.clone());
-        let thread = std::thread::Builder::new().name("leasehold-notices".into());
-        // If the thread does not start, the listener is dropped here, and the waiters look by time.
-        drop(thread.spawn(move || listener.run()));
     }
 
-    fn run(self) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        if let Ok(runtime) = runtime {
-            runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    () = self.0.closing.notified() => {}
-                    () = self.live() => {}
-                }
-            });
+    fn start_thread(self) {
+        let listen = || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            if let Ok(runtime) = runtime {
+                runtime.block_on(self.run());
+            }
+        };
+        let thread = std::thread::Builder::new().name("leasehold-notices".into());
+        // If the thread does not start, the listener is dropped here, and the waiters look by time.
+        drop(thread.spawn(listen));
+    }
+
+    async fn run(self) {
+        tokio::select! {
+            biased;
+            () = self.listening.is_over.cancelled() => {}
+            () = self.live() => {}
         }
     }
 
@@ -60,8 +85,8 @@ impl Listener {
             let notice = match &notices {
                 Some(notices) => notices.next().await,
                 // A store that has none says so in advance.
-                None if self.0.store.facts().has_notices => {
-                    self.0.clock.nap_until(again).await;
+                None if self.shared.store.facts().has_notices => {
+                    self.shared.clock.nap_until(again).await;
                     notices = self.subscribe_or_go_without().await;
                     again = self.after_one_of(&mut pauses);
                     continue;
@@ -69,8 +94,8 @@ impl Listener {
                 None => std::future::pending().await,
             };
             let has_missed = notice == Notice::Reconnected;
-            let wakes = self.0.registry().on_notice(notice);
-            self.0.counts.notice(match wakes.is_empty() {
+            let wakes = self.shared.registry().on_notice(notice);
+            self.shared.counts.notice(match wakes.is_empty() {
                 _ if has_missed => "missed",
                 true => "unwanted",
                 false => "delivered",
@@ -85,14 +110,17 @@ impl Listener {
             .next()
             .unwrap_or(&NONE_ARRIVED[NONE_ARRIVED.len() - 1]);
         let pause = pause.mul_f64(1.0 + fastrand::f64() / 4.0);
-        self.0.clock.now().after(pause)
+        self.shared.clock.now().after(pause)
     }
 
     /// Subscribes, and has the waiters look by time if there are no notices.
     async fn subscribe_or_go_without(&self) -> Option<Arc<dyn Notices>> {
         let notices = self.subscribe().await;
         match &notices {
-            Some(notices) => self.0.registry().start_notices(notices.clone()),
+            Some(notices) => {
+                let mut registry = self.shared.registry();
+                registry.start_notices(&self.listening, notices.clone());
+            }
             None => self.stop_notices(),
         }
         notices
@@ -100,7 +128,7 @@ impl Listener {
 
     fn stop_notices(&self) {
         // The store's notices are dropped outside the mutex.
-        let (_notices, wakes) = self.0.registry().stop_notices();
+        let (_notices, wakes) = self.shared.registry().stop_notices(&self.listening);
         wakes.into_iter().for_each(Wake::now);
     }
 
@@ -108,11 +136,11 @@ impl Listener {
     async fn subscribe(&self) -> Option<Arc<dyn Notices>> {
         let mut pause = RETRY;
         loop {
-            match self.0.store.notices().await {
+            match self.shared.store.notices().await {
                 Ok(notices) => return notices.map(Arc::from),
                 Err(error) if error.is_transient() => {
-                    let again = self.0.clock.now().after(pause);
-                    self.0.clock.nap_until(again).await;
+                    let again = self.shared.clock.now().after(pause);
+                    self.shared.clock.nap_until(again).await;
                     pause = (pause * 2).min(LONGEST_RETRY);
                 }
                 Err(error) => {
@@ -129,6 +157,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.stop_notices();
+        if !self.shared.home.is_forked() {
+            self.stop_notices();
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Decides which task of a client waits for which name, and when one of them asks the store again.
 //!
 //! ```text
-//!  waiter ── join ──► Waiters of the name ◄── hint ── thread ◄── the store's notices
+//!  waiter ── join ──► Waiters of the name ◄── hint ── listener ◄── the store's notices
 //!    ▲                     │ the first waiter only
 //!    └──── Look ◄──────────┘
 //! ```
@@ -9,9 +9,9 @@
 //! The waiters of one name form a [queue](waiters::Waiters), first come, first served; only the first looks at the
 //! store, for all of them. Where the store has a queue, the look keeps the client's place in it, and a name that is
 //! freed is granted to the claim of that look: a notice says so, and the first waiter has the lease, under the deadline
-//! that its last look confirmed. The [`Hub`] has all waiters of a client. One [thread](listener) of its own has the client's
-//! one subscription: there it outlives the user's runtimes, and a waker of the user's that blocks cannot delay a
-//! renewal. The [`registry`] brings together who waits ([`waiters`]) and which names are followed.
+//! that its last look confirmed. The [`Hub`] has all waiters of a client. One [`listener`] has the client's one
+//! subscription, away from the watchdog: a waker of the user's that blocks cannot delay a renewal. The [`registry`]
+//! brings together who waits ([`waiters`]) and which names are followed.
 //!
 //! A waiter looks when a hint comes and when the holder's time has passed, with a little jitter *after* it: looking
 //! earlier would only spin. Hints can be lost, so it looks in between as well.

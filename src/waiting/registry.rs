@@ -8,6 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime;
+use tokio_util::sync::CancellationToken;
+
 use super::waiters::{Action, Found, QueueKey, WaitFor, WaiterId, Waiters};
 use super::wake::{Sleeper, Wake};
 use super::{OutagePolicy, WITH_NOTICES, in_queue, pause, without_notices};
@@ -40,14 +43,26 @@ pub(super) struct Registry {
     /// The client whose places in the store's queues are followed.
     client: ClientId,
     facts: Facts,
-    /// Says whether the thread that listens was started.
-    has_listened: bool,
+    /// The listener that counts.
+    listening: Option<Listening>,
     /// The subscription, while the store gives hints. Without it waiters look by time only.
     notices: Option<Arc<dyn Notices>>,
     /// The number of queues that are followed and have no waiters.
     idle: usize,
     is_closed: bool,
 }
+
+/// A listener of a client.
+#[derive(Debug, Clone)]
+pub(super) struct Listening {
+    /// The runtime of the waiters on which it listens; `None`: it has a thread.
+    pub(super) runtime: Option<runtime::Id>,
+    /// Cancelled when it counts no longer, under the mutex: what it does under the mutex afterwards has no effect.
+    pub(super) is_over: CancellationToken,
+}
+
+/// A subscription that ended, which is to be dropped outside the mutex, and the waiters to wake.
+pub(super) type Stopped = (Option<Arc<dyn Notices>>, Vec<Wake>);
 
 impl Registry {
     pub(super) fn new(client: ClientId, facts: Facts) -> Self {
@@ -56,7 +71,7 @@ impl Registry {
             last_ticket: 0,
             client,
             facts,
-            has_listened: false,
+            listening: None,
             notices: None,
             idle: 0,
             is_closed: false,
@@ -155,7 +170,8 @@ impl Registry {
         wake
     }
 
-    /// This waiter leaves. A wake that came for it passes on to the next one, which takes its place in the store's queue.
+    /// This waiter leaves. A wake that came for it passes on to the next one, which takes its place in the store's
+    /// queue.
     pub(super) fn leave(&mut self, key: &QueueKey, ticket: WaiterId) -> Wake {
         let is_in_turn = self.is_in_turn(key);
         let waiters = self.waiters(key);
@@ -240,29 +256,61 @@ impl Registry {
         }
     }
 
-    /// The thread that listens is about to start. Returns whether it is to: there is one, and none after the end.
-    pub(super) fn begin_listening(&mut self) -> bool {
-        let is_first = !self.is_closed && !self.has_listened;
-        self.has_listened |= is_first;
-        is_first
+    /// A task of this runtime waits; `None`: only a thread may listen for it. Returns the listener that is to start and
+    /// counts from now on, and what the one before leaves, unless that one serves this task too.
+    pub(super) fn begin_listening(
+        &mut self,
+        here: Option<runtime::Id>,
+    ) -> Option<(Listening, Stopped)> {
+        let runtime = match &self.listening {
+            _ if self.is_closed => return None,
+            None => here,
+            Some(Listening { runtime, .. }) if runtime.is_none() || *runtime == here => {
+                return None;
+            }
+            // That runtime may have ended, or nobody drives it while tasks of this one wait.
+            Some(_) => None,
+        };
+        let next = Listening {
+            runtime,
+            is_over: CancellationToken::new(),
+        };
+        let stopped = self.end_notices();
+        if let Some(before) = self.listening.replace(next.clone()) {
+            before.is_over.cancel();
+        }
+        Some((next, stopped))
     }
 
-    /// From now on the store gives hints. Follows the names that have waiters.
-    pub(super) fn start_notices(&mut self, notices: Arc<dyn Notices>) {
+    /// From now on the store gives hints, to this listener. Follows the names that have waiters.
+    pub(super) fn start_notices(&mut self, by: &Listening, notices: Arc<dyn Notices>) {
+        if by.is_over.is_cancelled() {
+            return;
+        }
         self.notices = Some(notices);
         let awaited: Vec<_> = self.queues.keys().cloned().collect();
         awaited.iter().for_each(|key| self.follow(key));
     }
 
-    /// From now on there are no hints: looks that were planned at the pace of a store with hints are made now. Returns
-    /// the subscription, which is to be dropped outside the mutex, and the waiters to wake.
-    pub(super) fn stop_notices(&mut self) -> (Option<Arc<dyn Notices>>, Vec<Wake>) {
+    /// From now on this listener gives no hints.
+    pub(super) fn stop_notices(&mut self, by: &Listening) -> Stopped {
+        match by.is_over.is_cancelled() {
+            true => (None, Vec::new()),
+            false => self.end_notices(),
+        }
+    }
+
+    /// From now on there are no hints: looks that were planned at the pace of a store with hints are made now.
+    fn end_notices(&mut self) -> Stopped {
+        let Some(notices) = self.notices.take() else {
+            return (None, Vec::new());
+        };
         self.idle = 0;
         self.queues.retain(|_, waiters| {
             (waiters.followed, waiters.hears) = (None, false);
             !waiters.is_empty()
         });
-        (self.notices.take(), self.miss_all())
+        (Some(notices), self.miss_all())
     }
 
     /// Takes in a notice. Returns the waiters to wake.
@@ -301,10 +349,14 @@ impl Registry {
         self.queues.values_mut().map(Waiters::miss).collect()
     }
 
-    /// Closes the registry. Returns all waiters, to be woken: each then fails with `Closed`.
-    pub(super) fn close(&mut self) -> Vec<Wake> {
+    /// Closes the registry, and ends its listener. All waiters are to be woken: each then fails with `Closed`.
+    pub(super) fn close(&mut self) -> Stopped {
         self.is_closed = true;
-        self.queues.values().flat_map(Waiters::waiters).collect()
+        if let Some(listening) = &self.listening {
+            listening.is_over.cancel();
+        }
+        let waiters = self.queues.values().flat_map(Waiters::waiters).collect();
+        (self.notices.take(), waiters)
     }
 }
 
@@ -342,10 +394,36 @@ mod tests {
     }
 
     #[test]
+    fn a_client_listens_on_the_runtime_of_its_waiters_until_others_wait_too() {
+        let runtime = || runtime::Builder::new_current_thread().build().expect("one");
+        let (one, other) = (runtime(), runtime());
+        let [one, other] = [&one, &other].map(|runtime| Some(runtime.handle().id()));
+        let mut registry = registry();
+        let (first, _) = registry.begin_listening(one).expect("the first waiter");
+        assert_eq!(first.runtime, one);
+        assert!(registry.begin_listening(one).is_none());
+        let (second, _) = registry.begin_listening(other).expect("another runtime");
+        assert_eq!(second.runtime, None, "a thread");
+        assert!(
+            [one, other]
+                .map(|here| registry.begin_listening(here))
+                .iter()
+                .all(Option::is_none)
+        );
+        // The one before may end, or begin to follow, at any later time.
+        registry.start_notices(&first, Arc::new(Followed::default()));
+        assert!(registry.notices.is_none());
+        registry.start_notices(&second, Arc::new(Followed::default()));
+        assert!(registry.stop_notices(&first).0.is_none());
+        assert!(registry.stop_notices(&second).0.is_some());
+    }
+
+    #[test]
     fn only_names_that_no_task_waits_for_are_unfollowed_when_there_are_too_many() {
         let mut registry = registry();
         let followed = Arc::new(Followed::default());
-        registry.start_notices(followed.clone());
+        let (listening, _) = registry.begin_listening(None).expect("the first one");
+        registry.start_notices(&listening, followed.clone());
         let wait = |registry: &mut Registry, index: usize| {
             let name = Name::new(format!("n{index}")).expect("valid");
             let awaited = WaitFor::Freedom;

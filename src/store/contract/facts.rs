@@ -25,6 +25,9 @@ pub struct Facts {
     /// Says whether the store can give hints. Where the set-up does not let it, [`notices`](super::Store::notices)
     /// still returns `None`.
     pub has_notices: bool,
+    /// Says whether the store does its work on the runtimes of its callers. Then waiting clients listen there too, and not
+    /// on a thread of their own.
+    pub is_on_callers_runtime: bool,
     /// The longest ttl that the store can keep, if there is a limit and it is known. A longer one is `Invalid`. Where
     /// the limit is part of a server's set-up it is known only once the server has reported it (`members` and `hazards`
     /// ask for it), and may change; until then the server refuses a longer ttl.
@@ -43,6 +46,7 @@ impl Facts {
             has_queue: false,
             trusts_notices: false,
             has_notices: false,
+            is_on_callers_runtime: false,
             max_ttl: None,
             least_ttl: Duration::ZERO,
             grace: Duration::ZERO,
@@ -89,6 +93,13 @@ impl Facts {
     #[must_use = "returns the facts with the interval"]
     pub const fn with_look_every(mut self, look_every: Duration) -> Self {
         self.look_every = look_every;
+        self
+    }
+
+    /// Returns the same facts, of a store that does its work on the runtimes of its callers.
+    #[must_use = "returns the facts with the runtime"]
+    pub const fn with_callers_runtime(mut self) -> Self {
+        self.is_on_callers_runtime = true;
         self
     }
 

@@ -208,6 +208,7 @@ impl Backend for Redis {
             ..Facts::new(KIND)
                 .with_queue()
                 .with_notices()
+                .with_callers_runtime()
                 .with_trusted_notices(self.trusts_notices())
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use deadpool_redis::redis;
 use leasehold::{Client, Lease, ReleaseOutcome};
+use tokio::runtime;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::{child, waiter};
@@ -359,6 +360,55 @@ async fn a_flush_with_twenty_waiting_costs_the_order_and_nothing_else() {
     assert!(tokens[0] > token);
     server.assert_all_keys_run_out().await;
     drop(lease);
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_keeps_no_notice_from_another_one() {
+    for is_gone in [false, true] {
+        let first = runtime::Builder::new_current_thread().enable_all().build();
+        let second = runtime::Runtime::new().unwrap();
+        let server = second.block_on(RedisServer::start());
+        let (holder, client) = second.block_on(async {
+            let url = server.url();
+            (
+                client_at(&url, STORED_TTL).await,
+                client_at(&url, STORED_TTL).await,
+            )
+        });
+        let held = second
+            .block_on(holder.request("x").ttl(LONG).acquire())
+            .unwrap();
+        let first = first.unwrap();
+        first.block_on(async {
+            let _waits = tokio::spawn(client.request("x").acquire());
+            until_so("the subscription", async || {
+                let channels =
+                    server.told::<Vec<String>>("PUBSUB CHANNELS leasehold:{x}:granted:*");
+                !channels.await.is_empty()
+            })
+            .await;
+        });
+        let first = (!is_gone).then_some(first);
+        second.block_on(async {
+            // A look may come in between, but not each time.
+            let mut is_told = false;
+            for _ in 0..10 {
+                let lease = long_lease(&holder).await;
+                let waiter = waiter(&client);
+                until_queued(&server, 1).await;
+                let before = scripts(&server).await;
+                assert_eq!(lease.release().await, ReleaseOutcome::Released);
+                let lease = soon(waiter).await.unwrap();
+                is_told |= scripts(&server).await == before + 1;
+                assert_eq!(lease.release().await, ReleaseOutcome::Released);
+                if is_told {
+                    break;
+                }
+            }
+            assert!(is_told, "{is_gone}");
+        });
+        drop((held, first));
+    }
 }
 
 #[tokio::test]
