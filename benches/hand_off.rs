@@ -13,21 +13,18 @@
     reason = "a bench measures with the clock that stands still in no suspend it would survive"
 )]
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use deadpool_redis::redis::aio::{MultiplexedConnection, PubSub};
 use deadpool_redis::redis::{self, Script, Value, cmd};
 use futures_util::StreamExt as _;
 use leasehold::ClientId;
-use leasehold::clock::{Clock as _, Monotonic};
 use leasehold::{Client, Holder};
 use leasehold_benches as yardstick;
 use rslock::LockManager;
 use tokio::task::JoinSet;
-use yardstick::{Server, case, figure, median, seconds};
+use yardstick::contender::{Contender, Turn, contend, hand_off, now, tell};
+use yardstick::{Server, case, figure, seconds};
 
 const RUNS: usize = 9;
 /// Turns in one block; ours and the other alternate block by block, so that both meet the same noise of the machine.
@@ -56,93 +53,12 @@ const CONTENDER: &str = "LEASEHOLD_BENCH_CONTENDER_URL";
 /// the task; the main task is woken from another thread.
 const SPAWNED: &str = "LEASEHOLD_BENCH_CONTENDER_SPAWNED";
 
-/// One turn of a contender: when it was granted, and when it began to release, in nanoseconds.
-type Turn = (u64, u64);
-
-fn now() -> u64 {
-    Monotonic.now().as_nanos()
+fn contender(server: &Server) -> Contender {
+    Contender::start([(CONTENDER, server.url())])
 }
 
-/// A contender, as the bench sees it.
-struct Contender {
-    process: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Contender {
-    fn start(server: &Server) -> Self {
-        Self::launch(Command::new(Self::own()), server)
-    }
-
-    fn start_spawned(server: &Server) -> Self {
-        let mut command = Command::new(Self::own());
-        command.env(SPAWNED, "1");
-        Self::launch(command, server)
-    }
-
-    fn own() -> PathBuf {
-        std::env::current_exe().expect("this bench")
-    }
-
-    fn launch(mut command: Command, server: &Server) -> Self {
-        let mut process = command
-            .env(CONTENDER, server.url())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("this bench starts again");
-        Self {
-            orders: process.stdin.take().expect("it is piped"),
-            answers: BufReader::new(process.stdout.take().expect("it is piped")),
-            process,
-        }
-    }
-
-    fn order(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").expect("it listens");
-    }
-
-    fn turns(&mut self) -> Vec<Turn> {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("it answers");
-        let turns = line.split_whitespace().map(|turn| {
-            let (granted, released) = turn.split_once(',').expect("two moments");
-            let read = |moment: &str| moment.parse().expect("a moment");
-            (read(granted), read(released))
-        });
-        turns.collect()
-    }
-}
-
-impl Drop for Contender {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Makes all contenders contend, and returns all turns in the order of their grants, each with its contender.
-fn contend(contenders: &mut [Contender], order: &str) -> Vec<(Turn, usize)> {
-    for contender in contenders.iter_mut() {
-        contender.order(order);
-    }
-    let mut all = Vec::new();
-    for (index, contender) in contenders.iter_mut().enumerate() {
-        all.extend(contender.turns().into_iter().map(|turn| (turn, index)));
-    }
-    all.sort_unstable();
-    all
-}
-
-/// Returns the median hand-off from one contender to the other, in microseconds.
-fn hand_off(contenders: &mut [Contender], order: &str) -> f64 {
-    let turns = contend(contenders, order);
-    let pairs = turns.windows(2).filter(|pair| pair[0].1 != pair[1].1);
-    #[expect(clippy::cast_precision_loss, reason = "less than a minute")]
-    let took = pairs.map(|pair| pair[1].0.0.saturating_sub(pair[0].0.1) as f64 / 1e3);
-    median(took.collect())
+fn spawned_contender(server: &Server) -> Contender {
+    Contender::start([(CONTENDER, server.url()), (SPAWNED, "1".into())])
 }
 
 fn compare(contenders: &mut [Contender], name: &str, ours: &str, other: &str, runs: usize) {
@@ -153,7 +69,7 @@ fn compare(contenders: &mut [Contender], name: &str, ours: &str, other: &str, ru
 
 /// Measures how many scripts one grant costs the server when ten processes take turns, and how evenly they do.
 async fn share(server: &Server, waiters: usize, turns: usize) {
-    let mut contenders: Vec<_> = (0..SHARING).map(|_| Contender::start(server)).collect();
+    let mut contenders: Vec<_> = (0..SHARING).map(|_| contender(server)).collect();
     // Each connects and subscribes once, as the peers of a warm service have done.
     contend(&mut contenders, "share 1 1");
     let before = scripts(server).await;
@@ -431,11 +347,7 @@ async fn serve(url: &str) {
             "share" => way.share(number(), number()).await,
             name => way.go(name, number()).await,
         };
-        let turns: Vec<_> = turns
-            .iter()
-            .map(|(granted, released)| format!("{granted},{released}"))
-            .collect();
-        println!("{}", turns.join(" "));
+        tell(&turns);
         order.clear();
     }
 }
@@ -457,15 +369,12 @@ fn main() {
                 contend(two, &turns(way));
             }
         };
-        let mut two = [
-            Contender::start_spawned(&server),
-            Contender::start_spawned(&server),
-        ];
+        let mut two = [spawned_contender(&server), spawned_contender(&server)];
         warm(&mut two);
         let (ours, bare) = (turns("lease"), turns("bare"));
         compare(&mut two, "hand_off_spawned_p50_vs_bare", &ours, &bare, RUNS);
         drop(two);
-        let mut two = [Contender::start(&server), Contender::start(&server)];
+        let mut two = [contender(&server), contender(&server)];
         warm(&mut two);
         compare(&mut two, "hand_off_p50_vs_bare", &ours, &bare, RUNS);
         let polled = format!("rslock {POLLED_TURNS}");

@@ -14,17 +14,16 @@
 )]
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold::Client;
-use leasehold::clock::{Clock as _, Monotonic};
 use leasehold_benches as yardstick;
 use tempfile::TempDir;
 use tokio::time::{Instant as At, sleep, sleep_until};
-use yardstick::{case, figure, median};
+use yardstick::contender::{Contender, hand_off, now, tell};
+use yardstick::{case, figure};
 
 const RUNS: usize = 7;
 /// Turns in one block; ours and the other alternate block by block, so that both meet the same noise of the machine.
@@ -42,97 +41,25 @@ const RELEASES_PER_S: u32 = 200;
 /// The file of leases; set only for a process that takes part.
 const FILE: &str = "LEASEHOLD_BENCH_FILE";
 
-/// One turn: when it was granted, and when its release was called, in nanoseconds.
-type Turn = (u64, u64);
-
-fn now() -> u64 {
-    Monotonic.now().as_nanos()
+fn contender(file: &Path) -> Contender {
+    Contender::start([(FILE, file)])
 }
 
-/// A process that takes part, as the bench sees it.
-struct Contender {
-    process: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Contender {
-    fn start(file: &Path) -> Self {
-        let own = std::env::current_exe().expect("this bench");
-        let mut process = Command::new(own)
-            .env(FILE, file)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("this bench starts again");
-        Self {
-            orders: process.stdin.take().expect("it is piped"),
-            answers: BufReader::new(process.stdout.take().expect("it is piped")),
-            process,
-        }
-    }
-
-    fn order(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").expect("it listens");
-    }
-
-    fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("it answers");
-        line
-    }
-
-    fn turns(&mut self) -> Vec<Turn> {
-        let line = self.answer();
-        let turns = line.split_whitespace().map(|turn| {
-            let (granted, released) = turn.split_once(',').expect("two moments");
-            let read = |moment: &str| moment.parse().expect("a moment");
-            (read(granted), read(released))
-        });
-        turns.collect()
-    }
-
-    /// The processor time that it has had.
-    fn ran(&self) -> Duration {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id()));
-        let tasks = tasks.expect("it lives, on Linux").flatten();
-        let ran = tasks.map(|task| {
-            let told = fs::read_to_string(task.path().join("schedstat")).expect("it lives");
-            let ran = told.split(' ').next().expect("a number");
-            Duration::from_nanos(ran.parse().expect("a number"))
-        });
-        ran.sum()
-    }
-}
-
-impl Drop for Contender {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Returns the median hand-off from one process to the other, in microseconds.
-fn hand_off(two: &mut [Contender], way: &str) -> f64 {
-    for contender in two.iter_mut() {
-        contender.order(&format!("{way} {BLOCK}"));
-    }
-    let of_one = two.iter_mut().enumerate().flat_map(|(index, contender)| {
-        let turns = contender.turns().into_iter();
-        turns.map(move |turn| (turn, index))
+/// The processor time that a process has had.
+fn ran(contender: &Contender) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{}/task", contender.id()));
+    let tasks = tasks.expect("it lives, on Linux").flatten();
+    let ran = tasks.map(|task| {
+        let told = fs::read_to_string(task.path().join("schedstat")).expect("it lives");
+        let ran = told.split(' ').next().expect("a number");
+        Duration::from_nanos(ran.parse().expect("a number"))
     });
-    let mut turns: Vec<_> = of_one.collect();
-    turns.sort_unstable();
-    let pairs = turns.windows(2).filter(|pair| pair[0].1 != pair[1].1);
-    #[expect(clippy::cast_precision_loss, reason = "less than a minute")]
-    let took = pairs.map(|pair| pair[1].0.0.saturating_sub(pair[0].0.1) as f64 / 1e3);
-    median(took.collect())
+    ran.sum()
 }
 
 /// Returns how much of a core these processes take together while nothing else or `beside` happens, in percent.
 async fn percent(waiting: &[Contender], beside: impl AsyncFnOnce(At)) -> f64 {
-    let ran = || waiting.iter().map(Contender::ran).sum::<Duration>();
+    let ran = || waiting.iter().map(ran).sum::<Duration>();
     let (began, before) = (Instant::now(), ran());
     let end = At::now() + WATCHED;
     beside(end).await;
@@ -203,10 +130,10 @@ async fn take_turns(client: &Client, file: &Path, way: &str, turns: usize) {
                 (granted, released)
             }
         };
-        all.push(format!("{},{}", turn.0, turn.1));
+        all.push(turn);
         sleep(PAUSE).await;
     }
-    println!("{}", all.join(" "));
+    tell(&all);
 }
 
 fn lock(path: &Path) -> File {
@@ -215,10 +142,10 @@ fn lock(path: &Path) -> File {
 
 async fn start_waiting(file: &Path, order: &str, count: usize) -> Vec<Contender> {
     let start = |index| {
-        let mut contender = Contender::start(file);
-        contender.order(&format!("{order}{index}"));
-        contender.answer();
-        contender
+        let mut waiting = contender(file);
+        waiting.order(&format!("{order}{index}"));
+        waiting.answer();
+        waiting
     };
     let waiting = (0..count).map(start).collect();
     sleep(SETTLED).await;
@@ -226,11 +153,17 @@ async fn start_waiting(file: &Path, order: &str, count: usize) -> Vec<Contender>
 }
 
 async fn measure(file: &Path) {
-    let mut two = [Contender::start(file), Contender::start(file)];
+    let turns = |way: &str| format!("{way} {BLOCK}");
+    let mut two = [contender(file), contender(file)];
     for way in ["client", "flock"] {
-        hand_off(&mut two, way);
+        hand_off(&mut two, &turns(way));
     }
-    let run = |_| (hand_off(&mut two, "client"), hand_off(&mut two, "flock"));
+    let run = |_| {
+        (
+            hand_off(&mut two, &turns("client")),
+            hand_off(&mut two, &turns("flock")),
+        )
+    };
     let runs: Vec<_> = (0..RUNS).map(run).collect();
     case("sqlite_hand_off_p50_vs_flock", "us", &runs);
     drop(two);

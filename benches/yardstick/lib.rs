@@ -7,6 +7,7 @@
 )]
 
 pub mod alternating;
+pub mod contender;
 pub mod leases;
 pub mod many;
 pub mod postgres;
