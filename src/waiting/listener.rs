@@ -95,12 +95,13 @@ impl Listener {
             };
             let has_missed = notice == Notice::Reconnected;
             let wakes = self.shared.registry().on_notice(notice);
-            self.shared.counts.notice(match wakes.is_empty() {
+            let outcome = match wakes.is_empty() {
                 _ if has_missed => "missed",
                 true => "unwanted",
                 false => "delivered",
-            });
+            };
             wakes.into_iter().for_each(Wake::now);
+            self.shared.counts.notice(outcome);
         }
     }
 
