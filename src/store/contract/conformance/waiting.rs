@@ -385,7 +385,7 @@ async fn the_notice_of_a_grant_names_the_claim_and_a_token_above_the_height(benc
         assert_eq!(*told, handover);
         if let (Some(told), Some(left)) = (told.ends_at, lease.remaining) {
             assert!(
-                told.since(now) <= left + SHORT,
+                told.since(now) <= left + bench.short(),
                 "{told:?}, {now:?}, {left:?}"
             );
         }
