@@ -1,11 +1,10 @@
 //! The thread that calls the user's subscriber and recorder in place of threads that must not block: one for all
 //! clients of the process. It shows each event when it comes, and everything else once a tick.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use metrics::gauge;
-use parking_lot::{Condvar, Mutex};
 
 use super::sink::Sink;
 use super::survey::{self, Surveyed};
@@ -49,10 +48,22 @@ static INBOX: Mutex<Inbox> = Mutex::new(Inbox {
     runs_in: 0,
 });
 /// Wakes the thread for an event, and for the end of a client. Samples wait for the next tick.
+///
+/// It is the standard library's: parking_lot keeps those who sleep in a table of the process, and a forked child, in which
+/// they do not exist, would abort at its own first sleep.
 static CAME: Condvar = Condvar::new();
 /// The address of the recorder that was last used. Locked while the recorder is called, so that no older value follows
 /// a newer one.
 static RECORDER: Mutex<usize> = Mutex::new(0);
+
+/// Locks the inbox. Nothing that runs under the lock leaves it half changed.
+fn inbox() -> MutexGuard<'static, Inbox> {
+    INBOX.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn recorder() -> MutexGuard<'static, usize> {
+    RECORDER.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A client has ended.
 pub(crate) fn client_ended() {
@@ -73,7 +84,7 @@ pub(super) fn keep_sample(sample: impl FnOnce() + Send + 'static) {
 
 /// Queues it if there is room. One that is too many is dropped and counted.
 fn push(queue: fn(&mut Inbox) -> &mut Vec<Telling>, most: usize, telling: Telling) -> bool {
-    let mut inbox = INBOX.lock();
+    let mut inbox = inbox();
     let queue = queue(&mut inbox);
     let has_room = queue.len() < most;
     if has_room {
@@ -89,7 +100,7 @@ fn push(queue: fn(&mut Inbox) -> &mut Vec<Telling>, most: usize, telling: Tellin
 /// # Errors
 /// `Unavailable` where the thread cannot be started.
 pub(crate) fn watch(client: Weak<dyn Surveyed>) -> Result<(), Error> {
-    let mut inbox = INBOX.lock();
+    let mut inbox = inbox();
     if inbox.runs_in != std::process::id() {
         let thread = std::thread::Builder::new().name("leasehold-report".into());
         thread.spawn(report).map_err(|source| {
@@ -106,12 +117,7 @@ pub(crate) fn watch(client: Weak<dyn Surveyed>) -> Result<(), Error> {
 
 /// The clients of the process.
 pub(super) fn sources() -> Vec<Arc<dyn Surveyed>> {
-    INBOX
-        .lock()
-        .sources
-        .iter()
-        .filter_map(Weak::upgrade)
-        .collect()
+    inbox().sources.iter().filter_map(Weak::upgrade).collect()
 }
 
 /// The thread's whole life.
@@ -127,7 +133,7 @@ fn report() {
         }
         let now = Monotonic.now();
         if now >= next {
-            tell(&mut RECORDER.lock());
+            tell(&mut recorder());
             let took = Monotonic.now().since(now);
             next = now.after((took * REST).clamp(TICK, LONGEST_REST));
         }
@@ -136,13 +142,15 @@ fn report() {
 
 /// Waits for events, at most until `until`. Returns what came, and whether no client is left.
 fn next_tellings(until: Instant) -> (Vec<Telling>, bool) {
-    let mut inbox = INBOX.lock();
+    let mut inbox = inbox();
     let has_clients = |inbox: &mut Inbox| {
         inbox.sources.retain(|client| client.strong_count() > 0);
         !inbox.sources.is_empty()
     };
     if inbox.events.is_empty() && has_clients(&mut inbox) {
-        CAME.wait_for(&mut inbox, until.since(Monotonic.now()));
+        let time = until.since(Monotonic.now());
+        let woken = CAME.wait_timeout(inbox, time);
+        (inbox, _) = woken.unwrap_or_else(PoisonError::into_inner);
     }
     let is_last = !has_clients(&mut inbox);
     if is_last {
@@ -155,7 +163,7 @@ fn next_tellings(until: Instant) -> (Vec<Telling>, bool) {
 
 /// Sets every counter and gauge of this process in the recorder that is installed now, and describes each metric to it.
 pub(crate) fn update() {
-    let mut known = RECORDER.lock();
+    let mut known = recorder();
     *known = 0;
     tell(&mut known);
 }

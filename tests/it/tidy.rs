@@ -106,10 +106,10 @@ fn sources(folder: &str) -> Vec<Source> {
 
 fn library() -> Vec<Source> {
     let is_library = |source: &Source| {
-        !source
-            .path
-            .components()
-            .any(|part| part.as_os_str() == "bin")
+        // The tool, and the package for Python, are users of the library.
+        let of_users = ["bin", "python"];
+        let mut parts = source.path.components();
+        !parts.any(|part| of_users.iter().any(|user| part.as_os_str() == *user))
     };
     sources("src").into_iter().filter(is_library).collect()
 }
