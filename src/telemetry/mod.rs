@@ -14,7 +14,7 @@ mod names;
 mod reporter;
 mod sink;
 #[cfg_attr(
-    not(feature = "_server"),
+    not(feature = "_connection"),
     expect(
         dead_code,
         reason = "only a store on a server has connections to count"
@@ -36,7 +36,7 @@ pub use self::metric::{Metric, MetricKind, MetricLabel};
 use self::reporter::hand_over;
 pub(crate) use self::reporter::{client_ended, update, watch};
 pub(crate) use self::sink::Sink;
-#[cfg(feature = "_server")]
+#[cfg(feature = "_connection")]
 pub(crate) use self::stores::ConnectionGauge;
 use self::stores::whole;
 pub use self::survey::Survey;
@@ -44,7 +44,7 @@ pub(crate) use self::survey::Surveyed;
 pub(crate) use self::table::ALL;
 #[cfg(feature = "redis")]
 pub(crate) use self::words::AckOutcome;
-#[cfg(feature = "_server")]
+#[cfg(feature = "_connection")]
 pub(crate) use self::words::ConnectionPurpose;
 pub(crate) use self::words::{FenceKind, Standing, StoreCall, Trigger};
 use crate::error::Error;

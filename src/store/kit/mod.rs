@@ -3,11 +3,11 @@
 
 pub(crate) mod backend;
 pub(crate) mod budget;
-#[cfg(feature = "_server")]
+#[cfg(feature = "_connection")]
 pub(crate) mod check;
-#[cfg(feature = "_server")]
+#[cfg(feature = "_connection")]
 pub(crate) mod connect_timeout;
-#[cfg(feature = "_server")]
+#[cfg(feature = "_connection")]
 pub(crate) mod connection;
 #[cfg(feature = "_server")]
 pub(crate) mod server_url;

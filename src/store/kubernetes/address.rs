@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::Error;
+use kube_client::Config;
+
+use crate::error::{Error, ErrorKind};
 use crate::store::kit::server_url::{Reason, ServerUrl};
 
 /// The most by which the clocks of the API servers of one cluster are taken to differ.
@@ -85,6 +87,28 @@ fn skew(text: &str) -> Result<Duration, Reason> {
 pub(super) struct Location {
     pub(super) cluster: String,
     pub(super) namespace: String,
+}
+
+impl Location {
+    /// # Errors
+    /// `Misconfigured` if the namespace of the kubeconfig can be that of nothing.
+    pub(super) fn new(address: &Address, config: &Config) -> Result<Self, Error> {
+        let namespace = address.namespace.as_ref();
+        let namespace = namespace.unwrap_or(&config.default_namespace).clone();
+        if namespace.is_empty() || !is_label(&namespace) {
+            let what =
+                "open failed: the context's namespace can be that of nothing store=kubernetes";
+            return Err(Error::new(ErrorKind::Misconfigured, what));
+        }
+        // Without a login that may stand before the host.
+        let url = &config.cluster_url;
+        let host = url.host().unwrap_or_default();
+        let cluster = match url.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        };
+        Ok(Self { cluster, namespace })
+    }
 }
 
 impl fmt::Display for Location {

@@ -1,5 +1,7 @@
 //! Requests to the API server, by the client crate: it has the credentials, their renewal and TLS.
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use kube_client::{Client, Config};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
 use super::failure::{self, Status};
 use super::object;
@@ -18,19 +21,16 @@ use crate::store::record::Failure;
 
 /// The client of one runtime. When a request was given up without an answer, the next one makes another client: its
 /// connections may lead to a server that is gone.
-#[derive(Debug)]
 pub(super) struct Connection {
     config: Config,
-    client: Mutex<Option<MadeClient>>,
+    client: Mutex<Arc<OnceCell<Client>>>,
     is_silent: AtomicBool,
 }
 
-/// A client, which the crate does not let be printed.
-struct MadeClient(Client);
-
-impl std::fmt::Debug for MadeClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Client")
+/// Without the configuration: parts of it are secret that the crate prints.
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
 
@@ -76,20 +76,23 @@ impl Connection {
     }
 
     /// Returns the client, made on the calling runtime.
-    pub(super) fn client(&self) -> Result<Client, Failure> {
-        let mut client = self.client.lock();
+    pub(super) async fn client(&self) -> Result<Client, Failure> {
         if self.is_silent.swap(false, Ordering::Relaxed) {
-            *client = None;
+            *self.client.lock() = Arc::default();
         }
-        if let Some(MadeClient(made)) = &*client {
-            return Ok(made.clone());
-        }
-        let made = Client::try_from(self.config.clone()).map_err(|error| {
-            let what = "the configuration of the cluster cannot be used";
-            Failure::new(ErrorKind::Misconfigured, Sent::Never, what).with_source(error)
+        let client = self.client.lock().clone();
+        client.get_or_try_init(|| self.make()).await.cloned()
+    }
+
+    async fn make(&self) -> Result<Client, Failure> {
+        let config = self.config.clone();
+        // It may run a program that makes a token.
+        let made = tokio::task::spawn_blocking(|| Client::try_from(config)).await;
+        let made = made.map_err(|error| {
+            let what = "the runtime of this connection ends";
+            Failure::new(ErrorKind::Unavailable, Sent::Never, what).with_source(error)
         })?;
-        *client = Some(MadeClient(made.clone()));
-        Ok(made)
+        made.map_err(failure::of_configuration)
     }
 
     /// Sends a request. An object that is missing, or has another version, is an answer: nothing is found.
@@ -99,7 +102,8 @@ impl Connection {
         verb: Verb<'_>,
     ) -> Result<Reply<T>, Failure> {
         let mut unanswered = Unanswered(Some(&self.is_silent));
-        let client = self.client().inspect_err(|_| unanswered.0 = None)?;
+        let client = self.client().await;
+        let client = client.inspect_err(|_| unanswered.0 = None)?;
         let response = client.send(request(path, &verb)).await;
         let response = response.map_err(failure::of_silence)?;
         let time = response.headers().get(header::DATE);
@@ -113,7 +117,7 @@ impl Connection {
         unanswered.0 = None;
         if code.is_success() {
             let found = serde_json::from_slice(&body).map_err(|error| {
-                let what = "the API server's answer is no object of this kind";
+                let what = "the answer is not that of an API server";
                 Failure::new(ErrorKind::Misconfigured, Sent::Perhaps, what).with_source(error)
             })?;
             let found = Some(found);

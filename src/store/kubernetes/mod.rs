@@ -40,25 +40,29 @@ mod hazards;
 mod notices;
 mod object;
 
+use std::error::Error as StdError;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube_client::Config;
-use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use serde::Deserialize;
 use serde_json::json;
 
 use self::address::{Address, Location};
 use self::connection::{Connection, Verb};
-use self::object::{LABEL, Object, object_name, written};
+use self::object::{LABEL, LeaseObject, RESOURCE, object_name, written};
+use super::kit::backend::Failing as _;
 use super::kit::subscription::Subscription;
 use super::record::{
     Expiry, Failure, Put, Record, Records, Register, Seen, Traits, Version, Versioned,
 };
-use super::{Hazard, Member, MemberState, Notices, Purpose};
+use super::{Hazard, Member, MemberState, Notices, Purpose, Sent};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
+use crate::percent::encode;
 
 /// Time for which a connection is tried to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -89,15 +93,7 @@ pub async fn open(url: &str) -> Result<Records<Kubernetes>, Error> {
     // A repeated put could meet its own effect, and be taken for a conflict.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    let namespace = address.namespace;
-    let location = Location {
-        cluster: config
-            .cluster_url
-            .authority()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-        namespace: namespace.unwrap_or_else(|| config.default_namespace.clone()),
-    };
+    let location = Location::new(&address, &config)?;
     Ok(Records::new(Kubernetes {
         connection: Connection::new(config),
         location,
@@ -105,18 +101,33 @@ pub async fn open(url: &str) -> Result<Records<Kubernetes>, Error> {
     }))
 }
 
-async fn config(address: &Address) -> Result<Config, Box<dyn std::error::Error + Send + Sync>> {
+/// Reads the credentials. The pod's are taken only where nothing names a kubeconfig and there is none.
+async fn config(address: &Address) -> Result<Config, Box<dyn StdError + Send + Sync>> {
     let options = KubeConfigOptions {
         context: address.context.clone(),
         ..KubeConfigOptions::default()
     };
-    match (&address.kubeconfig, &address.context) {
-        (Some(path), _) => {
-            let kubeconfig = Kubeconfig::read_from(path)?;
-            Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
-        }
-        (None, Some(_)) => Ok(Config::from_kubeconfig(&options).await?),
-        (None, None) => Ok(Config::infer().await?),
+    let found = match &address.kubeconfig {
+        Some(path) => match Kubeconfig::read_from(path) {
+            Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options).await,
+            Err(error) => Err(error),
+        },
+        None => Config::from_kubeconfig(&options).await,
+    };
+    let is_named = address.kubeconfig.is_some()
+        || address.context.is_some()
+        || std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
+    match found {
+        Err(error) if !is_named && is_absent(&error) => Ok(Config::incluster()?),
+        found => found.map_err(failure::of_kubeconfig),
+    }
+}
+
+fn is_absent(error: &KubeconfigError) -> bool {
+    match error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(error, _) => error.kind() == io::ErrorKind::NotFound,
+        _ => false,
     }
 }
 
@@ -124,13 +135,25 @@ async fn config(address: &Address) -> Result<Config, Box<dyn std::error::Error +
 #[derive(Debug, Deserialize)]
 struct Page {
     metadata: PageMetadata,
-    items: Vec<Object>,
+    items: Vec<LeaseObject>,
 }
 
 #[derive(Debug, Deserialize)]
 struct PageMetadata {
     #[serde(default)]
     r#continue: String,
+}
+
+/// What of an object is read after it was written: a failure to read the rest would hide that it was.
+#[derive(Debug, Deserialize)]
+struct Written {
+    metadata: WrittenMetadata,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenMetadata {
+    resource_version: Version,
 }
 
 #[derive(Debug, Deserialize)]
@@ -143,7 +166,7 @@ impl Kubernetes {
     /// Returns the path of an object, or of all of them.
     fn path(&self, object: &str) -> String {
         let namespace = &self.location.namespace;
-        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/{RESOURCE}");
         match object {
             "" => path,
             _ => format!("{path}/{object}"),
@@ -167,7 +190,7 @@ impl Register for Kubernetes {
     // Without a version in the request: the answer is that of a quorum of etcd.
     async fn read(&self, key: &str) -> Result<Seen, Failure> {
         let path = self.path(&object_name(key));
-        let reply = self.connection.ask::<Object>(&path, Verb::Get).await?;
+        let reply = self.connection.ask::<LeaseObject>(&path, Verb::Get).await?;
         let record = reply
             .found
             .map(|object| object.versioned(key))
@@ -184,21 +207,13 @@ impl Register for Kubernetes {
     ) -> Result<Put, Failure> {
         let now = Duration::from_micros(clock::wall_clock_us());
         let body = written(key, on.map(String::as_str), record, now);
-        let reply = match on {
-            Some(_) => {
-                let path = self.path(&object_name(key));
-                self.connection
-                    .ask::<Object>(&path, Verb::Patch(&body))
-                    .await?
-            }
-            None => {
-                self.connection
-                    .ask(&self.path(""), Verb::Create(&body))
-                    .await?
-            }
+        let (path, verb) = match on {
+            Some(_) => (self.path(&object_name(key)), Verb::Patch(&body)),
+            None => (self.path(""), Verb::Create(&body)),
         };
+        let reply = self.connection.ask::<Written>(&path, verb).await?;
         match reply.found {
-            Some(object) => Ok(Put::Done(object.versioned(key)?.version)),
+            Some(object) => Ok(Put::Done(object.metadata.resource_version)),
             None => Ok(Put::Conflict),
         }
     }
@@ -237,16 +252,16 @@ impl Register for Kubernetes {
         let mut listed = Vec::new();
         let mut from = String::new();
         loop {
-            let label = LABEL.replace('/', "%2F").replace('=', "%3D");
-            let path = self.path("");
-            let path = format!("{path}?labelSelector={label}&limit={PAGE}&continue={from}");
+            let (path, label) = (self.path(""), encode(LABEL));
+            let from_here = encode(&from);
+            let path = format!("{path}?labelSelector={label}&limit={PAGE}&continue={from_here}");
             let page = self.connection.ask::<Page>(&path, Verb::Get).await?.found;
             let Some(page) = page else {
                 return Ok(listed);
             };
             for object in page.items {
                 let key = object.key().to_owned();
-                if key.starts_with(prefix) {
+                if key.starts_with(prefix) && object.is_of_its_key() {
                     let record = object.versioned(&key)?;
                     if before.is_none_or(|before| record.written_at <= Some(before)) {
                         listed.push((key, record));
@@ -266,8 +281,12 @@ impl Register for Kubernetes {
     }
 
     async fn notices(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
-        if !self.may("watch").await? {
-            return Ok(None);
+        // Who may not even ask, may not watch either.
+        match self.may("watch").await {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(failure) if failure.kind() == ErrorKind::Denied => return Ok(None),
+            Err(failure) => return Err(failure),
         }
         let leases = Arc::new(self.another());
         let listening = async |wanted| {
@@ -286,6 +305,7 @@ impl Register for Kubernetes {
         let version = self.connection.ask::<ServerVersion>("/version", Verb::Get);
         let (state, version) = match version.await {
             Ok(reply) => (MemberState::Up, reply.found),
+            Err(failure) if failure.sent() == Sent::Answered => (MemberState::Up, None),
             Err(_) => (MemberState::Down, None),
         };
         let version = version.map(|version| format!("Kubernetes {}", version.git_version));
@@ -296,7 +316,7 @@ impl Register for Kubernetes {
     async fn on_own_connection(&self, _: Purpose) -> Result<Self, Failure> {
         let own = self.another();
         // Made here, on the calling runtime.
-        own.connection.client()?;
+        own.connection.client().await?;
         Ok(own)
     }
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::Kubernetes;
-use super::object::{Object, object_name};
+use super::object::{LeaseObject, object_name};
 use crate::clock::{Boottime, Clock as _};
 use crate::store::kit::subscription::{Teller, Wanted};
 use crate::store::record::Failure;
@@ -67,24 +67,66 @@ async fn watch_once(leases: &Kubernetes, topic: &Topic, teller: &Teller) -> Resu
     let request = Request::get(path)
         .body(Vec::new())
         .expect("a path in order");
-    let client = leases.connection.client()?;
+    let client = leases.connection.client().await?;
     let stream = client.request_stream(request).await;
     let stream = stream.map_err(super::failure::of_silence)?;
     teller.tell(topic.first_notice());
     let mut lines = stream.lines();
     while let Some(Ok(line)) = futures_util::StreamExt::next(&mut lines).await {
-        let Ok(event) = serde_json::from_str::<Event>(&line) else {
-            return Ok(());
-        };
-        if event.r#type == "ERROR" {
-            return Ok(());
-        }
-        let object: Option<Object> = serde_json::from_value(event.object).ok();
-        let record = object.and_then(|object| object.versioned(key).ok());
-        let is_leased = record.is_some_and(|seen| seen.record.state == Some(HeldState::Leased));
-        if event.r#type == "DELETED" || !is_leased {
-            teller.tell(topic.first_notice());
+        match is_hint(&line, key) {
+            Some(true) => teller.tell(topic.first_notice()),
+            Some(false) => {}
+            None => return Ok(()),
         }
     }
     Ok(())
+}
+
+/// Returns whether a line of a watch can mean that this key was freed. `None`: the watch has ended.
+fn is_hint(line: &str, key: &str) -> Option<bool> {
+    let event: Event = serde_json::from_str(line).ok()?;
+    let object: Option<LeaseObject> = serde_json::from_value(event.object).ok();
+    match event.r#type.as_str() {
+        "ERROR" => None,
+        "DELETED" => Some(true),
+        _ => {
+            let seen = object.and_then(|object| object.versioned(key).ok());
+            let state = seen.and_then(|seen| seen.record.state);
+            Some(state != Some(HeldState::Leased))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_but_a_renewal_can_mean_that_the_name_was_freed() {
+        let line = |kind: &str, holder: &str| {
+            let object = json!({
+                "metadata": { "name": "a", "resourceVersion": "7" },
+                "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15 },
+            });
+            json!({ "type": kind, "object": object }).to_string()
+        };
+        for (kind, holder, expected) in [
+            ("ADDED", "pod-1", Some(false)),
+            ("MODIFIED", "pod-1", Some(false)),
+            ("MODIFIED", "", Some(true)),
+            ("DELETED", "pod-1", Some(true)),
+        ] {
+            assert_eq!(
+                is_hint(&line(kind, holder), "a"),
+                expected,
+                "{kind} {holder:?}"
+            );
+        }
+        let ended = json!({ "type": "ERROR", "object": { "kind": "Status", "code": 410 } });
+        assert_eq!(is_hint(&ended.to_string(), "a"), None);
+        let whole = line("MODIFIED", "");
+        assert_eq!(is_hint(&whole[..whole.len() / 2], "a"), None, "it was cut");
+    }
 }

@@ -11,6 +11,8 @@ use uuid::Uuid;
 use crate::error::ErrorKind;
 use crate::store::record::{Failure, MARK, Record, Versioned};
 
+/// The kind of the objects, as it is written in paths and in answers.
+pub(super) const RESOURCE: &str = "leases";
 /// The label by which the objects are listed.
 pub(super) const LABEL: &str = "app.kubernetes.io/managed-by=leasehold";
 const LABEL_KEY: &str = "app.kubernetes.io/managed-by";
@@ -49,7 +51,7 @@ pub(super) fn object_name(key: &str) -> String {
 
 /// An object as the API server shows it.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Object {
+pub(super) struct LeaseObject {
     metadata: Metadata,
     #[serde(default)]
     spec: Spec,
@@ -88,11 +90,16 @@ impl Spec {
     }
 }
 
-impl Object {
+impl LeaseObject {
     /// Returns the key of this object: that of its annotation, or its name where another program made it.
     pub(super) fn key(&self) -> &str {
         let key = self.metadata.annotations.get(KEY);
         key.unwrap_or(&self.metadata.name)
+    }
+
+    /// Returns whether this object is the one of its key. A copy that somebody made of one is not.
+    pub(super) fn is_of_its_key(&self) -> bool {
+        object_name(self.key()) == self.metadata.name
     }
 
     /// Returns the version, the record, and when it was written, in whole seconds of the server's clock.
@@ -101,14 +108,10 @@ impl Object {
     /// `Misconfigured` for an object that has another key, or what is no record.
     pub(super) fn versioned(&self, key: &str) -> Result<Versioned, Failure> {
         if self.key() != key {
-            return Err(Failure::answered(
-                ErrorKind::Misconfigured,
-                format!(
-                    "the object {} is not that of this name, but of {:?}",
-                    self.metadata.name,
-                    self.key()
-                ),
-            ));
+            return Err(self.refused(&format!(
+                "is not that of this name, but of {:?}",
+                self.key()
+            )));
         }
         let times = self.metadata.managed_fields.iter();
         let written_at = times.filter_map(|field| field.time).max().map(since_1970);
@@ -116,24 +119,29 @@ impl Object {
         Ok(Versioned::new(version, self.record()?, written_at))
     }
 
+    fn refused(&self, why: &str) -> Failure {
+        let what = format!("the object {} {why}", self.metadata.name);
+        Failure::answered(ErrorKind::Misconfigured, what)
+    }
+
     fn record(&self) -> Result<Record, Failure> {
         let record = self.metadata.annotations.get(RECORD);
         let record = record.map(|text| Record::from_text(text.as_bytes()));
-        let record = record.transpose()?;
+        let record = record.transpose();
+        let record = record.map_err(|why| self.refused(&format!("is refused: {why}")))?;
         let written = self.metadata.annotations.get(SPEC);
         if let Some(record) = &record
             && written.is_some_and(|written| *written == self.spec.shown())
         {
             return Ok(record.clone());
         }
-        // As client-go does: an empty holder has released it.
         let holder = self.spec.holder_identity.as_deref().unwrap_or_default();
         let ttl = self.spec.lease_duration_seconds.unwrap_or_default();
-        let ttl = match holder {
-            "" => Duration::ZERO,
-            _ => Duration::from_secs(ttl),
-        };
-        let mut foreign = Record::foreign(ttl, holder.into());
+        let mut foreign = Record::foreign(Duration::from_secs(ttl), holder.into());
+        if holder.is_empty() {
+            // It was released, as client-go does it.
+            foreign.state = None;
+        }
         foreign.token = record.and_then(|record| record.token);
         Ok(foreign)
     }
@@ -211,7 +219,7 @@ mod tests {
     const NOW: Duration = Duration::from_micros(1_795_900_000_000_001);
 
     /// What the API server makes of an object that is written.
-    fn stored(mut written: Value, version: &str) -> Object {
+    fn stored(mut written: Value, version: &str) -> LeaseObject {
         written["metadata"]["resourceVersion"] = version.into();
         written["metadata"]["managedFields"] = json!([
             { "time": "2026-11-28T21:45:46Z" },
@@ -262,7 +270,7 @@ mod tests {
         let record = leased();
         for (holder, duration, state, ttl_s) in [
             (json!("pod-1_x"), json!(15), Some(HeldState::Leased), 15),
-            (json!(""), json!(1), Some(HeldState::Leased), 0),
+            (json!(""), json!(1), None, 1),
         ] {
             let mut taken = written("a", None, &record, NOW);
             taken["spec"]["holderIdentity"] = holder;
@@ -291,6 +299,10 @@ mod tests {
             failure.to_string().contains("not that of this name"),
             "{failure}"
         );
+        assert!(object.is_of_its_key());
+        let mut copy = written("b", None, &leased(), NOW);
+        copy["metadata"]["name"] = "a".into();
+        assert!(!stored(copy, "1").is_of_its_key());
     }
 
     #[test]
