@@ -192,9 +192,10 @@ impl StoreKind {
 
     /// Makes the error for the URL of a store that is not compiled in.
     pub(crate) fn absent(&self) -> Error {
+        let word = self.word;
         Error::invalid(format!(
-            "store URL refused: this store is not compiled in; expected the feature {:?}",
-            self.word
+            "store URL refused: this store is not compiled in; expected the feature {word:?}: cargo add leasehold --features \
+             {word}, or for the tool cargo install leasehold-cli --features {word}"
         ))
     }
 }
@@ -329,6 +330,7 @@ mod tests {
             ("redis+quorum://a,b,c", "quorum"),
             ("postgresql://a/b", "postgres"),
             ("zookeeper://a", "zookeeper"),
+            ("kubernetes:a", "kubernetes"),
         ] {
             let (kind, _) = StoreKind::of(url).expect("known");
             let error = kind.absent();
@@ -336,6 +338,8 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid);
             let feature = format!("expected the feature {feature:?}");
             assert!(error.to_string().contains(&feature), "{error}");
+            let install = format!("cargo install leasehold-cli --features {}", kind.word);
+            assert!(error.to_string().contains(&install), "{error}");
         }
     }
 
