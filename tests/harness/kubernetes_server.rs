@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub const ACCOUNT: &str = "account";
 /// The group and version of leases in a path.
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces";
 
-static SHARED: OnceCell<KubernetesServer> = OnceCell::const_new();
+static SHARED: OnceCell<Arc<KubernetesServer>> = OnceCell::const_new();
 
 /// A running server. It ends on drop.
 #[derive(Debug)]
@@ -46,14 +47,45 @@ pub struct KubernetesServer {
 /// A namespace of a server.
 #[derive(Debug)]
 pub struct Namespace {
-    server: &'static KubernetesServer,
+    pub server: Arc<KubernetesServer>,
     pub name: String,
+}
+
+/// An answer as it came.
+#[derive(Debug, Clone)]
+pub struct Answered {
+    pub code: StatusCode,
+    pub date: String,
+    pub body: String,
+}
+
+/// Writes a kubeconfig of one context into this folder, and returns its path.
+pub fn kubeconfig(folder: &Path, cluster: &Value, user: &Value) -> String {
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let index = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!("kubeconfig-{index}"));
+    let text = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "tests",
+        "contexts": [{ "name": "tests", "context": { "cluster": "tests", "user": "tests" } }],
+        "clusters": [{ "name": "tests", "cluster": cluster }],
+        "users": [{ "name": "tests", "user": user }],
+    });
+    fs::write(&path, text.to_string()).expect("the folder can be written");
+    path.display().to_string()
 }
 
 impl KubernetesServer {
     /// Returns the server of this run.
-    pub async fn shared() -> &'static Self {
-        SHARED.get_or_init(Self::start).await
+    pub async fn shared() -> Arc<Self> {
+        let start = async || Arc::new(Self::start().await);
+        SHARED.get_or_init(start).await.clone()
+    }
+
+    /// Returns whether the programs are there.
+    pub fn is_built() -> bool {
+        target().join("kubernetes/kube-apiserver").exists()
     }
 
     pub async fn start() -> Self {
@@ -100,49 +132,50 @@ impl KubernetesServer {
         path: &str,
         body: Option<Value>,
     ) -> Option<(StatusCode, Value)> {
-        let url = format!("https://127.0.0.1:{}{path}", self.port);
-        let is_patch = method == Method::PATCH;
-        let request = self.client.request(method, url).bearer_auth(ADMINISTRATOR);
-        let kind = match is_patch {
-            true => "application/merge-patch+json",
-            false => "application/json",
-        };
         let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let answer = self.pass(&method, path, body).await?;
+        let body = serde_json::from_str(&answer.body).unwrap_or_default();
+        Some((answer.code, body))
+    }
+
+    /// Passes a request on as the administrator's.
+    async fn pass(&self, method: &Method, path: &str, body: String) -> Option<Answered> {
+        let url = format!("https://127.0.0.1:{}{path}", self.port);
+        let request = self.client.request(method.clone(), url);
+        let kind = match *method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let request = request.bearer_auth(ADMINISTRATOR);
         let request = request.header("content-type", kind).body(body);
         let response = request.send().await.ok()?;
-        let code = response.status();
-        let text = response.text().await.ok()?;
-        Some((code, serde_json::from_str(&text).unwrap_or_default()))
+        let date = response.headers().get("date");
+        let date = date.and_then(|date| Some(date.to_str().ok()?.to_owned()));
+        Some(Answered {
+            code: response.status(),
+            date: date.unwrap_or_default(),
+            body: response.text().await.ok()?,
+        })
     }
 
-    /// Writes a kubeconfig for this account, at this address.
-    fn kubeconfig(&self, account: &str, host_port: &str) -> String {
-        let path = self.folder.path().join(format!("{account}-{host_port}"));
-        let text = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "tests",
-            "contexts": [{ "name": "tests", "context": { "cluster": "tests", "user": account } }],
-            "clusters": [{ "name": "tests", "cluster": {
-                "server": format!("https://{host_port}"),
-                "certificate-authority": self.folder.path().join("apiserver.crt"),
-                "tls-server-name": "kubernetes",
-            } }],
-            "users": [{ "name": account, "user": { "token": account } }],
-        });
-        fs::write(&path, text.to_string()).expect("the folder is ours");
-        path.display().to_string()
-    }
-
-    pub const fn port(&self) -> u16 {
-        self.port
+    /// What a kubeconfig says of this cluster, at this address.
+    fn cluster(&self, host_port: &str) -> Value {
+        json!({
+            "server": format!("https://{host_port}"),
+            "certificate-authority": self.folder.path().join("apiserver.crt"),
+            "tls-server-name": "kubernetes",
+        })
     }
 }
 
 impl Namespace {
     /// Makes a namespace on the server of this run.
     pub async fn make() -> Self {
-        let server = KubernetesServer::shared().await;
+        Self::on(KubernetesServer::shared().await).await
+    }
+
+    /// The same on this server.
+    pub async fn on(server: Arc<KubernetesServer>) -> Self {
         let index = server.namespaces.fetch_add(1, Ordering::Relaxed);
         let name = format!("tests-{index}");
         let namespace = json!({ "metadata": { "name": name } });
@@ -164,8 +197,37 @@ impl Namespace {
 
     /// The same by way of this address.
     pub fn url_at(&self, account: &str, host_port: &str) -> String {
-        let kubeconfig = self.server.kubeconfig(account, host_port);
+        let cluster = self.server.cluster(host_port);
+        self.url_with(&cluster, &json!({ "token": account }))
+    }
+
+    /// What a kubeconfig says of the cluster.
+    pub fn cluster(&self) -> Value {
+        self.server.cluster(&format!("127.0.0.1:{}", self.port()))
+    }
+
+    /// The URL with a kubeconfig that has this cluster and this user.
+    pub fn url_with(&self, cluster: &Value, user: &Value) -> String {
+        let kubeconfig = kubeconfig(self.server.folder.path(), cluster, user);
         format!("kubernetes:{}?kubeconfig={kubeconfig}&skew=1s", self.name)
+    }
+
+    /// Passes a request on to the server as the administrator's.
+    pub async fn pass(&self, method: &Method, path: &str, body: String) -> Answered {
+        let answer = self.server.pass(method, path, body).await;
+        answer.expect("it listens")
+    }
+
+    pub fn port(&self) -> u16 {
+        self.server.port
+    }
+
+    /// Removes an object, as an operator does.
+    pub async fn remove(&self, name: &str) {
+        let path = format!("{LEASES}/{}/leases/{name}", self.name);
+        let told = self.server.told(Method::DELETE, &path, None).await;
+        let (code, answer) = told.expect("it listens");
+        assert_eq!(code, StatusCode::OK, "{answer}");
     }
 
     /// Gives the account these verbs on leases, and no others.
@@ -186,6 +248,9 @@ impl Namespace {
         for (kind, object) in [("roles", role), ("rolebindings", binding)] {
             let (all, one) = (format!("{path}/{kind}"), format!("{path}/{kind}/leases"));
             self.server.told(Method::DELETE, &one, None).await;
+            if verbs.is_empty() {
+                continue;
+            }
             let made = self.server.told(Method::POST, &all, Some(object));
             let (code, answer) = made.await.expect("it listens");
             assert_eq!(code, StatusCode::CREATED, "{answer}");

@@ -12,6 +12,7 @@ mod example_files;
 mod faults;
 mod fence;
 mod groups;
+mod kubernetes;
 mod lease;
 mod licences;
 mod metrics;

@@ -1,8 +1,11 @@
-//! The CronJob.
+//! The CronJob, the Deployment, and the rights that both need.
+
+use serde_json::Value;
 
 use super::{Machine, example, option, seconds, setting, stderr, with_job};
 
 const FILE: &str = "kubernetes/cronjob.yaml";
+const FILES: [&str; 2] = [FILE, "kubernetes/deployment.yaml"];
 
 /// The container's command and arguments.
 fn command_words(file: &str) -> Vec<String> {
@@ -43,15 +46,42 @@ fn the_cron_jobs_command_runs_and_a_held_name_is_no_failure() {
 }
 
 #[test]
-fn the_pod_gives_the_job_its_time_to_end() {
-    let file = example(FILE);
-    let words = command_words(&file);
+fn the_deployments_command_runs() {
+    let words = command_words(&example(FILES[1]));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let stop = seconds(setting(&file, "terminationGracePeriodSeconds: "));
-    assert!(stop > seconds(option(&words, "--kill-after").expect("said")));
+    let ended = Machine::new().run(&words, &["true"]);
+    assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
 }
 
 #[test]
-fn the_pod_takes_no_variables_from_services_of_the_name_leasehold() {
-    assert_eq!(setting(&example(FILE), "enableServiceLinks: "), "false");
+fn the_pods_give_the_job_its_time_to_end() {
+    for file in FILES.map(example) {
+        let words = command_words(&file);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let stop = seconds(setting(&file, "terminationGracePeriodSeconds: "));
+        assert!(stop > seconds(option(&words, "--kill-after").expect("said")));
+    }
+}
+
+#[test]
+fn the_pods_take_no_variables_from_services_of_the_name_leasehold() {
+    for file in FILES.map(example) {
+        assert_eq!(setting(&file, "enableServiceLinks: "), "false");
+    }
+}
+
+#[test]
+fn the_pods_keep_their_leases_in_their_namespace_as_the_account_that_has_the_rights() {
+    let rights = example("kubernetes/rights.yaml");
+    let page = include_str!("../../../src/store/kubernetes/README.md");
+    assert!(page.contains(setting(&rights, "verbs: ")), "as on the page");
+    for file in FILES.map(example) {
+        let store = setting(&file, "value: ");
+        let store: Value = serde_json::from_str(store).expect("a quoted text");
+        assert_eq!(store, "kubernetes:");
+        let account = setting(&file, "serviceAccountName: ");
+        assert!(rights.contains(&format!(
+            "kind: ServiceAccount\nmetadata:\n  name: {account}\n"
+        )));
+    }
 }

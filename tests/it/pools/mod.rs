@@ -3,7 +3,7 @@
 //! `stores` has what holds on every store. The rest is tried in memory, where each request can be held back.
 
 mod limits;
-mod stores;
+pub(crate) mod stores;
 mod work;
 
 use std::sync::Arc;

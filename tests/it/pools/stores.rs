@@ -20,13 +20,14 @@ use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LONG, PATIENCE};
 use crate::harness::wait::{soon, until_so};
 use crate::harness::zookeeper_server::ZookeeperServer;
+use crate::kubernetes::fake;
 use crate::postgres;
 
 const TASKS: usize = 9;
 const ROUNDS: usize = 4;
 
 /// The clients are three processes' in all but name: they share nothing.
-async fn pools_keep_apart(clients: [Client; 3]) {
+pub(crate) async fn pools_keep_apart(clients: [Client; 3]) {
     a_permit_is_told_from_a_name_like_one(&clients).await;
     three_permits_have_three_holders_at_most(&clients).await;
     no_reader_is_beside_a_writer(&clients).await;
@@ -37,7 +38,7 @@ async fn pools_keep_apart(clients: [Client; 3]) {
     }
 }
 
-async fn clients_at(url: &str) -> [Client; 3] {
+pub(crate) async fn clients_at(url: &str) -> [Client; 3] {
     [
         client_at(url, LONG).await,
         client_at(url, LONG).await,
@@ -86,6 +87,12 @@ async fn pools_keep_apart_on_postgres() {
     let url = PostgresServer::database().await.url();
     postgres::set_up(&url).await;
     pools_keep_apart(clients_at(&url).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pools_keep_apart_on_kubernetes() {
+    let api = fake::with(Vec::new()).await;
+    pools_keep_apart(clients_at(&api.url("a")).await).await;
 }
 
 #[tokio::test]

@@ -10,10 +10,10 @@ use leasehold::Name;
 use leasehold::store::bucket::Bucket;
 use leasehold::store::record::Records;
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{HeldState, Store};
 use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
+use leasehold::store::{HeldState, Store, open};
 
 use crate::harness::asking::{claim, granted};
 use crate::harness::postgres_server::PostgresServer;
@@ -21,6 +21,7 @@ use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::zookeeper_server::{Wire, ZookeeperServer};
+use crate::kubernetes::fake;
 use crate::{postgres, redis, zookeeper};
 
 /// The last token of the free name.
@@ -100,6 +101,14 @@ async fn recorded_rows_of_postgres_are_read() {
     let recorded = include_str!("postgres.sql");
     connection.batch_execute(recorded).await.unwrap();
     assert_read(&*postgres::open(&database.url())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_objects_of_kubernetes_are_read() {
+    let recorded = include_str!("kubernetes.jsonl").lines();
+    let objects = recorded.map(|line| serde_json::from_str(line).unwrap());
+    let api = fake::with(objects.collect()).await;
+    assert_read(&*open(&api.url("a")).await.unwrap()).await;
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ mod job;
 mod limits;
 mod loss;
 mod needs;
+pub(crate) mod on_kubernetes;
 mod on_postgres;
 mod on_quorum;
 mod on_redis;

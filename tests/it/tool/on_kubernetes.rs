@@ -1,0 +1,54 @@
+//! The tool on a namespace of Kubernetes. `faults::kubernetes` has the server, and calls this.
+
+use super::{HOLDER, Place, operators, top};
+
+pub(crate) fn one_of_two_runs_has_the_name_and_an_evicted_job_ends_with_79(url: &str) {
+    let place = Place::new();
+    let store = ["--store", url];
+    let mut job = place.run(&[&store[..], &["--ttl", "4s"]].concat(), HOLDER);
+    place.mark("first");
+    let held = place.run(&[&store[..], &["-n"]].concat(), "true").end();
+    assert_eq!(held.code, Some(75), "{held:?}");
+    let evict = [&["evict"], &store[..], &["x"]].concat();
+    assert_eq!(place.start(place.tool(&evict)).end().code, Some(0));
+    let ended = job.end();
+    assert_eq!(ended.code, Some(79), "{ended:?}");
+    assert!(ended.stderr.contains("reason=evicted"), "{ended:?}");
+}
+
+pub(crate) fn operators_see_and_evict_what_is_held([one, other]: [&str; 2]) {
+    operators::evict_and_ask(one);
+    top::see_and_evict(other);
+}
+
+/// Expects all these words in what the doctor says of this store.
+pub(crate) fn the_doctor_says(url: &str, words: &[&str]) {
+    let place = Place::new();
+    let told = place.start(place.tool(&["doctor", "--store", url])).end();
+    for words in words {
+        assert!(told.stdout.contains(words), "{words}: {told:?}");
+    }
+}
+
+pub(crate) fn a_namespace_that_is_not_there_is_78(url: &str) {
+    let place = Place::new();
+    let said = place.fails(&["--store", url], 78).stderr;
+    assert!(said.contains("the namespace does not exist"), "{said}");
+}
+
+#[test]
+fn a_machine_without_credentials_for_a_cluster_is_told_so() {
+    let place = Place::new();
+    for (kubeconfig, words) in [
+        ("", "no credentials for a cluster were found"),
+        ("/absent/config", "/absent/config"),
+    ] {
+        let mut run = place.tool(&["run", "--store", "kubernetes:a", "x", "true"]);
+        run.env("HOME", place.path("home"))
+            .env("KUBECONFIG", kubeconfig)
+            .env_remove("KUBERNETES_SERVICE_HOST");
+        let ended = place.start(run).end();
+        assert_eq!(ended.code, Some(78), "{ended:?}");
+        assert!(ended.stderr.contains(words), "{ended:?}");
+    }
+}
