@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use alternating::alternating;
 use harness::bucket_server::{BucketServer, Program};
+use harness::kubernetes_server::{KubernetesServer, Namespace};
 use harness::postgres_server::{Database, PostgresServer};
 use harness::redis_cluster::RedisCluster;
 use harness::redis_group::RedisGroup;
@@ -112,6 +113,12 @@ fn main() {
         let server = ZookeeperServer::start(tick).await;
         beside("zookeeper", &server.url(""), &redis().await).await;
         drop(server);
+        if KubernetesServer::is_built() {
+            let namespace = Namespace::make().await;
+            beside("kubernetes", &namespace.url(), &redis().await).await;
+        } else {
+            println!("kubernetes: left out, tests/run --faults builds its server");
+        }
         let ensemble = ZookeeperEnsemble::start(tick).await;
         beside("ensemble", &ensemble.url(""), &redis().await).await;
     });

@@ -9,7 +9,7 @@ use crate::run::{Plan, Run, run_at_once};
 use crate::worker::Kind;
 
 /// How many faults each store has; the sum is 1,000 and some more.
-const FAULTS: usize = 112;
+const FAULTS: usize = 91;
 
 #[test]
 fn every_promise_holds_on_every_store_in_a_thousand_faults() {

@@ -4,6 +4,7 @@
 mod bucket;
 mod cluster;
 mod ensemble;
+mod kubernetes;
 mod postgres;
 mod quorum;
 mod redis;
@@ -76,10 +77,11 @@ pub(crate) enum Site {
     Ensemble,
     Quorum,
     Bucket,
+    Kubernetes,
 }
 
 impl Site {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Sqlite,
         Self::Redis,
         Self::RedisKeepingOut,
@@ -90,6 +92,7 @@ impl Site {
         Self::Ensemble,
         Self::Quorum,
         Self::Bucket,
+        Self::Kubernetes,
     ];
 
     /// Starts its servers. `names` are those that workers will take. By the seed one of the two kinds of Redis has I/O threads
@@ -109,6 +112,7 @@ impl Site {
             Self::Ensemble => Box::new(ensemble::EnsembleGround::start().await),
             Self::Bucket => Box::new(bucket::BucketGround::start().await),
             Self::Quorum => Box::new(quorum::QuorumGround::start().await),
+            Self::Kubernetes => Box::new(kubernetes::KubernetesGround::start().await),
         }
     }
 }
