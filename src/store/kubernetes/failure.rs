@@ -122,10 +122,18 @@ pub(super) fn of_silence(error: kube_client::Error) -> Failure {
 
 /// Returns the failure of a client that could not be made.
 pub(super) fn of_configuration(error: kube_client::Error) -> Failure {
-    credentials(&error).unwrap_or_else(|| {
-        let what = "the configuration of the cluster cannot be used";
-        Failure::new(ErrorKind::Misconfigured, Sent::Never, what).with_source(error)
-    })
+    if let Some(failure) = credentials(&error) {
+        return failure;
+    }
+    let refused = |what| Failure::new(ErrorKind::Misconfigured, Sent::Never, what);
+    match error {
+        // The crate's words have the proxy's login.
+        kube_client::Error::ProxyProtocolDisabled { .. }
+        | kube_client::Error::ProxyProtocolUnsupported { .. } => {
+            refused("the proxy of the cluster, or of HTTPS_PROXY, is none of http:// or https://")
+        }
+        error => refused("the configuration of the cluster cannot be used").with_source(error),
+    }
 }
 
 /// Returns the failure of a request that was not sent because it had no credentials.
