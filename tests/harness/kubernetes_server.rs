@@ -4,8 +4,9 @@
 //! `tests/run --faults` builds both below the target folder, from the Go module next to this file.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use leasehold::clock::{Clock, Monotonic};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, mpsc};
 
 use super::bucket_server::target;
 use super::child::GuardedChild;
@@ -22,7 +23,8 @@ use super::ports::free_port;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const INSTALL: &str = "(cd tests/harness/kubernetes && go build -o ../../../target/kubernetes/kube-apiserver . && \
-                       go build -o ../../../target/kubernetes/etcd go.etcd.io/etcd/server/v3)";
+                       go build -o ../../../target/kubernetes/etcd go.etcd.io/etcd/server/v3 && \
+                       go build -o ../../../target/kubernetes/elect ./elect)";
 /// May do all.
 const ADMINISTRATOR: &str = "administrator";
 /// Has the rights that a role gives it, and no others.
@@ -74,6 +76,38 @@ pub fn kubeconfig(folder: &Path, cluster: &Value, user: &Value) -> String {
     });
     fs::write(&path, text.to_string()).expect("the folder can be written");
     path.display().to_string()
+}
+
+/// A program that leads as client-go does. It ends on drop.
+#[derive(Debug)]
+pub struct Elected {
+    process: Child,
+    said: mpsc::Receiver<String>,
+}
+
+impl Elected {
+    /// Returns once it has said this.
+    pub async fn says(&mut self, expected: &str) {
+        let said = tokio::time::timeout(PATIENCE, self.said.recv()).await;
+        assert_eq!(said.expect("it says it in time").as_deref(), Some(expected));
+    }
+
+    /// Returns whether it has said nothing more.
+    pub fn is_silent(&self) -> bool {
+        self.said.is_empty()
+    }
+
+    /// Has it release what it leads, and end.
+    pub fn end(&mut self) {
+        drop(self.process.stdin.take());
+    }
+}
+
+impl Drop for Elected {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 impl KubernetesServer {
@@ -210,6 +244,30 @@ impl Namespace {
     pub fn url_with(&self, cluster: &Value, user: &Value) -> String {
         let kubeconfig = kubeconfig(self.server.folder.path(), cluster, user);
         format!("kubernetes:{}?kubeconfig={kubeconfig}&skew=1s", self.name)
+    }
+
+    /// Starts a program that leads by this name as client-go's leader election does, with a lease of so many seconds.
+    pub fn elect(&self, name: &str, seconds: u64) -> Elected {
+        let user = json!({ "token": ADMINISTRATOR });
+        let kubeconfig = kubeconfig(self.server.folder.path(), &self.cluster(), &user);
+        let mut command = Command::new(target().join("kubernetes/elect"));
+        let mut process = command
+            .args([&kubeconfig, &self.name, name, &seconds.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start elect: {error}; to build it: {INSTALL}"));
+        let (sender, said) = mpsc::channel(8);
+        let lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+        std::thread::spawn(move || {
+            let mut lines = lines.map_while(Result::ok);
+            while lines
+                .next()
+                .is_some_and(|line| sender.blocking_send(line).is_ok())
+            {}
+        });
+        Elected { process, said }
     }
 
     /// Passes a request on to the server as the administrator's.

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use leasehold::Attempt;
 use leasehold::store::Outcome;
 use serde_json::{Value, json};
 
 use super::open;
 use crate::harness::asking::{asked, claim, granted, held, next_token, released, renewed};
 use crate::harness::kubernetes_server::Namespace;
+use crate::harness::leases::{client_at, take};
 use crate::harness::times::{LIMIT, LONG};
-use crate::harness::wait::{now, pause, until};
+use crate::harness::wait::{now, pause, soon, until};
 use leasehold::store::Answer;
 
 /// The spec as client-go writes it: `renewed` is the second of this minute.
@@ -98,4 +100,44 @@ async fn another_program_sees_our_holder_each_renewal_and_the_release() {
     released(&*store, &lease).await;
     let after = namespace.object("a").await["spec"].clone();
     assert_eq!(after["holderIdentity"], Value::Null, "{after}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_go_waits_for_our_holder_and_ours_for_client_go() {
+    let namespace = Namespace::make().await;
+    let ttl = Duration::from_secs(4);
+    let client = client_at(&namespace.url(), ttl).await;
+    let lease = take(&client, "a").await;
+    let first = lease.token();
+    let mut elected = namespace.elect("a", 4);
+    // Longer than its lease and ours.
+    pause(ttl * 3).await;
+    assert!(elected.is_silent() && lease.check().is_ok());
+    lease.release().await;
+    elected.says("leads").await;
+    let seen = client.try_acquire("a").await.expect("answered");
+    assert!(
+        matches!(&seen, Attempt::Held(held) if held.info.host == "elected"),
+        "{seen:?}"
+    );
+    let waiting = tokio::spawn({
+        let request = client.request("a");
+        async move { request.acquire().await }
+    });
+    pause(ttl * 3).await;
+    assert!(!waiting.is_finished());
+    elected.end();
+    elected.says("ends").await;
+    let lease = soon(waiting).await.expect("no panic").expect("granted");
+    assert!(lease.token() > first, "{} after {first}", lease.token());
+    // One that dies costs its lease.
+    lease.release().await;
+    let mut elected = namespace.elect("a", 4);
+    elected.says("leads").await;
+    drop(elected);
+    let died_at = now();
+    let lease = soon(client.request("a").acquire()).await.expect("granted");
+    let after = now().since(died_at);
+    eprintln!("case=the name of a program with client-go that died: after={after:.1?}");
+    lease.release().await;
 }

@@ -124,6 +124,9 @@ async fn a_kubeconfig_that_cannot_be_used_is_told_without_its_secrets() {
     let cluster = json!({ "server": "https://127.0.0.1:1" });
     let write = |user: Value| kubeconfig(folder.path(), &cluster, &user);
     let with = |path: String, more: &str| format!("kubernetes:a?kubeconfig={path}{more}");
+    let mut behind = cluster.clone();
+    behind["proxy-url"] = format!("socks5://me:{SECRET}@127.0.0.1:1").into();
+    let behind = kubeconfig(folder.path(), &behind, &json!({}));
     let missing = folder.path().join("missing").display().to_string();
     let broken = folder.path().join("broken").display().to_string();
     let text = format!("kind: Config\nusers:\n- name: a\n  user: {{token: {SECRET}]\n");
@@ -146,6 +149,11 @@ async fn a_kubeconfig_that_cannot_be_used_is_told_without_its_secrets() {
             with(broken, ""),
             ErrorKind::Misconfigured,
             "the kubeconfig cannot be read",
+        ),
+        (
+            with(behind, ""),
+            ErrorKind::Misconfigured,
+            "is none of http:// or https://",
         ),
         (
             with(in_order, "&context=other"),
