@@ -206,4 +206,21 @@ mod tests {
             assert_eq!((failure.kind(), failure.sent()), (kind, sent), "{code}");
         }
     }
+
+    #[test]
+    fn only_an_object_that_is_missing_is_an_answer() {
+        for (body, is_answer) in [
+            (r#"{"reason":"NotFound","details":{"kind":"leases"}}"#, true),
+            (
+                r#"{"reason":"NotFound","details":{"kind":"namespaces"}}"#,
+                false,
+            ),
+            // The API group is not served.
+            (r#"{"reason":"NotFound","details":{}}"#, false),
+            ("", false),
+        ] {
+            let status: Status = serde_json::from_str(body).unwrap_or_default();
+            assert_eq!(status.is_missing_object(), is_answer, "{body}");
+        }
+    }
 }
