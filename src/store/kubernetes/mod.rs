@@ -298,7 +298,7 @@ impl Register for Kubernetes {
     }
 
     async fn hazards(&self) -> Result<Vec<Hazard>, Failure> {
-        self.missing_rights().await
+        self.all_hazards().await
     }
 
     async fn members(&self) -> Result<Vec<Member>, Failure> {

@@ -10,10 +10,10 @@ use leasehold::Name;
 use leasehold::store::bucket::Bucket;
 use leasehold::store::record::Records;
 use leasehold::store::sqlite::Sqlite;
+use leasehold::store::{HeldState, Store, open};
 use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use leasehold::store::{HeldState, Store, open};
 
 use crate::harness::asking::{claim, granted};
 use crate::harness::postgres_server::PostgresServer;

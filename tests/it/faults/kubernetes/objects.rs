@@ -72,6 +72,8 @@ async fn old_objects_are_removed_unless_they_change_meanwhile_and_tokens_rise() 
     }
     let api = hours_later(namespace.clone()).await;
     let later = open(&api.url(&namespace.name)).await;
+    let hazards = later.hazards(LIMIT).await.expect("answered");
+    assert_eq!(hazards[0].id, "kubernetes-clock", "{hazards:?}");
     later.list("", LIMIT).await.expect("answered");
     let objects = namespace.objects().await;
     let names = objects
