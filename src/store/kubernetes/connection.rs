@@ -1,7 +1,6 @@
 //! Requests to the API server, by the client crate: it has the credentials, their renewal and TLS.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use kube_client::{Client, Config};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::OnceCell;
 
 use super::failure::{self, Status};
 use super::object;
@@ -23,7 +21,7 @@ use crate::store::record::Failure;
 /// connections may lead to a server that is gone.
 pub(super) struct Connection {
     config: Config,
-    client: Mutex<Arc<OnceCell<Client>>>,
+    client: Mutex<Option<Client>>,
     is_silent: AtomicBool,
 }
 
@@ -78,10 +76,15 @@ impl Connection {
     /// Returns the client, made on the calling runtime.
     pub(super) async fn client(&self) -> Result<Client, Failure> {
         if self.is_silent.swap(false, Ordering::Relaxed) {
-            *self.client.lock() = Arc::default();
+            *self.client.lock() = None;
         }
         let client = self.client.lock().clone();
-        client.get_or_try_init(|| self.make()).await.cloned()
+        if let Some(client) = client {
+            return Ok(client);
+        }
+        // Two callers at once make two, of which one stays: so nobody waits for a future that another caller may not poll.
+        let made = self.make().await?;
+        Ok(self.client.lock().get_or_insert(made).clone())
     }
 
     async fn make(&self) -> Result<Client, Failure> {
