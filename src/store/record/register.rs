@@ -22,7 +22,7 @@ use crate::store::{Hazard, Member, Notices, Purpose, Sent};
 /// 3. A put that may have been carried out is not answered with [`Put::Conflict`].
 ///
 /// # Errors
-/// [`Failure::sent`] says whether a put or a removal may have been carried out. In doubt it is [`Sent::Perhaps`]. A
+/// A [`Failure`] says whether a put or a removal may have been carried out. In doubt it is [`Sent::Perhaps`]. A
 /// storage that refuses because it has too much to do is [`Unavailable`](ErrorKind::Unavailable).
 ///
 /// # Cancel safety
