@@ -21,6 +21,15 @@ pub(crate) fn is_encoded(text: &str) -> bool {
 }
 
 /// Writes all but plain letters as `%XX`.
+#[cfg_attr(
+    not(any(
+        test,
+        feature = "http",
+        feature = "kubernetes",
+        feature = "_connection"
+    )),
+    expect(dead_code, reason = "the URL of a bucket is only read")
+)]
 pub(crate) fn encode(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, CODED)
 }
