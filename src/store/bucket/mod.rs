@@ -43,6 +43,7 @@
 
 mod address;
 mod credentials;
+mod hazards;
 mod object;
 mod trial;
 
@@ -360,7 +361,7 @@ impl Register for Bucket {
     }
 
     async fn hazards(&self) -> Result<Vec<Hazard>, Failure> {
-        Ok(Vec::new())
+        hazards::all(self).await
     }
 
     async fn members(&self) -> Result<Vec<Member>, Failure> {

@@ -11,6 +11,9 @@ use crate::store::kit::backend::Failing as _;
 
 /// The object that says that the server was tried.
 pub(super) const NOTE: &str = "conditions";
+/// What it says after a trial of each extent.
+pub(super) const WHOLE: &[u8] = br#"{"v":1,"compares":true}"#;
+const FIRST: &[u8] = br#"{"v":1,"compares":true,"by":"a claim"}"#;
 
 /// How much is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,13 @@ pub(super) enum Extent {
 }
 
 impl Extent {
+    const fn note(self) -> &'static [u8] {
+        match self {
+            Self::First => FIRST,
+            Self::Whole => WHOLE,
+        }
+    }
+
     /// Number of races of puts on one version.
     const fn rounds(self) -> usize {
         match self {
@@ -36,7 +46,7 @@ impl Bucket {
     pub(super) async fn try_out(&self, extent: Extent) -> Result<(), Error> {
         let object = format!("try-out-{}", Uuid::new_v4().simple());
         try_out_at(&*self.store, &self.path(&object), extent.rounds()).await?;
-        let note = PutPayload::from_static(br#"{"v":1,"compares":true}"#);
+        let note = PutPayload::from_static(extent.note());
         let noted = self.store.put(&self.path(NOTE), note).await;
         noted.map(drop).map_err(|error| {
             let facts = format_args!("store={}", self.location);

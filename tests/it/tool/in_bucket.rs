@@ -10,6 +10,9 @@ async fn a_job_runs_under_a_lease_in_a_bucket_and_status_shows_it() {
     let prefix = format!("tool-{:016x}", fastrand::u64(..));
     let url = BucketServer::shared().await.leases_url(&prefix);
     let place = Place::new();
+    let doctor = ["doctor", "--json", "--store", &url];
+    let untried = place.start(place.tool(&doctor)).end();
+    assert!(untried.stdout.contains("bucket-untried"), "{untried:?}");
     let init = place
         .start(place.tool(&["init", "--connect-timeout", "1min", "--store", &url]))
         .end();
@@ -27,6 +30,7 @@ async fn a_job_runs_under_a_lease_in_a_bucket_and_status_shows_it() {
     run.end();
     let shown = place.start(place.tool(&status)).end();
     assert!(!shown.stdout.contains(&token), "{shown:?}");
-    let doctor = place.start(place.tool(&["doctor", "--store", &url])).end();
-    assert_eq!(doctor.code, Some(0), "{doctor:?}");
+    let tried = place.start(place.tool(&doctor)).end();
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+    assert!(!tried.stdout.contains("bucket-untried"), "{tried:?}");
 }

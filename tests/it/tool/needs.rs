@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use leasehold::store::kinds;
 use serde_json::Value;
 
 use super::Place;
@@ -79,8 +80,8 @@ fn identifier(text: &str) -> Option<&str> {
     let (id, _) = text.split_once('"')?;
     let (store, rest) = id.split_once('-')?;
     let is_word = rest.chars().all(|c| c.is_ascii_lowercase() || c == '-');
-    let stores = ["sqlite", "redis", "quorum", "postgres", "zookeeper"];
-    (is_word && stores.contains(&store)).then_some(id)
+    let mut stores = kinds().iter().map(|kind| kind.word);
+    (is_word && stores.any(|known| known == store)).then_some(id)
 }
 
 #[test]
