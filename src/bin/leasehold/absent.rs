@@ -36,7 +36,10 @@ pub mod export {
 
     impl JobMetrics {
         /// Refuses a place that the user named.
-        pub async fn start(options: &args::RunOptions) -> Result<Option<Self>, Failure> {
+        pub async fn start(
+            _: &args::LeaseOptions,
+            options: &args::JobOptions,
+        ) -> Result<Option<Self>, Failure> {
             match (&options.metrics_file, &options.metrics) {
                 (Some(_), _) => Err(absent("--metrics-file", "export")),
                 (None, Some(_)) => Err(absent("--metrics", "export")),
@@ -99,7 +102,9 @@ mod tests {
             let Command::Run(options) = command(&words) else {
                 panic!("another command");
             };
-            export::JobMetrics::start(&options).await.err()
+            export::JobMetrics::start(&options.lease, &options.job)
+                .await
+                .err()
         };
         let failure = started(&["--metrics-file", "job.prom"])
             .await

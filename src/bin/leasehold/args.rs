@@ -13,6 +13,7 @@ use crate::choice::StoreOptions;
 use crate::exit::Exit;
 use crate::help::{self, DOCTOR_HELP, RUN_HELP, RUN_SHORT_HELP};
 use crate::pool::PoolOptions;
+use crate::say::Loudness;
 use crate::span::Span;
 
 /// Runs a command while holding a lease, and ends it before another holder can get the lease
@@ -43,21 +44,13 @@ pub enum Command {
     Man,
 }
 
-/// Run a command while holding a lease
+/// The lease that is asked for, and how
 #[derive(Debug, Args)]
-#[command(after_help = RUN_SHORT_HELP, after_long_help = RUN_HELP)]
-pub struct RunOptions {
+pub struct LeaseOptions {
     /// The name of the lease
     ///
     /// 1 to 512 bytes of UTF-8 without control characters, white space at an end, '{' or '}'.
     pub name: String,
-
-    /// The command to run and its arguments
-    ///
-    /// They are not passed through a shell. Options of leasehold stand before the command; `--` may stand there too,
-    /// and must where the command begins with a dash.
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
 
     /// Do not wait: exit 75 if the name is held
     #[arg(short, long, conflicts_with = "wait")]
@@ -69,31 +62,8 @@ pub struct RunOptions {
     #[arg(short, long)]
     pub wait: Option<Span>,
 
-    /// Has no effect: runs wait in turn wherever the store keeps a queue
-    ///
-    /// It will be refused in the next version.
-    #[arg(long, value_name = "true|false", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
-    #[arg(
-        default_missing_value = "true",
-        default_value_t = false,
-        hide_default_value = true
-    )]
-    #[arg(
-        hide_possible_values = true,
-        conflicts_with = "nonblock",
-        hide_short_help = true
-    )]
-    pub fair: bool,
-
     #[command(flatten)]
     pub pool: PoolOptions,
-
-    /// Run the command again whenever its lease was lost or it failed, until it ends with 0
-    ///
-    /// Or until the tool is told to stop. The name is acquired again each time, so the command may begin again on
-    /// another machine.
-    #[arg(long, conflicts_with = "nonblock", hide_short_help = true)]
-    pub again: bool,
 
     /// What a waiting run does while the store cannot be reached: wait, or fail with exit 69
     ///
@@ -113,19 +83,6 @@ pub struct RunOptions {
     /// More than 0, and less than a third of the ttl.
     #[arg(long, env = "LEASEHOLD_MARGIN")]
     pub margin: Option<Span>,
-
-    /// Send KILL this long after TERM when the job is ended [default: a third of the ttl, at most 10s]
-    ///
-    /// At most ttl/2 - margin - min(250ms, ttl/20), so that the job is not ended before half of the ttl has passed
-    /// without a renewal.
-    #[arg(long, env = "LEASEHOLD_KILL_AFTER")]
-    pub kill_after: Option<Span>,
-
-    /// End the job after this long, and exit 124
-    ///
-    /// More than 0.
-    #[arg(long, env = "LEASEHOLD_MAX_RUNTIME", hide_env = true)]
-    pub max_runtime: Option<Span>,
 
     /// Hold the lease for at most this long, then end the job and exit 79
     ///
@@ -174,6 +131,75 @@ pub struct RunOptions {
     #[command(flatten)]
     pub store: StoreOptions,
 
+    /// Print each step
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
+
+    /// Print only errors and why the job was ended
+    ///
+    /// If another holder has the name, only the exit code says so. Where no store is named and there is no terminal, as
+    /// in a crontab, it is still said that the run excludes this user's runs on this machine only.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Run a command while holding a lease
+#[derive(Debug, Args)]
+#[command(after_help = RUN_SHORT_HELP, after_long_help = RUN_HELP)]
+pub struct RunOptions {
+    #[command(flatten)]
+    pub lease: LeaseOptions,
+
+    #[command(flatten)]
+    pub job: JobOptions,
+}
+
+/// The job that is run under it
+#[derive(Debug, Args)]
+pub struct JobOptions {
+    /// The command to run and its arguments
+    ///
+    /// They are not passed through a shell. Options of leasehold stand before the command; `--` may stand there too,
+    /// and must where the command begins with a dash.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+
+    /// Has no effect: runs wait in turn wherever the store keeps a queue
+    ///
+    /// It will be refused in the next version.
+    #[arg(long, value_name = "true|false", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
+    #[arg(
+        default_missing_value = "true",
+        default_value_t = false,
+        hide_default_value = true
+    )]
+    #[arg(
+        hide_possible_values = true,
+        conflicts_with = "nonblock",
+        hide_short_help = true
+    )]
+    pub fair: bool,
+
+    /// Run the command again whenever its lease was lost or it failed, until it ends with 0
+    ///
+    /// Or until the tool is told to stop. The name is acquired again each time, so the command may begin again on
+    /// another machine.
+    #[arg(long, conflicts_with = "nonblock", hide_short_help = true)]
+    pub again: bool,
+
+    /// Send KILL this long after TERM when the job is ended [default: a third of the ttl, at most 10s]
+    ///
+    /// At most ttl/2 - margin - min(250ms, ttl/20), so that the job is not ended before half of the ttl has passed
+    /// without a renewal.
+    #[arg(long, env = "LEASEHOLD_KILL_AFTER")]
+    pub kill_after: Option<Span>,
+
+    /// End the job after this long, and exit 124
+    ///
+    /// More than 0.
+    #[arg(long, env = "LEASEHOLD_MAX_RUNTIME", hide_env = true)]
+    pub max_runtime: Option<Span>,
+
     /// Write metrics to this file (FILE.prom) at the start, once a minute and at the end
     ///
     /// For the textfile collector of node_exporter. Needs a build with the feature `export`.
@@ -196,17 +222,6 @@ pub struct RunOptions {
     /// Print messages as JSON, one object per line
     #[arg(long, hide_short_help = true)]
     pub json: bool,
-
-    /// Print each step
-    #[arg(short, long, conflicts_with = "quiet")]
-    pub verbose: bool,
-
-    /// Print only errors and why the job was ended
-    ///
-    /// If another holder has the name, only the exit code says so. Where no store is named and there is no terminal, as
-    /// in a crontab, it is still said that the run excludes this user's runs on this machine only.
-    #[arg(short, long)]
-    pub quiet: bool,
 }
 
 /// Show who holds a name, or all names
@@ -413,11 +428,22 @@ impl Arguments {
     }
 }
 
+impl LeaseOptions {
+    /// Returns the amount of output that is asked for.
+    pub const fn loudness(&self) -> Loudness {
+        match (self.verbose, self.quiet) {
+            (true, _) => Loudness::Verbose,
+            (_, true) => Loudness::Quiet,
+            _ => Loudness::Normal,
+        }
+    }
+}
+
 impl Command {
     /// Returns the store options of a command that uses a store.
     pub const fn store_mut(&mut self) -> Option<&mut StoreOptions> {
         match self {
-            Self::Run(arguments) => Some(&mut arguments.store),
+            Self::Run(arguments) => Some(&mut arguments.lease.store),
             Self::Status(arguments) => Some(&mut arguments.store),
             Self::Wait(arguments) => Some(&mut arguments.store),
             Self::Evict(arguments) => Some(&mut arguments.store),

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::http::{self, Content, Pages, Status};
 use super::recorder::Recorder;
 use super::textfile::{self, TextFile};
-use crate::args::RunOptions;
+use crate::args::{JobOptions, LeaseOptions};
 use crate::exit::{Exit, Failure};
 use crate::say;
 
@@ -63,14 +63,17 @@ pub struct JobMetrics {
 
 impl JobMetrics {
     /// Starts them, if they have a place to go to.
-    pub async fn start(options: &RunOptions) -> Result<Option<Self>, Failure> {
+    pub async fn start(
+        lease: &LeaseOptions,
+        options: &JobOptions,
+    ) -> Result<Option<Self>, Failure> {
         let (file, address) = (&options.metrics_file, &options.metrics);
         if file.is_none() && address.is_none() {
             return Ok(None);
         }
         let recorder = Recorder::install()?;
-        let group = options.group.as_deref().unwrap_or("default").to_owned();
-        let name = options.name.clone();
+        let group = lease.group.as_deref().unwrap_or("default").to_owned();
+        let name = lease.name.clone();
         let labels = [Label::new("group", group), Label::new("name", name)];
         let first = content(&labels, State::Waiting);
         let mut metrics = Self {

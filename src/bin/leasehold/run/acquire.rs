@@ -11,7 +11,7 @@ use leasehold::{
 };
 use tokio::sync::watch;
 
-use super::plan::Plan;
+use super::plan::Wanted;
 use super::signals::Signals;
 use crate::choice::{Choice, Contact};
 use crate::exit::{Exit, Failure};
@@ -25,10 +25,12 @@ use crate::waiting::{self, Places};
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Connects to the store.
-pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Contact, Failure> {
+pub async fn connect(wanted: &Wanted, signals: &mut Signals) -> Result<Contact, Failure> {
     let settings = |builder: ClientBuilder| {
-        let builder = builder.ttl(plan.timing.ttl()).margin(plan.timing.margin());
-        let (label, group) = (&plan.options.label, &plan.options.group);
+        let builder = builder
+            .ttl(wanted.timing.ttl())
+            .margin(wanted.timing.margin());
+        let (label, group) = (&wanted.options.label, &wanted.options.group);
         let builder = match label {
             Some(label) => builder.label(label.as_str()),
             None => builder,
@@ -38,10 +40,10 @@ pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Contact, Fail
             None => builder,
         }
     };
-    let limit = plan.options.store.contact(plan.options.wait.as_ref());
-    let connecting = plan.store.connect(Some(&plan.name), limit, settings);
+    let limit = wanted.options.store.contact(wanted.options.wait.as_ref());
+    let connecting = wanted.store.connect(Some(&wanted.name), limit, settings);
     let contact = or_signal(signals, connecting).await?;
-    if plan.store == Choice::Default {
+    if wanted.store == Choice::Default {
         let message = format!(
             "no store named: this excludes only other runs of this user on this machine, by leases in {}",
             contact.client.store().location()
@@ -58,7 +60,7 @@ pub async fn connect(plan: &Plan, signals: &mut Signals) -> Result<Contact, Fail
 /// A lease that is asked for.
 pub struct Asking<'a> {
     pub contact: &'a Contact,
-    pub plan: &'a Plan,
+    pub wanted: &'a Wanted,
     pub places: Places<'a>,
     pub began: Instant,
 }
@@ -69,7 +71,9 @@ impl Asking<'_> {
     pub async fn once(&self, signals: &mut Signals) -> Result<Attempt, Failure> {
         let has_failed = Cell::new(false);
         let first = self.contact.answer(async |_| {
-            let answer = request(&self.contact.client, self.plan).try_acquire().await;
+            let answer = request(&self.contact.client, self.wanted)
+                .try_acquire()
+                .await;
             if let Ok(Attempt::Held(held)) = &answer
                 && has_failed.get()
                 && is_of_this_process(held)
@@ -85,17 +89,17 @@ impl Asking<'_> {
 
     /// Waits for a lease that another holder has, as long as the plan says.
     pub async fn wait(self, signals: &mut Signals, held: Held) -> Result<Lease, Failure> {
-        let Self { plan, places, .. } = self;
-        if plan.options.nonblock {
-            return Err(plan.held(&held));
+        let Self { wanted, places, .. } = self;
+        if wanted.options.nonblock {
+            return Err(wanted.held(&held));
         }
-        refuse_own(&held, plan)?;
+        refuse_own(&held, wanted)?;
         let (looks, looked) = watch::channel(None);
-        let request = request(&self.contact.client, plan).report_to(looks);
+        let request = request(&self.contact.client, wanted).report_to(looks);
         let waiting = async {
-            let announcing = waiting::announce(plan.name.as_str(), held, looked, &places);
+            let announcing = waiting::announce(wanted.name.as_str(), held, looked, &places);
             tokio::select! {
-                result = wait(request, plan, self.began) => result,
+                result = wait(request, wanted, self.began) => result,
                 never = announcing => match never {},
             }
         };
@@ -109,19 +113,19 @@ impl Asking<'_> {
 
 /// Refuses a name that a run has in whose job this run is; one that such a run shares, where this one would wait for a
 /// writer; and a pool of which such runs have every permit. It would wait for its own end.
-fn refuse_own(held: &Held, plan: &Plan) -> Result<(), Failure> {
+fn refuse_own(held: &Held, wanted: &Wanted) -> Result<(), Failure> {
     let is_in_job = std::env::var_os(status_file::VARIABLE).is_some();
-    let (pid, pool) = (held.info.pid, &plan.options.pool);
-    let name = plan.name.as_str();
+    let (pid, pool) = (held.info.pid, &wanted.options.pool);
+    let name = wanted.name.as_str();
     let is_of_pool =
         |run: &&Outer| [Some(&*run.name), row::pool(&run.name, run.permit)].contains(&Some(name));
-    let mut own = plan.outer.iter().filter(is_of_pool);
+    let mut own = wanted.outer.iter().filter(is_of_pool);
     let is_kept_out = match pool.permits {
         Some(count) => own.clone().count() >= count.into(),
-        None => pool.exclusive || pool.shared && held.name == plan.name,
+        None => pool.exclusive || pool.shared && held.name == wanted.name,
     };
     let refused = |name: &str, pid| {
-        Err(plan.not_acquired(format!(
+        Err(wanted.not_acquired(format!(
             "this run is part of the job that has {name} (pid {pid}), and could only wait for its own end"
         )))
     };
@@ -142,9 +146,9 @@ fn is_of_this_process(held: &Held) -> bool {
     held.info.pid == std::process::id() && process::is_this_host(&held.info.host)
 }
 
-fn request(client: &Client, plan: &Plan) -> LeaseRequest {
-    let options = &plan.options;
-    let mut request = options.pool.of(client.request(plan.name.as_str()));
+fn request(client: &Client, wanted: &Wanted) -> LeaseRequest {
+    let options = &wanted.options;
+    let mut request = options.pool.of(client.request(wanted.name.as_str()));
     // The job is ended some time before the deadline, so it needs a whole ttl to begin with.
     request = request.confirmed().on_outage(options.on_outage);
     if let Some(least) = &options.hold_at_least {
@@ -162,9 +166,9 @@ fn request(client: &Client, plan: &Plan) -> LeaseRequest {
     request
 }
 
-/// Waits for the lease, within the limit of the plan.
-async fn wait(request: LeaseRequest, plan: &Plan, began: Instant) -> Result<Lease, Failure> {
-    let result = match &plan.options.wait {
+/// Waits for the lease, within the limit of the wanted.
+async fn wait(request: LeaseRequest, wanted: &Wanted, began: Instant) -> Result<Lease, Failure> {
+    let result = match &wanted.options.wait {
         Some(limit) => {
             let waited = Monotonic.now().since(began);
             let left = limit.time.saturating_sub(waited);
@@ -173,9 +177,9 @@ async fn wait(request: LeaseRequest, plan: &Plan, began: Instant) -> Result<Leas
         None => request.acquire().await,
     };
     result.map_err(|error| match held(&error) {
-        Some(held) => plan.held(held),
-        None if error.is_transient() && plan.options.on_outage == OutagePolicy::WaitOut => {
-            plan.not_acquired(format!("{error:#}"))
+        Some(held) => wanted.held(held),
+        None if error.is_transient() && wanted.options.on_outage == OutagePolicy::WaitOut => {
+            wanted.not_acquired(format!("{error:#}"))
         }
         None if error.is_transient() => Failure::new(Exit::Unreachable, format!("{error:#}")),
         None => error.into(),

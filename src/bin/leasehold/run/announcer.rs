@@ -25,7 +25,7 @@ pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, F
         name: lease.name().to_string(),
         token: lease.token().get(),
         holder: lease.holder().to_string(),
-        ttl_ms: milliseconds(plan.timing.ttl()),
+        ttl_ms: milliseconds(plan.wanted.timing.ttl()),
         state: State::Held,
         deadline_ms: status_file::milliseconds(term.deadline()),
         clock: lease.clock().name().into(),
@@ -34,7 +34,7 @@ pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, F
         permit: lease.permit(),
         progress_ms: None,
         denied: Vec::new(),
-        outer: plan.outer.clone(),
+        outer: plan.wanted.outer.clone(),
     })
 }
 

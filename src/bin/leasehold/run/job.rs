@@ -234,7 +234,7 @@ fn without_own_settings(command: &mut Command) {
 /// Returns the variables that describe the lease to the job. A run within a run sees the inner lease.
 fn environment(lease: &Lease, plan: &Plan) -> Vec<(String, String)> {
     let number = lease.permit().map(|number| (PERMIT, number.to_string()));
-    let ttl_ms = plan.timing.ttl().as_millis().to_string();
+    let ttl_ms = plan.wanted.timing.ttl().as_millis().to_string();
     let variables = [
         ("LEASEHOLD_NAME", lease.name().to_string()),
         ("LEASEHOLD_TOKEN", lease.token().to_string()),

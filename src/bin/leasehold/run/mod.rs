@@ -1,23 +1,23 @@
 //! `leasehold run`: acquires the lease, runs the job under it, and releases it.
 
-mod acquire;
+pub mod acquire;
 mod announcer;
 mod foreground;
 mod job;
 mod outcome;
-mod plan;
+pub mod plan;
+pub mod release;
 mod report;
 pub mod service;
-mod signals;
-mod supervise;
+pub mod signals;
+pub mod supervise;
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold::clock::{Boottime, Clock, Monotonic, Term, wall_clock};
-use leasehold::store::HeldState;
-use leasehold::{Attempt, Lease, Name, ReleaseOutcome};
+use leasehold::clock::{Boottime, Clock, Monotonic, Term};
+use leasehold::{Attempt, Lease};
 
 use crate::args;
 use crate::channel::End;
@@ -25,7 +25,7 @@ use crate::choice::Contact;
 use crate::exit::{Exit, Failure};
 use crate::export::JobMetrics;
 use crate::progress::Reports;
-use crate::say::{self, Loudness};
+use crate::say;
 use crate::span::milliseconds;
 use crate::status_file::{self, Status, StatusFile};
 use crate::waiting::Places;
@@ -35,35 +35,25 @@ use announcer::{Announcer, first_status};
 use job::Standby;
 use outcome::Outcome;
 use plan::Plan;
+use release::{RELEASE_LIMIT, release};
 pub use report::Report;
 use service::Service;
 use signals::Signals;
 use supervise::Supervisor;
 
-/// Limit for the release. After that the lease expires by itself: what follows the job waits for the tool, and not
-/// for a store that does not answer. Together with the limit below it is two seconds.
-const RELEASE_LIMIT: Duration = Duration::from_millis(1_700);
-
-/// How often a name that is to be kept is looked at while the store does not answer.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
-
 /// Limit for giving back a claim of unknown outcome. After that it expires by itself; the user waits for the end of the
 /// run.
-const GIVE_BACK_LIMIT: Duration = Duration::from_millis(300);
+pub const GIVE_BACK_LIMIT: Duration = Duration::from_millis(300);
 
 /// Runs the command under the lease.
 pub fn main(arguments: args::RunOptions) -> Result<Exit, Failure> {
-    say::set_loudness(match (arguments.verbose, arguments.quiet) {
-        (true, _) => Loudness::Verbose,
-        (_, true) => Loudness::Quiet,
-        _ => Loudness::Normal,
-    });
-    if arguments.json {
-        say::as_json(&arguments.name);
+    say::set_loudness(arguments.lease.loudness());
+    if arguments.job.json {
+        say::as_json(&arguments.lease.name);
     }
     let plan = Plan::new(arguments)?;
     // Before the wait for the name, which may be long.
-    if plan.options.progress_within.is_some()
+    if plan.wanted.options.progress_within.is_some()
         && let Some(error) = status_file::no_place()
     {
         return Err(unheard(&error));
@@ -94,7 +84,7 @@ async fn run(plan: &Plan, report: &mut Report) -> Result<Exit, Failure> {
         report,
         signals: Signals::new()?,
         // Before there is a client, so that nothing is missed.
-        metrics: JobMetrics::start(&plan.options).await?,
+        metrics: JobMetrics::start(&plan.wanted.options, &plan.options).await?,
         service: Service::start(),
         closing: GIVE_BACK_LIMIT,
     };
@@ -110,7 +100,7 @@ impl Run<'_> {
     /// Runs the command under the lease, again and again with `--again`, and closes the client.
     async fn hold(&mut self) -> Result<Exit, Failure> {
         let mut standby = Some(self.standby()?);
-        let mut contact = acquire::connect(self.plan, &mut self.signals).await?;
+        let mut contact = acquire::connect(&self.plan.wanted, &mut self.signals).await?;
         let mut result = loop {
             let result = self.once(&contact, standby.take()).await;
             let may_repeat = self.plan.options.again && !self.signals.are_told_to_end();
@@ -119,7 +109,7 @@ impl Run<'_> {
             }
             let message = format_args!(
                 "the command is run again, under a new lease name={}",
-                self.plan.name
+                self.plan.wanted.name
             );
             say::note("again", message);
             if let Err(ended) = acquire::pause(&mut self.signals).await {
@@ -145,7 +135,7 @@ impl Run<'_> {
         contact: &Contact,
         mut standby: Option<Standby>,
     ) -> Result<Exit, Failure> {
-        let waiting = format_args!("waiting for name={}", self.plan.name);
+        let waiting = format_args!("waiting for name={}", self.plan.wanted.name);
         self.service.status(waiting);
         let places = Places {
             service: Some(&self.service),
@@ -155,7 +145,7 @@ impl Run<'_> {
         self.closing = GIVE_BACK_LIMIT;
         let asking = Asking {
             contact,
-            plan: self.plan,
+            wanted: &self.plan.wanted,
             places,
             began: Monotonic.now(),
         };
@@ -182,7 +172,14 @@ impl Run<'_> {
         if let Some(metrics) = &self.metrics {
             metrics.ended(held_for);
         }
-        release(lease, self.plan, held_for, contact, &mut self.signals).await;
+        release(
+            lease,
+            &self.plan.wanted,
+            held_for,
+            contact,
+            &mut self.signals,
+        )
+        .await;
         let left = RELEASE_LIMIT.saturating_sub(Boottime.now().since(ended_at));
         self.closing = left.max(GIVE_BACK_LIMIT);
         result
@@ -206,7 +203,7 @@ impl Run<'_> {
                 lease.name(),
                 lease.token(),
                 lease.holder(),
-                self.plan.distances.outage(&self.plan.timing)
+                self.plan.distances.outage(&self.plan.wanted.timing)
             ),
         );
     }
@@ -214,14 +211,14 @@ impl Run<'_> {
     /// Runs the command to its end, with its status file.
     async fn work(&mut self, lease: &Lease, standby: Option<Standby>) -> Result<Outcome, Failure> {
         let Some(term) = lease.term() else {
-            let name = &self.plan.name;
+            let name = &self.plan.wanted.name;
             let message = format!("lease lost before the command was started name={name}");
             return Err(Failure::new(Exit::Lost, message));
         };
         let status = first_status(lease, &term, self.plan)?;
         let (file, why_not) = StatusFile::create(status.clone()).await;
         if let Some(error) = why_not {
-            if self.plan.options.progress_within.is_some() {
+            if self.plan.wanted.options.progress_within.is_some() {
                 return Err(unheard(&error));
             }
             let message = format_args!(
@@ -264,7 +261,7 @@ fn unheard(error: &std::io::Error) -> Failure {
 
 /// Ends the tool should the work panic. After such a bug the lease is not released, because the guardian needs time to
 /// end the job.
-async fn or_exit<T>(work: impl Future<Output = T>) -> T {
+pub async fn or_exit<T>(work: impl Future<Output = T>) -> T {
     let worked = AssertUnwindSafe(work).catch_unwind().await;
     worked.unwrap_or_else(|_| std::process::exit(Exit::Internal.code().into()))
 }
@@ -279,82 +276,6 @@ fn is_repeated(result: &Result<Exit, Failure>) -> bool {
         ),
         Err(failure) => matches!(failure.exit, Exit::Lost | Exit::Unreachable),
     }
-}
-
-/// Releases the lease, which was held for this long. The name stays taken for the rest of `--hold-at-least`, without a
-/// holder. That takes a release that was carried out, so with this option a store that does not answer is waited for
-/// until the lease would be over, or a signal ends the wait.
-async fn release(
-    lease: Lease,
-    plan: &Plan,
-    held_for: Duration,
-    contact: &Contact,
-    signals: &mut Signals,
-) {
-    let ttl = plan.timing.ttl();
-    let (name, now) = (&plan.name, Boottime.now());
-    let over_at = lease
-        .term()
-        .map_or(now.after(ttl), |term| term.sent_at().after(ttl));
-    let least = plan.options.hold_at_least.as_ref();
-    let rest = least.map_or(Duration::ZERO, |least| least.time.saturating_sub(held_for));
-    let kept = (!rest.is_zero()).then(|| lease.name().clone());
-    match tokio::time::timeout(RELEASE_LIMIT, lease.release()).await {
-        Ok(ReleaseOutcome::Released) => {
-            say::detail("released", format_args!("released name={name}"));
-            return;
-        }
-        Ok(ReleaseOutcome::AlreadyLost) => return,
-        Ok(ReleaseOutcome::Unknown) | Err(_) => {}
-    }
-    let left = over_at.since(Boottime.now());
-    let Some(kept) = kept else {
-        let message = format_args!(
-            "the store did not answer the release: unless it still carries it out, the name stays taken until {} name={name}",
-            in_wall_time(left)
-        );
-        return say::note("release_unanswered", message);
-    };
-    say::note(
-        "release_unanswered",
-        format_args!(
-            "the store did not answer the release, without which the name is not kept: it is repeated until {} name={name}",
-            in_wall_time(left)
-        ),
-    );
-    let is_kept = tokio::select! {
-        is_kept = tokio::time::timeout(left, seen_kept(contact, &kept)) => is_kept.unwrap_or(false),
-        _ = signals.ending() => false,
-    };
-    let left = over_at.since(Boottime.now());
-    match is_kept {
-        true => say::note("released", format_args!("released, and kept name={name}")),
-        false => say::fault(
-            "not_kept",
-            format_args!(
-                "the name is not known to be kept: without a release that the store carries out it is free at {} name={name}",
-                in_wall_time(left)
-            ),
-        ),
-    }
-}
-
-/// Waits until the store says that the name is kept, or is no longer taken by a lease. Returns whether it is kept.
-async fn seen_kept(contact: &Contact, name: &Name) -> bool {
-    loop {
-        tokio::time::sleep(LOOK_AGAIN).await;
-        // The client repeats the release in the background.
-        match contact.client.store().inspect(name, RELEASE_LIMIT).await {
-            Ok(Some(held)) if held.state == HeldState::Kept => return true,
-            Ok(Some(held)) if held.info.pid == std::process::id() => {}
-            Ok(_) => return false,
-            Err(_) => {}
-        }
-    }
-}
-
-fn in_wall_time(left: Duration) -> impl std::fmt::Display {
-    humantime::format_rfc3339_seconds(wall_clock() + left)
 }
 
 #[cfg(test)]

@@ -22,27 +22,50 @@ use crate::timeline::Distances;
 /// A checked run.
 #[derive(Debug)]
 pub struct Plan {
+    pub wanted: Wanted,
+    pub distances: Distances,
+    pub options: args::JobOptions,
+}
+
+/// The lease that is wanted, by a run or without a job.
+#[derive(Debug)]
+pub struct Wanted {
     pub name: Name,
     pub timing: Timing,
-    pub distances: Distances,
     pub store: Choice,
-    pub options: args::RunOptions,
-    /// The runs in whose jobs this run is.
+    pub options: args::LeaseOptions,
+    /// The runs in whose jobs this process is.
     pub outer: Vec<Outer>,
 }
 
 impl Plan {
     /// Checks the arguments.
     pub fn new(options: args::RunOptions) -> Result<Self, Failure> {
+        let args::RunOptions { lease, job } = options;
+        let wanted = Wanted::new(lease)?;
+        let distances = distances(&wanted, job.kill_after.as_ref())?;
+        check_limit("max-runtime", job.max_runtime.as_ref(), ANY)?;
+        check_command(&wanted.options.name, &job.command)?;
+        Ok(Self {
+            wanted,
+            distances,
+            options: job,
+        })
+    }
+}
+
+impl Wanted {
+    /// Checks the arguments.
+    pub fn new(options: args::LeaseOptions) -> Result<Self, Failure> {
         let name = Name::new(&options.name)?;
-        let (timing, distances) = times(&options)?;
+        let timing = timing(&options)?;
         Info::here(options.label.as_deref())?;
-        check_limits(&options)?;
-        check_command(&options.name, &options.command)?;
+        check_limit("max-hold", options.max_hold.as_ref(), ANY)?;
+        check_limit("progress-within", options.progress_within.as_ref(), ANY)?;
+        check_limit("hold-at-least", options.hold_at_least.as_ref(), KEPT)?;
         Ok(Self {
             name,
             timing,
-            distances,
             store: Choice::of(&options.store)?,
             options,
             outer: Outer::of_this_process(),
@@ -75,41 +98,42 @@ impl Plan {
     }
 }
 
-/// Checks ttl, margin and the time between TERM and KILL.
-fn times(arguments: &args::RunOptions) -> Result<(Timing, Distances), Failure> {
-    let spans = [
-        ("ttl", Some(&arguments.ttl)),
-        ("margin", arguments.margin.as_ref()),
-        ("kill-after", arguments.kill_after.as_ref()),
-    ];
-    let time = |(_, span): (&str, Option<&Span>)| span.map(|span| span.time);
-    let timing = Timing::new(arguments.ttl.time, time(spans[1]));
-    let timing = timing.map_err(|error| as_typed(error.into(), &spans))?;
-    let distances = Distances::new(&timing, time(spans[2]));
-    let distances = distances.map_err(|error| as_typed(Failure::usage(error), &spans))?;
-    Ok((timing, distances))
+/// Checks ttl and margin.
+fn timing(options: &args::LeaseOptions) -> Result<Timing, Failure> {
+    let margin = options.margin.as_ref();
+    let timing = Timing::new(options.ttl.time, margin.map(|margin| margin.time));
+    timing.map_err(|error| as_typed(error.into(), &spans(options)))
 }
 
-/// Refuses a limit of zero, and a `--hold-at-least` longer than a name may stay taken without a renewal.
-fn check_limits(options: &args::RunOptions) -> Result<(), Failure> {
-    let any = (Duration::MAX, "");
-    let kept = (MAX_KEEP, " and at most 366 days");
-    for (what, limit, (most, at_most)) in [
-        ("max-runtime", &options.max_runtime, any),
-        ("max-hold", &options.max_hold, any),
-        ("progress-within", &options.progress_within, any),
-        ("hold-at-least", &options.hold_at_least, kept),
-    ] {
-        if let Some(limit) = limit
-            && (limit.time.is_zero() || limit.time > most)
-        {
-            return Err(Failure::usage(format!(
-                "{what} {} refused: expected more than 0s{at_most}",
-                limit.typed
-            )));
-        }
+/// Checks the time between TERM and KILL.
+fn distances(wanted: &Wanted, kill_after: Option<&Span>) -> Result<Distances, Failure> {
+    let distances = Distances::new(&wanted.timing, kill_after.map(|after| after.time));
+    let [ttl, margin] = spans(&wanted.options);
+    let spans = [ttl, margin, ("kill-after", kill_after)];
+    distances.map_err(|error| as_typed(Failure::usage(error), &spans))
+}
+
+fn spans(options: &args::LeaseOptions) -> [(&'static str, Option<&Span>); 2] {
+    [
+        ("ttl", Some(&options.ttl)),
+        ("margin", options.margin.as_ref()),
+    ]
+}
+
+/// The longest that a limit may be, and how that is said.
+type Most = (Duration, &'static str);
+const ANY: Most = (Duration::MAX, "");
+const KEPT: Most = (MAX_KEEP, " and at most 366 days");
+
+/// Refuses a limit of zero, and a longer one than this.
+fn check_limit(what: &str, limit: Option<&Span>, (most, at_most): Most) -> Result<(), Failure> {
+    match limit {
+        Some(limit) if limit.time.is_zero() || limit.time > most => Err(Failure::usage(format!(
+            "{what} {} refused: expected more than 0s{at_most}",
+            limit.typed
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Looks for the command as `execvp` will, so that a typing error is not found after hours of waiting.

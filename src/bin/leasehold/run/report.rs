@@ -106,8 +106,8 @@ impl Report {
             output: output.transpose().map_err(refused)?,
             began: Some(Boottime.now()),
             version: 1,
-            name: plan.name.to_string(),
-            group: plan.options.group.clone(),
+            name: plan.wanted.name.to_string(),
+            group: plan.wanted.options.group.clone(),
             ..Self::default()
         };
         if let Some(Output::File(_)) = &report.output {

@@ -152,7 +152,7 @@ impl<'a> Supervisor<'a> {
         is_well.then(|| {
             self.term
                 .sent_at()
-                .after(Timing::LATE_AFTER.of(self.plan.timing.ttl()))
+                .after(Timing::LATE_AFTER.of(self.plan.wanted.timing.ttl()))
         })
     }
 
@@ -234,7 +234,7 @@ impl<'a> Supervisor<'a> {
             Event::Suspended {
                 has_terminal: false,
             } => {
-                let ttl = self.plan.timing.ttl();
+                let ttl = self.plan.wanted.timing.ttl();
                 self.suspended_at = Some(self.clock.now().after(ttl));
             }
             Event::Gone { strays, left } => {
@@ -307,7 +307,7 @@ impl<'a> Supervisor<'a> {
 }
 
 /// Sleeps until this instant, or for ever.
-async fn due(clock: &dyn Clock, at: Option<Instant>) {
+pub async fn due(clock: &dyn Clock, at: Option<Instant>) {
     match at {
         Some(at) => clock.sleep_until(at).await,
         None => std::future::pending().await,
