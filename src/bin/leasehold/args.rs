@@ -11,7 +11,7 @@ use leasehold::{OutagePolicy, Token};
 
 use crate::choice::StoreOptions;
 use crate::exit::Exit;
-use crate::help::{self, DOCTOR_HELP, RUN_HELP, RUN_SHORT_HELP};
+use crate::help::{self, DOCTOR_HELP, HOLD_HELP, RUN_HELP, RUN_SHORT_HELP};
 use crate::pool::PoolOptions;
 use crate::say::Loudness;
 use crate::span::Span;
@@ -27,6 +27,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(Box<RunOptions>),
+    Hold(Box<HoldOptions>),
     Status(StatusOptions),
     Check(CheckOptions),
     /// Report progress of the job that calls this
@@ -86,19 +87,19 @@ pub struct LeaseOptions {
 
     /// Hold the lease for at most this long, then end the job and exit 79
     ///
-    /// More than 0.
+    /// `hold` has no job: it only exits. More than 0.
     #[arg(long, env = "LEASEHOLD_MAX_HOLD")]
     pub max_hold: Option<Span>,
 
     /// End the job and exit 79 if it has not called `leasehold progress` for this long
     ///
-    /// More than 0.
+    /// To `hold` it is the line `progress`. More than 0.
     #[arg(long, env = "LEASEHOLD_PROGRESS_WITHIN")]
     pub progress_within: Option<Span>,
 
     /// Keep the name taken for at least this long
     ///
-    /// However the job ends, and at most 366 days. Not if the lease was lost, by an eviction or an outage, or the tool
+    /// However it ends, and at most 366 days. Not if the lease was lost, by an eviction or an outage, or the tool
     /// was killed: then the name is free after its ttl. If the store is away at the end, the tool waits for it for the
     /// rest of the ttl.
     #[arg(long, env = "LEASEHOLD_HOLD_AT_LEAST", hide_env = true)]
@@ -222,6 +223,17 @@ pub struct JobOptions {
     /// Print messages as JSON, one object per line
     #[arg(long, hide_short_help = true)]
     pub json: bool,
+}
+
+/// Hold a lease for the program that starts this, and tell it of each change
+///
+/// For programs in any language. Each change is a line of JSON on standard output; the lines `progress` and `release` on
+/// standard input are commands. The lease is released when that input ends, or the program that started this.
+#[derive(Debug, Args)]
+#[command(after_long_help = HOLD_HELP)]
+pub struct HoldOptions {
+    #[command(flatten)]
+    pub lease: LeaseOptions,
 }
 
 /// Show who holds a name, or all names
@@ -444,6 +456,7 @@ impl Command {
     pub const fn store_mut(&mut self) -> Option<&mut StoreOptions> {
         match self {
             Self::Run(arguments) => Some(&mut arguments.lease.store),
+            Self::Hold(arguments) => Some(&mut arguments.lease.store),
             Self::Status(arguments) => Some(&mut arguments.store),
             Self::Wait(arguments) => Some(&mut arguments.store),
             Self::Evict(arguments) => Some(&mut arguments.store),

@@ -80,12 +80,13 @@ const EVENTS: [(&str, &str); 27] = [
 ];
 
 /// Files of messages that no run prints.
-const OF_OTHER_COMMANDS: [&str; 5] = [
+const OF_OTHER_COMMANDS: [&str; 6] = [
     "status.rs",
     "evict.rs",
     "init.rs",
     "export/mod.rs",
     "export/scan.rs",
+    "hold/input.rs",
 ];
 
 /// Returns the section of one output.
@@ -183,6 +184,7 @@ fn made() -> String {
         section::<crate::status_file::Status>("The status file"),
         section::<crate::export::JobStatus>("`/status` of `run --metrics`"),
         section::<crate::export::Scanned>("`/status` of `export`"),
+        section::<crate::hold::Event>("`hold`"),
         section::<crate::say::Event<'_>>("`run --json`"),
     ]
     .concat();

@@ -65,6 +65,19 @@ When the store cannot be reached, the job is ended before its lease is over. It 
 2/3 ttl - kill-after - margin - min(250ms, ttl/20): see `latency` in the output of `leasehold doctor --ttl TTL`.
 ";
 
+pub const HOLD_HELP: &str = "\
+It prints `waiting`, `held` (with token, holder and deadline; again at each renewal), `at_risk`, `lost`, `released` and \
+`failed`, and never waits for their reader. Between two steps of the work, compare the last `deadline_ms` with the boot \
+clock (CLOCK_BOOTTIME, in /proc/uptime), and give the token to your storage: nothing here ends the work.
+
+Start it without a shell in between, in a process group of its own, so that a Ctrl-C does not reach it.
+
+Exit codes:
+  0    released: by the command, or because its input or the program that started it ended
+  79   the lease was lost
+  all others as of `run`
+";
+
 /// Replaces the advice about `-c`, which other tools pass to a shell.
 pub fn advised(mut error: clap::Error) -> clap::Error {
     let is_shell =

@@ -37,6 +37,7 @@ mod file;
 mod generate;
 mod guardian;
 mod help;
+mod hold;
 mod init;
 mod log;
 mod members;
@@ -111,6 +112,7 @@ fn act(mut arguments: Arguments) -> Result<Exit, Failure> {
     let files = config::Files::read(&mut arguments)?;
     let result = match files.fill(arguments)?.command {
         Command::Run(arguments) => run::main(*arguments),
+        Command::Hold(arguments) => hold::main(*arguments),
         Command::Status(arguments) => status::main(arguments),
         Command::Check(arguments) => check::main(arguments),
         Command::Progress => progress::main(),

@@ -5,6 +5,7 @@
 
 mod container;
 mod cron;
+mod hold;
 mod kubernetes;
 mod page;
 mod programs;

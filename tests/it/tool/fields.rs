@@ -10,7 +10,7 @@ use super::{HOLDER, Place};
 use crate::harness::tree::root;
 
 /// The rows of one section of the page: the type of each field, and whether it may be null or absent.
-struct Section {
+pub(super) struct Section {
     title: String,
     fields: BTreeMap<String, (String, String)>,
     /// The words of the field, where it is a word.
@@ -18,7 +18,7 @@ struct Section {
 }
 
 impl Section {
-    fn of(title: &str) -> Self {
+    pub(super) fn of(title: &str) -> Self {
         let page = std::fs::read_to_string(root().join("src/bin/leasehold/fields.md"));
         let page = page.expect("the page");
         let section = page.split("\n## ").find(|section| {
@@ -56,7 +56,7 @@ impl Section {
     }
 
     /// Fails unless this text is an object of the fields of the page.
-    fn check(&self, text: &str) {
+    pub(super) fn check(&self, text: &str) {
         let json: Value = serde_json::from_str(text).unwrap_or_else(|error| {
             panic!("{}: no JSON: {error}: {text}", self.title);
         });

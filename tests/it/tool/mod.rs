@@ -17,6 +17,7 @@ pub(crate) mod fenced_jobs;
 mod fields;
 mod given_files;
 mod guarding;
+mod hold;
 mod in_bucket;
 mod job;
 mod limits;

@@ -40,6 +40,7 @@ fn the_man_page_has_every_command_and_option() {
     let page = output(&["man"]);
     for command in [
         "RUN",
+        "HOLD",
         "STATUS",
         "CHECK",
         "WAIT",
@@ -67,7 +68,9 @@ fn the_man_page_names_no_page_that_does_not_exist() {
 
 #[test]
 fn the_short_help_fits_a_screen_and_the_stores_are_in_one_place() {
-    for command in ["run", "status", "wait", "evict", "doctor", "top", "export"] {
+    for command in [
+        "run", "hold", "status", "wait", "evict", "doctor", "top", "export",
+    ] {
         let short = output(&[command, "-h"]);
         assert!(short.trim().lines().count() <= 24, "{command} {short}");
         let long = output(&[command, "--help"]);
@@ -125,6 +128,7 @@ fn every_option_that_a_page_names_exists() {
     let mut known = output(&["--help"]);
     for command in [
         "run",
+        "hold",
         "status",
         "check",
         "wait",
