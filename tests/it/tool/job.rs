@@ -225,3 +225,14 @@ fn a_command_that_cannot_be_run_is_127_although_the_message_is_lost() {
     let ended = command.stderr(full.expect("opened")).status();
     assert_eq!(ended.expect("run").code(), Some(127));
 }
+
+#[test]
+fn the_trace_that_a_run_was_started_in_reaches_its_job_unchanged() {
+    let place = Place::new();
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let told = "echo $TRACEPARENT $TRACESTATE";
+    let mut command = place.tool(&["run", "x", "--", "sh", "-c", told]);
+    command.env("TRACEPARENT", trace).env("TRACESTATE", "a=b");
+    let ended = place.start(command).end();
+    assert_eq!(ended.stdout, format!("{trace} a=b\n"));
+}
