@@ -1,8 +1,10 @@
 //! Opens the core to the project's own tests and benches. Not for users: it may change at any time.
 
 pub use crate::client::taking;
+pub use crate::store::memory::queue::{Queue, Waiting};
 pub use crate::telemetry::{RenewalStats, Survey};
 pub use crate::term::{answer_limit, request_limit};
+pub use crate::waiting::{registry, waiters, wake};
 pub use crate::watchdog::claiming;
 pub use crate::watchdog::schedule;
 pub use crate::watchdog::signal;

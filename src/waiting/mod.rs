@@ -19,9 +19,9 @@
 mod hub;
 mod listener;
 mod place;
-mod registry;
-mod waiters;
-mod wake;
+pub mod registry;
+pub mod waiters;
+pub mod wake;
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ const UNWANTED_HINTS: u32 = 16;
 
 /// All waiters of a client, and what is followed for them.
 #[derive(Debug)]
-pub(super) struct Registry {
+pub struct Registry {
     /// The queues that have waiters or are followed.
     queues: HashMap<QueueKey, Waiters>,
     last_ticket: WaiterId,
@@ -65,7 +65,8 @@ pub(super) struct Listening {
 pub(super) type Stopped = (Option<Arc<dyn Notices>>, Vec<Wake>);
 
 impl Registry {
-    pub(super) fn new(client: ClientId, facts: Facts) -> Self {
+    /// A registry without waiters, for this client of a store with these facts.
+    pub fn new(client: ClientId, facts: Facts) -> Self {
         Self {
             queues: HashMap::new(),
             last_ticket: 0,
@@ -79,7 +80,7 @@ impl Registry {
     }
 
     /// Takes a waiter into this queue, as the last one.
-    pub(super) fn join(&mut self, key: &QueueKey, waiter: Sleeper) -> WaiterId {
+    pub fn join(&mut self, key: &QueueKey, waiter: Sleeper) -> WaiterId {
         self.last_ticket += 1;
         let ticket = self.last_ticket;
         let waiters = self.queues.entry(key.clone());
@@ -92,14 +93,14 @@ impl Registry {
     }
 
     /// The queue of a waiter that has a place in it.
-    pub(super) fn waiters(&mut self, key: &QueueKey) -> &mut Waiters {
+    pub fn waiters(&mut self, key: &QueueKey) -> &mut Waiters {
         let waiters = self.queues.get_mut(key);
         waiters.expect("a queue stays while a waiter has a place in it")
     }
 
     /// Returns what this waiter does next. With `Look`, its look has begun. Fails with the error of a look that another
     /// waiter made while this one waited, unless this one waits outages out.
-    pub(super) fn step(
+    pub fn step(
         &mut self,
         key: &QueueKey,
         ticket: WaiterId,
@@ -117,7 +118,7 @@ impl Registry {
     }
 
     /// What the first waiter's claim, for a lease with this ttl, asks of the store's queue.
-    pub(super) fn queued(&mut self, key: &QueueKey, ttl: Duration) -> Option<Queued> {
+    pub fn queued(&mut self, key: &QueueKey, ttl: Duration) -> Option<Queued> {
         let listens = self.waiters(key).hears;
         self.is_in_turn(key)
             .then(|| Queued::new(ttl).with_listens(listens))
@@ -125,7 +126,7 @@ impl Registry {
 
     /// Takes in what the first waiter found instead of a grant, having asked this of the store's queue. Returns the
     /// waiters of the name that are to hear of it, whatever they wait for: all of a failure.
-    pub(super) fn found(
+    pub fn found(
         &mut self,
         key: &QueueKey,
         found: Found,
@@ -153,7 +154,7 @@ impl Registry {
     }
 
     /// Takes in that this waiter was granted the name for `ttl`.
-    pub(super) fn granted(
+    pub fn granted(
         &mut self,
         key: &QueueKey,
         ticket: WaiterId,
@@ -172,7 +173,7 @@ impl Registry {
 
     /// This waiter leaves. A wake that came for it passes on to the next one, which takes its place in the store's
     /// queue.
-    pub(super) fn leave(&mut self, key: &QueueKey, ticket: WaiterId) -> Wake {
+    pub fn leave(&mut self, key: &QueueKey, ticket: WaiterId) -> Wake {
         let is_in_turn = self.is_in_turn(key);
         let waiters = self.waiters(key);
         let wake = waiters.leave(ticket);
@@ -245,7 +246,7 @@ impl Registry {
     }
 
     /// Follows the name of a queue, if the store gives hints.
-    pub(super) fn follow(&mut self, key: &QueueKey) {
+    pub fn follow(&mut self, key: &QueueKey) {
         let topic = self.topic(key);
         if let Some(notices) = &self.notices
             && let Some(waiters) = self.queues.get_mut(key)
@@ -258,7 +259,7 @@ impl Registry {
 
     /// A task of this runtime waits; `None`: only a thread may listen for it. Returns the listener that is to start and
     /// counts from now on, and what the one before leaves, unless that one serves this task too.
-    pub(super) fn begin_listening(
+    pub fn begin_listening(
         &mut self,
         here: Option<runtime::Id>,
     ) -> Option<(Listening, Stopped)> {
@@ -283,7 +284,7 @@ impl Registry {
     }
 
     /// From now on the store gives hints, to this listener. Follows the names that have waiters.
-    pub(super) fn start_notices(&mut self, by: &Listening, notices: Arc<dyn Notices>) {
+    pub fn start_notices(&mut self, by: &Listening, notices: Arc<dyn Notices>) {
         if by.is_over.is_cancelled() {
             return;
         }
@@ -293,7 +294,7 @@ impl Registry {
     }
 
     /// From now on this listener gives no hints.
-    pub(super) fn stop_notices(&mut self, by: &Listening) -> Stopped {
+    pub fn stop_notices(&mut self, by: &Listening) -> Stopped {
         match by.is_over.is_cancelled() {
             true => (None, Vec::new()),
             false => self.end_notices(),
@@ -314,7 +315,7 @@ impl Registry {
     }
 
     /// Takes in a notice. Returns the waiters to wake.
-    pub(super) fn on_notice(&mut self, notice: Notice) -> Vec<Wake> {
+    pub fn on_notice(&mut self, notice: Notice) -> Vec<Wake> {
         let (name, mut handover) = match notice {
             Notice::Reconnected => return self.miss_all(),
             Notice::Freed(name) => (name, None),

@@ -17,34 +17,36 @@ use crate::term::Instant;
 
 /// The waiters of one name, in the order in which they came.
 #[derive(Debug)]
-pub(super) struct Waiters {
+pub struct Waiters {
     waiters: BTreeMap<WaiterId, Sleeper>,
     next_look: NextLook,
     found: Option<Found>,
     /// The last waiter at the time of that look.
     found_for: WaiterId,
     /// The looks in a row that failed.
-    pub(super) failures: u32,
+    pub failures: u32,
     /// The grant that the last notice told of.
     handover: Option<Box<Handover>>,
     /// Notices may have been missed since the last look began: that one confirmed nothing.
     has_missed: bool,
     /// A notice came for them: the store has listened since.
-    pub(super) hears: bool,
+    pub hears: bool,
     /// While the client listens to hints for these waiters: the number of them in a row that no task wanted.
-    pub(super) followed: Option<u32>,
+    pub followed: Option<u32>,
 }
 
 /// The key of a queue: waiters that claim the name do not queue with those that only look at it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct QueueKey {
-    pub(super) name: Name,
-    pub(super) awaited: WaitFor,
+pub struct QueueKey {
+    /// The name.
+    pub name: Name,
+    /// What its waiters wait for.
+    pub awaited: WaitFor,
 }
 
 /// What a waiter waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum WaitFor {
+pub enum WaitFor {
     /// A grant of the name, in turn with other clients where the store has a queue.
     Grant,
     /// That nobody has the name.
@@ -52,7 +54,7 @@ pub(crate) enum WaitFor {
 }
 
 /// The number of a waiter: a waiter that joined later has a greater one.
-pub(super) type WaiterId = u64;
+pub type WaiterId = u64;
 
 /// The moment of the next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,11 +69,11 @@ enum NextLook {
 const DUE: Instant = Instant::ZERO;
 
 /// The finding of a look that brought no grant: who has the name, or why the store could not be asked.
-pub(crate) type Found = Result<Arc<Held>, Error>;
+pub type Found = Result<Arc<Held>, Error>;
 
 /// The next step of a waiter.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub enum Action {
     /// Looks, and reports what it found. A notice may have told of a grant.
     Look(Option<Box<Handover>>),
     /// Sleeps until this moment, or until it is woken.
@@ -90,7 +92,8 @@ pub(crate) fn no_grant(name: &Name, found: Found) -> Error {
 }
 
 impl Waiters {
-    pub(super) fn new(followed: Option<u32>) -> Self {
+    /// A queue without waiters.
+    pub fn new(followed: Option<u32>) -> Self {
         Self {
             waiters: BTreeMap::new(),
             next_look: NextLook::Planned(DUE),
@@ -104,22 +107,23 @@ impl Waiters {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns whether it has no waiters.
+    pub fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
 
     /// Returns whether it has no waiters and is kept because it is followed.
-    pub(super) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.is_empty() && self.followed.is_some()
     }
 
     /// Takes a waiter in, as the last one.
-    pub(super) fn join(&mut self, ticket: WaiterId, waiter: Sleeper) {
+    pub fn join(&mut self, ticket: WaiterId, waiter: Sleeper) {
         self.waiters.insert(ticket, waiter);
     }
 
     /// Returns what this waiter does next. With `Look`, its look has begun.
-    pub(super) fn step(&mut self, ticket: WaiterId, now: Instant) -> Action {
+    pub fn step(&mut self, ticket: WaiterId, now: Instant) -> Action {
         match self.next_look {
             // Others are before it.
             _ if !self.is_first(ticket) => Action::Sleep(Instant::FAR_FUTURE),
@@ -136,26 +140,26 @@ impl Waiters {
     }
 
     /// Takes in the notice of a grant.
-    pub(super) fn hand_over(&mut self, handover: Box<Handover>) -> Wake {
+    pub fn hand_over(&mut self, handover: Box<Handover>) -> Wake {
         self.handover = Some(handover);
         self.hint()
     }
 
     /// Takes in that notices may have been missed: what the last look confirmed counts no longer.
-    pub(super) fn miss(&mut self) -> Wake {
+    pub fn miss(&mut self) -> Wake {
         self.has_missed = true;
         self.hint()
     }
 
     /// The next look is due.
-    pub(super) fn look_soon(&mut self) {
+    pub fn look_soon(&mut self) {
         if let NextLook::Planned(at) = &mut self.next_look {
             *at = DUE;
         }
     }
 
     /// Takes in a hint that the name may have been freed.
-    pub(super) fn hint(&mut self) -> Wake {
+    pub fn hint(&mut self) -> Wake {
         match &mut self.next_look {
             NextLook::Making { is_hinted } => {
                 *is_hinted = true;
@@ -170,7 +174,7 @@ impl Waiters {
     }
 
     /// The look of the first waiter brought no grant. It is made again at `at`, or at once if a hint came meanwhile.
-    pub(super) fn found(&mut self, found: Found, at: Instant) {
+    pub fn found(&mut self, found: Found, at: Instant) {
         self.failures = if found.is_err() { self.failures + 1 } else { 0 };
         self.found = Some(found);
         self.found_for = self.waiters.last_key_value().map_or(0, |(last, _)| *last);
@@ -178,7 +182,7 @@ impl Waiters {
     }
 
     /// This waiter was granted the name and leaves. No other client can have it before `until`, unless it is freed.
-    pub(super) fn granted(&mut self, ticket: WaiterId, until: Instant) -> Wake {
+    pub fn granted(&mut self, ticket: WaiterId, until: Instant) -> Wake {
         self.plan(until);
         // An earlier result holds no longer.
         (self.found, self.handover) = (None, None);
@@ -186,14 +190,14 @@ impl Waiters {
     }
 
     /// The first waiter gives up the look that it began, without an outcome. It is due again.
-    pub(super) fn look_again(&mut self, ticket: WaiterId) {
+    pub fn look_again(&mut self, ticket: WaiterId) {
         if self.is_first(ticket) {
             self.give_up_look();
         }
     }
 
     /// A waiter leaves, whether it is the first or not.
-    pub(super) fn leave(&mut self, ticket: WaiterId) -> Wake {
+    pub fn leave(&mut self, ticket: WaiterId) -> Wake {
         let was_first = self.is_first(ticket);
         self.waiters.remove(&ticket);
         if !was_first {
@@ -205,12 +209,12 @@ impl Waiters {
     }
 
     /// The finding of the last look.
-    pub(super) fn last_found(&self) -> Option<&Found> {
+    pub fn last_found(&self) -> Option<&Found> {
         self.found.as_ref()
     }
 
     /// The error of the last look, if it failed and this waiter was already waiting: the look was made for it too.
-    pub(super) fn failure(&self, ticket: WaiterId) -> Option<Error> {
+    pub fn failure(&self, ticket: WaiterId) -> Option<Error> {
         match &self.found {
             Some(Err(error)) if ticket <= self.found_for => Some(error.clone()),
             _ => None,
@@ -218,7 +222,7 @@ impl Waiters {
     }
 
     /// Begins a look before its time, if this waiter is the first. Returns whether it is.
-    pub(super) fn look_now(&mut self, ticket: WaiterId) -> bool {
+    pub fn look_now(&mut self, ticket: WaiterId) -> bool {
         let is_first = self.is_first(ticket);
         if is_first {
             self.begin_look();
@@ -227,12 +231,12 @@ impl Waiters {
     }
 
     /// A wake for each waiter.
-    pub(super) fn waiters(&self) -> impl Iterator<Item = Wake> {
+    pub fn waiters(&self) -> impl Iterator<Item = Wake> {
         self.waiters.values().map(|waiter| Wake::of(Some(waiter)))
     }
 
     /// The reports of what a look found, to those waiters that want one.
-    pub(super) fn reporting(&self, found: &Found) -> impl Iterator<Item = Wake> {
+    pub fn reporting(&self, found: &Found) -> impl Iterator<Item = Wake> {
         let waiters = self.waiters.values();
         let reports = waiters.map(|waiter| Wake::reporting(waiter, found));
         reports.filter(Wake::has_waiter)

@@ -10,24 +10,25 @@ use crate::error::Error;
 use crate::store::Held;
 
 /// Where a caller reads what the looks at its name find.
-pub(crate) type Looks = Option<watch::Sender<Option<Result<Held, Error>>>>;
+pub type Looks = Option<watch::Sender<Option<Result<Held, Error>>>>;
 
 /// A waiting task, and where its caller reads reports. Clones are the same task, and a wake that comes before the task
 /// waits is not lost.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sleeper {
+pub struct Sleeper {
     task: Arc<Notify>,
     looks: Looks,
 }
 
 impl Sleeper {
-    pub(super) fn new(looks: Looks) -> Self {
+    /// A task whose caller reads reports here.
+    pub fn new(looks: Looks) -> Self {
         let task = Arc::default();
         Self { task, looks }
     }
 
     /// Waits for a wake.
-    pub(super) async fn woken(&self) {
+    pub async fn woken(&self) {
         self.task.notified().await;
     }
 }
@@ -35,20 +36,20 @@ impl Sleeper {
 /// A task that is to be woken, or to have a report, once no mutex is held any more.
 #[derive(Debug)]
 #[must_use = "a waiter that is not woken sleeps on"]
-pub(super) struct Wake {
+pub struct Wake {
     waiter: Option<Sleeper>,
     found: Option<Found>,
 }
 
 impl Wake {
     /// Wakes no task.
-    pub(super) const NONE: Self = Self {
+    pub const NONE: Self = Self {
         waiter: None,
         found: None,
     };
 
     /// Wakes this task, if there is one.
-    pub(super) fn of(waiter: Option<&Sleeper>) -> Self {
+    pub fn of(waiter: Option<&Sleeper>) -> Self {
         Self {
             waiter: waiter.cloned(),
             found: None,
@@ -56,7 +57,7 @@ impl Wake {
     }
 
     /// Reports to the caller of this task what a look found; a failure also wakes the task.
-    pub(super) fn reporting(waiter: &Sleeper, found: &Found) -> Self {
+    pub fn reporting(waiter: &Sleeper, found: &Found) -> Self {
         if waiter.looks.is_none() && found.is_ok() {
             return Self::NONE;
         }
@@ -67,12 +68,12 @@ impl Wake {
     }
 
     /// Returns whether there is a task to wake.
-    pub(super) fn has_waiter(&self) -> bool {
+    pub fn has_waiter(&self) -> bool {
         self.waiter.is_some()
     }
 
     /// Wakes the task, or reports to its caller.
-    pub(super) fn now(self) {
+    pub fn now(self) {
         let Some(Sleeper { task, looks }) = self.waiter else {
             return;
         };

@@ -2,7 +2,7 @@
 //!
 //! Clones share their leases, so two clients of one process can contend. Leases end with the process.
 
-mod queue;
+pub(crate) mod queue;
 mod subscriber;
 
 use std::collections::BTreeMap;

@@ -10,30 +10,33 @@ use crate::token::Token;
 
 /// The queue of one name, in the order in which the clients joined.
 #[derive(Debug, Default)]
-pub(super) struct Queue(VecDeque<Waiting>);
+pub struct Queue(VecDeque<Waiting>);
 
 /// A client's place.
 #[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) client: ClientId,
-    pub(super) until: Instant,
-    pub(super) listens: bool,
+pub struct Waiting {
+    /// The client.
+    pub client: ClientId,
+    /// The end of its term.
+    pub until: Instant,
+    /// What the client said of [its hearing](Queued::listens).
+    pub listens: bool,
     /// The claim that a freed name is granted to. `None` once it was released: another caller of the client may take
     /// the place.
-    pub(super) claim: Option<WaitingClaim>,
+    pub claim: Option<WaitingClaim>,
 }
 
 /// A claim that waits.
 #[derive(Debug)]
-pub(super) struct WaitingClaim {
-    pub(super) holder: Holder,
-    pub(super) floor: Option<Token>,
-    pub(super) info: Arc<Info>,
+pub struct WaitingClaim {
+    pub holder: Holder,
+    pub floor: Option<Token>,
+    pub info: Arc<Info>,
 }
 
 impl Queue {
     /// Keeps the client's place with this claim, for a term from now. Returns whether the client has one.
-    pub(super) fn stay(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) -> bool {
+    pub fn stay(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) -> bool {
         let client = claim.holder.client();
         self.0.retain(|waiting| waiting.until > now);
         let place = self.0.iter_mut().find(|waiting| waiting.client == client);
@@ -43,7 +46,7 @@ impl Queue {
     }
 
     /// Puts the client at the end, unless it is in the queue. Returns how many clients are before it.
-    pub(super) fn join(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) -> usize {
+    pub fn join(&mut self, claim: &Claim, ask: Ask, queued: Queued, now: Instant) -> usize {
         if !self.stay(claim, ask, queued, now) {
             let mut last = Waiting {
                 client: claim.holder.client(),
@@ -60,7 +63,7 @@ impl Queue {
     }
 
     /// Takes the first place out that is live, has a claim, and is not passed over.
-    pub(super) fn take_next(
+    pub fn take_next(
         &mut self,
         now: Instant,
         is_passed_over: impl Fn(&Waiting) -> bool,
@@ -72,24 +75,24 @@ impl Queue {
     }
 
     /// Takes this holder's claim out of its place, which stays for its term.
-    pub(super) fn vacate(&mut self, holder: Holder) {
+    pub fn vacate(&mut self, holder: Holder) {
         for waiting in &mut self.0 {
             waiting.claim.take_if(|claim| claim.holder == holder);
         }
     }
 
     /// Returns the first client whose claim waits.
-    pub(super) fn first(&self, now: Instant) -> Option<ClientId> {
+    pub fn first(&self, now: Instant) -> Option<ClientId> {
         self.live(now).next().map(|waiting| waiting.client)
     }
 
     /// Returns how many clients wait.
-    pub(super) fn waiting(&self, now: Instant) -> usize {
+    pub fn waiting(&self, now: Instant) -> usize {
         self.live(now).count()
     }
 
     /// Returns whether no place is left.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -108,7 +111,7 @@ impl Waiting {
 }
 
 impl WaitingClaim {
-    pub(super) fn of(claim: &Claim, ask: Ask) -> Self {
+    pub fn of(claim: &Claim, ask: Ask) -> Self {
         Self {
             holder: claim.holder,
             floor: ask.floor,
