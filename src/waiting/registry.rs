@@ -54,7 +54,7 @@ pub struct Registry {
 
 /// A listener of a client.
 #[derive(Debug, Clone)]
-pub(super) struct Listening {
+pub struct Listening {
     /// The runtime of the waiters on which it listens; `None`: it has a thread.
     pub(super) runtime: Option<runtime::Id>,
     /// Cancelled when it counts no longer, under the mutex: what it does under the mutex afterwards has no effect.
@@ -62,7 +62,7 @@ pub(super) struct Listening {
 }
 
 /// A subscription that ended, which is to be dropped outside the mutex, and the waiters to wake.
-pub(super) type Stopped = (Option<Arc<dyn Notices>>, Vec<Wake>);
+pub type Stopped = (Option<Arc<dyn Notices>>, Vec<Wake>);
 
 impl Registry {
     /// A registry without waiters, for this client of a store with these facts.

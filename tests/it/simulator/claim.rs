@@ -1,16 +1,17 @@
 //! A user's request on its way to a lease: sends what the core says, and does as the core's verdicts say.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold::clock::Instant;
 use leasehold::internals::answer_limit;
 use leasehold::internals::claiming::{
     Asked, Claiming, NewLease, Patience, USELESS_GRANTS, Verdict,
 };
-use leasehold::internals::schedule::{LeaseId, Leaving};
+use leasehold::internals::schedule::Leaving;
 use leasehold::internals::signal::Signal;
-use leasehold::store::{Answer, Claim, Failed, Grant, Held, Info};
-use leasehold::{ClientId, Error, ErrorKind, Holder, Name, Token};
+use leasehold::store::{Answer, Ask, Claim, Failed, Grant, Held, Info};
+use leasehold::{ClientId, Error, ErrorKind, Holder, Name};
 
 use super::ledger::{Guard, Promise};
 use super::network::{Body, Reply};
@@ -18,11 +19,15 @@ use super::planted::Bug;
 use super::process::{Call, Process};
 use super::slot::{Enrolled, Phase};
 use super::stage::{Act, Stage};
+use super::turns::taken;
 
 impl Process {
     pub(super) fn claim(&mut self, stage: &mut Stage, slot: usize) {
         if stage.is_ending() {
             return;
+        }
+        if stage.plan.waits {
+            return self.join(stage, slot);
         }
         // As who tries, and as who waits.
         let patience = match slot % 2 {
@@ -71,6 +76,7 @@ impl Process {
                 holder,
                 signal,
                 unanswered_until: None,
+                place: None,
             };
             self.slots[slot].becomes(Phase::Claiming(claiming, enrolled));
         }
@@ -80,12 +86,15 @@ impl Process {
     pub(super) fn ask(&mut self, stage: &mut Stage, slot: usize) {
         let sent_at = stage.shown(self.id);
         let version = self.slots[slot].version;
+        let waiter = self.slots[slot].waiter.as_ref();
+        let queued = waiter.and_then(|waiter| waiter.queued);
         let Phase::Claiming(claiming, enrolled) = &mut self.slots[slot].phase else {
             return;
         };
         let claim = claiming.claim().expect("it is enrolled").clone();
         let seen = self.floors.get(&claim.name).copied();
-        let asked = claiming.sent(&mut self.schedule, None, seen, sent_at);
+        let asked = claiming.sent(&mut self.schedule, queued, seen, sent_at);
+        enrolled.place = None;
         let before = enrolled.unanswered_until;
         enrolled.unanswered_until = Some(sent_at.after(claim.ttl));
         stage.ledger.check(
@@ -99,19 +108,16 @@ impl Process {
                 )
             },
         );
-        let body = Body::Acquire {
-            name: claim.name,
-            holder: claim.holder,
-            ttl: claim.ttl,
-            floor: asked.floor,
-        };
+        let ttl = claim.ttl;
+        let ask = Ask::default().with_floor(asked.floor);
+        let body = Body::Acquire(claim, ask.with_queued(queued));
         let call = Call::Claim {
             slot,
             version,
             asked,
             before,
         };
-        self.call(stage, call, &body, answer_limit(claim.ttl));
+        self.call(stage, call, &body, answer_limit(ttl));
     }
 
     /// The reply to an attempt of a claim; ignored if the claim was given up.
@@ -136,15 +142,26 @@ impl Process {
         if !matches!(reply, Reply::Failed) {
             enrolled.unanswered_until = before;
         }
+        if let (Reply::Held(.., Some(place)), Some(queued)) = (reply, asked.queued) {
+            let term = place.term(queued);
+            enrolled.place = Some((asked.sent_at, term));
+            if stage.plan.is_fair() {
+                // It may be handed over until then.
+                enrolled.unanswered_until = Some(asked.sent_at.after(term));
+            }
+        }
         let verdict = claiming.answered(&mut self.schedule, asked, answer, seen, now);
         self.take_effects(stage);
         let ttl = stage.plan.timing.ttl();
         match verdict {
             Verdict::Granted(granted) => {
-                let NewLease { id, token, .. } = granted;
-                self.granted(stage, slot, id, token, granted.held_since);
+                self.granted(stage, slot, &granted, None);
+                self.served(stage, slot);
             }
-            Verdict::Taken(_) if stage.rng.u8(..4) == 0 => self.give_claim_up(stage, slot),
+            Verdict::Taken(_) if stage.rng.u8(..if stage.plan.waits { 16 } else { 4 }) == 0 => {
+                self.give_claim_up(stage, slot)
+            }
+            Verdict::Taken(held) if stage.plan.waits => self.found(stage, slot, taken(held)),
             Verdict::Taken(held) => {
                 let remaining = held.remaining.unwrap_or(ttl);
                 self.plan(stage, slot, remaining.min(ttl / 2), Act::AskAgain);
@@ -153,6 +170,7 @@ impl Process {
                 self.claim_ended(stage, slot);
                 self.again(stage, slot);
             }
+            Verdict::Failed(error) if stage.plan.waits => self.found(stage, slot, Err(error)),
             Verdict::Failed(_) if stage.rng.bool() => self.give_claim_up(stage, slot),
             Verdict::Failed(_) => self.plan(stage, slot, ttl / 2, Act::AskAgain),
             Verdict::Again(None) => {
@@ -192,16 +210,18 @@ impl Process {
         }
     }
 
-    fn granted(
+    /// It holds the name, by the answer to a claim or for the rest of the term of this place.
+    pub(super) fn granted(
         &mut self,
         stage: &mut Stage,
         slot: usize,
-        id: LeaseId,
-        token: Token,
-        granted_at: Instant,
+        lease: &NewLease,
+        place: Option<(Instant, Duration)>,
     ) {
+        let (id, token) = (lease.id, lease.token);
         let name = self.slots[slot].name.clone();
         let (timing, limits) = (self.slots[slot].timing, self.slots[slot].limits);
+        let (since, span) = place.unwrap_or((lease.held_since, timing.ttl()));
         let handed_at = stage.shown(self.id);
         self.schedule.limit(id, limits, handed_at);
         self.take_effects(stage);
@@ -215,10 +235,11 @@ impl Process {
             token,
             handed_at,
             progressed_at: handed_at,
-            until: timing.term(granted_at).deadline(),
+            until: since.after(span.saturating_sub(timing.margin())),
             is_lost: false,
+            is_handed: place.is_some(),
             is_tried: false,
-            tried_at: granted_at,
+            tried_at: since,
         };
         stage.note(|| format!("p{} holds {name} as {holder} token={token}", self.id));
         stage.ledger.check_guard(stage.now, holder, &guard);
@@ -228,7 +249,7 @@ impl Process {
             holder,
             &guard,
             seen,
-            stage.clocks[self.id].at(stage.now),
+            (span, stage.clocks[self.id].at(stage.now)),
         );
         stage.ledger.guards.insert(holder, guard);
         stage.ledger.check_deadline(stage.now, holder);
@@ -246,6 +267,9 @@ impl Process {
 
     /// The claim's future is dropped.
     pub(super) fn give_claim_up(&mut self, stage: &mut Stage, slot: usize) {
+        if matches!(self.slots[slot].phase, Phase::Queued) {
+            return self.again(stage, slot);
+        }
         if let Phase::Claiming(claiming, _) = &mut self.slots[slot].phase {
             let now = stage.shown(self.id);
             claiming.given_up(&mut self.schedule, now);
@@ -265,10 +289,10 @@ impl Process {
 fn answer(name: &Name, reply: &Reply) -> Result<Answer, Failed> {
     match reply {
         Reply::Granted(token) => Ok(Answer::Granted(Grant::new(*token))),
-        Reply::Held(remaining, state) => {
+        Reply::Held(remaining, state, place) => {
             let mut held = Held::new(name.clone());
             held.remaining = Some(*remaining);
-            held.state = *state;
+            (held.state, held.place) = (*state, *place);
             Ok(Answer::Held(Box::new(held)))
         }
         _ => Err(Failed::perhaps(Error::new(

@@ -41,10 +41,13 @@ pub(super) enum Promise {
     NoGrantBelowWhatWasSeen,
     NoGrantWithLittleLeft,
     EachAttemptCarriesTheFloor,
+    ANameIsHandedToALivePlace,
+    NoWaiterIsPassedOver,
+    EachWaiterIsServed,
 }
 
 impl Promise {
-    pub(super) const ALL: [Self; 24] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::NoYesWhileTheStoreCouldGrantToAnother,
         Self::NoTwoHolders,
         Self::KeepOutEndsNoLease,
@@ -69,6 +72,9 @@ impl Promise {
         Self::NoGrantBelowWhatWasSeen,
         Self::NoGrantWithLittleLeft,
         Self::EachAttemptCarriesTheFloor,
+        Self::ANameIsHandedToALivePlace,
+        Self::NoWaiterIsPassedOver,
+        Self::EachWaiterIsServed,
     ];
 }
 
@@ -108,6 +114,8 @@ pub(super) struct Guard {
     /// The deadline by plain arithmetic over every reply that came.
     pub(super) until: Instant,
     pub(super) is_lost: bool,
+    /// The term of a place is all that it has: it was not renewed yet.
+    pub(super) is_handed: bool,
     /// Whether a renewal was sent since the last one that was confirmed, or its process was paused.
     pub(super) is_tried: bool,
     /// When the last renewal was sent.
@@ -215,7 +223,7 @@ impl Ledger {
         if let Some(guard) = guard.filter(|guard| shown.after(EARLY) < guard.until) {
             let deadline = sent_at.after(guard.timing.ttl() - guard.timing.margin());
             guard.until = guard.until.max(deadline);
-            guard.is_tried = false;
+            (guard.is_tried, guard.is_handed) = (false, false);
         }
     }
 
@@ -233,7 +241,9 @@ impl Ledger {
             None => (false, None),
             Some(guard) => {
                 let before = std::mem::replace(&mut guard.tried_at, shown);
-                let pause = (guard.timing.ttl() / 50).max(Duration::from_millis(10));
+                // What is left of a place's term may be a small part of the ttl.
+                let least = (guard.timing.ttl() / 50) * u32::from(!guard.is_handed);
+                let pause = least.max(Duration::from_millis(10));
                 guard.is_tried = true;
                 (!guard.is_lost, Some((shown.since(before), pause)))
             }
@@ -385,7 +395,7 @@ impl Ledger {
         holder: Holder,
         guard: &Guard,
         seen: Option<Token>,
-        shown: Instant,
+        (span, shown): (Duration, Instant),
     ) {
         let token = guard.token;
         self.check(
@@ -395,7 +405,7 @@ impl Ledger {
             || format!("{holder} holds under {token} although {seen:?} was seen"),
         );
         let left = guard.until.since(shown);
-        let is_enough = left >= guard.timing.ttl() / 4;
+        let is_enough = left >= span / 4;
         self.check(Promise::NoGrantWithLittleLeft, at, is_enough, || {
             format!("{holder} was handed a lease that has {left:?} left")
         });

@@ -11,6 +11,7 @@
 //! nothing for the longest ttl, and then no two holders may be told yes. Without keep-out that is beyond what is promised,
 //! and a planted store that should keep out and does not must be found.
 //!
+//! In three of seven runs the store has a queue, and all users wait in [turn](turns).
 //!
 //! A campaign takes the seeds from 0 on: short ones are here, long ones in [`faults`](crate::faults).
 //! `LEASEHOLD_SIMULATED` sets how many schedules are run, `LEASEHOLD_SIMULATED_FROM` the first seed;
@@ -33,6 +34,7 @@ mod steps;
 mod store;
 mod taking;
 mod time;
+mod turns;
 mod world;
 
 use self::plan::Shape;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold::internals::schedule::Leaving;
-use leasehold::store::{HeldState, Release, Renewal, ServerTime};
+use leasehold::store::{Ask, Claim, HeldState, Place, Release, Renewal, ServerTime};
 use leasehold::{Error, ErrorKind, Holder, Name, Token};
 
 use super::ledger::Promise;
@@ -35,12 +35,7 @@ pub(super) struct Request {
 
 #[derive(Debug, Clone)]
 pub(super) enum Body {
-    Acquire {
-        name: Name,
-        holder: Holder,
-        ttl: Duration,
-        floor: Option<Token>,
-    },
+    Acquire(Claim, Ask),
     Renew(Rc<Vec<Renewal>>),
     Release {
         name: Name,
@@ -62,7 +57,7 @@ impl Body {
 #[derive(Debug)]
 pub(super) enum Reply {
     Granted(Token),
-    Held(Duration, HeldState),
+    Held(Duration, HeldState, Option<Place>),
     /// The verdicts, what the clock of the server showed if one of them answered all, and when it really was.
     Renewed(Vec<Verdict>, Option<ServerTime>, Real),
     Released,
@@ -139,7 +134,7 @@ impl Stage {
     fn outage_of(&self, body: &Body) -> Option<(Outage, Real)> {
         let outage = |name: &Name| self.outages[self.server_of(name)];
         let outages: Vec<_> = match body {
-            Body::Acquire { name, .. } | Body::Release { name, .. } => vec![outage(name)],
+            Body::Acquire(Claim { name, .. }, _) | Body::Release { name, .. } => vec![outage(name)],
             Body::Renew(renewals) => {
                 let names = renewals.iter().map(|renewal| &renewal.name);
                 names.map(outage).collect()
@@ -179,12 +174,7 @@ impl Stage {
 
     fn carry_out(&mut self, body: &Body) -> Reply {
         match body {
-            Body::Acquire {
-                name,
-                holder,
-                ttl,
-                floor,
-            } => self.acquire(name, *holder, *ttl, *floor),
+            Body::Acquire(claim, ask) => self.acquire(claim, *ask),
             Body::Renew(renewals) => {
                 let verdicts = renewals.iter().map(|renewal| self.renew(renewal)).collect();
                 let servers = renewals.iter().map(|renewal| self.server_of(&renewal.name));
@@ -204,31 +194,29 @@ impl Stage {
         }
     }
 
-    fn acquire(
-        &mut self,
-        name: &Name,
-        holder: Holder,
-        ttl: Duration,
-        floor: Option<Token>,
-    ) -> Reply {
-        let now = self.now;
-        match self.store_mut(name).acquire(name, holder, ttl, floor, now) {
-            Taken::Held(remaining) => Reply::Held(remaining, HeldState::Leased),
+    fn acquire(&mut self, claim: &Claim, ask: Ask) -> Reply {
+        let (now, name, holder) = (self.now, &claim.name, claim.holder);
+        if self.store(name).row(name, now).is_none() {
+            self.stay(claim, ask);
+            self.pass_on(name, ask.queued.map(|_| holder));
+        }
+        let store = self.store_mut(name);
+        let (remaining, state) = match store.acquire(name, holder, claim.ttl, ask.floor, now) {
+            Taken::Again(token) => return Reply::Granted(token),
+            Taken::Fresh(token) => {
+                self.was_granted(name, holder, token);
+                return Reply::Granted(token);
+            }
+            Taken::Held(remaining) => (remaining, HeldState::Leased),
             Taken::KeptOut(remaining) => {
                 self.ledger.fault("claim kept out");
-                Reply::Held(remaining, HeldState::KeepOut)
+                (remaining, HeldState::KeepOut)
             }
-            Taken::Again(token) => Reply::Granted(token),
-            Taken::Fresh(token) => {
-                let shown_us = self.store(name).clock.at(self.now).as_nanos() / 1_000;
-                self.ledger
-                    .check_token(self.now, name, holder, token, shown_us);
-                self.check_alone(name, holder);
-                self.watch_expiry(name);
-                self.watch_cleaning(name, holder);
-                Reply::Granted(token)
-            }
-        }
+        };
+        let ahead = self.queue_up(claim, ask);
+        let height = self.store(name).height(name, now);
+        let place = ahead.map(|ahead| Place::new(height, ahead));
+        Reply::Held(remaining, state, place)
     }
 
     fn renew(&mut self, renewal: &Renewal) -> Verdict {
@@ -289,9 +277,14 @@ impl Stage {
             || format!("{name} was released under the guard of {holder}"),
         );
         let now = self.now;
+        self.vacate(name, holder);
         if self.store_mut(name).release(name, holder, keep_for, now) {
             self.watch_expiry(name);
             self.check_freed(name, holder);
+            match self.store(name).row(name, now) {
+                Some(_) => self.tell_first(name),
+                None => self.pass_on(name, None),
+            }
         }
         Reply::Released
     }

@@ -66,6 +66,10 @@ pub(super) struct Plan {
     pub(super) keep_out: Option<Duration>,
     /// How far the server's clock may step forward within one ttl.
     pub(super) step_within_margin: Duration,
+    /// Whether the store has a queue, and users wait in it.
+    pub(super) waits: bool,
+    /// Whether a notice of a grant is proof of it: not where a failover may have undone it.
+    pub(super) trusts_notices: bool,
     /// By how much each reply is late: it comes after the limit of its attempt, and no lease is lost.
     pub(super) slow_line: Duration,
 }
@@ -121,6 +125,9 @@ impl Plan {
         let is_slow = weather == Weather::Calm && seed.is_multiple_of(2);
         Self {
             bug,
+            // By the seed itself: none of those that are named in tests.
+            waits: matches!(seed % 7, 0 | 2 | 4) && shape == Shape::Small,
+            trusts_notices: !fails_over || keep_out.is_some(),
             slow_line: slow_line(timing.ttl()) * u32::from(is_slow),
             weather,
             processes,

@@ -10,11 +10,12 @@ use leasehold::ClientId;
 use leasehold::clock::Instant;
 use leasehold::internals::RenewalStats;
 use leasehold::internals::claiming::Asked;
+use leasehold::internals::registry::Registry;
 use leasehold::internals::schedule::{
     BATCHES_IN_FLIGHT, Batch, Leaving, Loss, RELEASES_IN_FLIGHT, Schedule, Work,
 };
 use leasehold::internals::signal::Signal;
-use leasehold::store::{Outcome, Renewed, ServerTime};
+use leasehold::store::{Facts, Outcome, Renewed, ServerTime};
 use leasehold::{Error, ErrorKind, Holder, LossReason, Name, Token};
 
 use super::ledger::Promise;
@@ -23,6 +24,7 @@ use super::plan::Weather;
 use super::slot::Slot;
 use super::stage::{Event, Happening, Stage};
 use super::store::Verdict;
+use super::turns::Subscription;
 use super::world::HUNG;
 
 /// How many nanoseconds after a wake the loop turns.
@@ -35,6 +37,11 @@ pub(super) struct Process {
     pub(super) client: ClientId,
     pub(super) schedule: Schedule,
     pub(super) slots: Vec<Slot>,
+    /// Its users that wait, and what it hears of.
+    pub(super) registry: Registry,
+    pub(super) subscription: Arc<Subscription>,
+    /// The subscription that it last heard of, of each server.
+    pub(super) epochs: HashMap<usize, u32>,
     pub(super) floors: HashMap<Name, Token>,
     /// What happened while it was paused; none while it runs.
     pub(super) inbox: Option<Vec<Happening>>,
@@ -69,10 +76,17 @@ pub(super) enum Call {
 
 impl Process {
     pub(super) fn new(id: usize, life: u32, slots: Vec<Slot>, stage: &mut Stage) -> Self {
+        let client = ClientId::from_u128(stage.rng.u128(..));
+        let subscription = Arc::<Subscription>::default();
+        let mut registry = Registry::new(client, Facts::new("model").with_queue());
+        registry.start_notices(subscription.clone());
         Self {
             id,
             life,
-            client: ClientId::from_u128(stage.rng.u128(..)),
+            client,
+            registry,
+            subscription,
+            epochs: HashMap::new(),
             schedule: Schedule::new(stage.rng.u64(..)),
             slots,
             floors: HashMap::new(),
@@ -95,6 +109,7 @@ impl Process {
             Happening::Wake(_) => {}
             Happening::Reply(call, reply) => self.replied(stage, call, Some(&reply)),
             Happening::GiveUp(call) => self.replied(stage, call, None),
+            Happening::Notice(server, epoch, notice) => self.heard(stage, server, epoch, notice),
             Happening::Overdue(call) => self.overdue(stage, call),
             Happening::Act(slot, version, act) => self.act(stage, slot, version, act),
             Happening::Due(slot, version) => self.check_told(stage, slot, version),
@@ -107,6 +122,7 @@ impl Process {
         let Some(mut happened) = self.inbox.take() else {
             return;
         };
+        stage.turns.resumes(self.client);
         // Whether the loop's timer or a reply comes first is open; whether anybody was told is looked at after both, and
         // after the loop was woken in between.
         stage.rng.shuffle(&mut happened);
@@ -186,7 +202,10 @@ impl Process {
             stage.note(|| format!("p{} lost {holder} {}: {}", self.id, loss.name, loss.reason));
             stage.ledger.check_loss(stage.now, holder, &loss, shown);
             let by_itself = matches!(loss.reason, LossReason::MaxHold | LossReason::NoProgress);
+            // The rest of a place's term may be shorter than a gust.
+            let is_handed = (stage.ledger.guards.get(&holder)).is_some_and(|guard| guard.is_handed);
             let is_harmless = by_itself
+                || is_handed
                 || !stage.plan.is_fair()
                 || stage.store(&loss.name).poisoned.contains(&loss.name);
             let lost = || format!("{} was lost: {}", loss.name, loss.reason);
@@ -385,6 +404,7 @@ impl Process {
         self.is_shut_down = true;
         self.schedule.close(LossReason::Shutdown);
         self.take_effects(stage);
+        self.stop_waiting(stage);
     }
 }
 

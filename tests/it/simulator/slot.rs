@@ -14,6 +14,7 @@ use super::ledger::Gone;
 use super::network::{Body, Reply, release_in};
 use super::process::{Call, Process};
 use super::stage::{Act, Event, Happening, Stage};
+use super::turns::Waiter;
 
 /// One user of a process.
 pub(super) struct Slot {
@@ -23,11 +24,14 @@ pub(super) struct Slot {
     /// Counts its changes of phase: what was meant for an earlier one is stale.
     pub(super) version: u32,
     pub(super) phase: Phase,
+    pub(super) waiter: Option<Waiter>,
 }
 
 /// What a user is about.
 pub(super) enum Phase {
     Idle,
+    /// It waits for its turn, and no claim is enrolled.
+    Queued,
     Claiming(Claiming, Enrolled),
     Holding(LeaseId, Enrolled),
     /// Its own release is under way; then the request goes on whose grant it gives back.
@@ -45,6 +49,8 @@ pub(super) struct Enrolled {
     pub(super) signal: Arc<Signal>,
     /// Until when an attempt without an answer may be carried out.
     pub(super) unanswered_until: Option<Instant>,
+    /// When the last attempt was sent that was told of its place, and for how long that is kept.
+    pub(super) place: Option<(Instant, Duration)>,
 }
 
 impl Slot {
@@ -55,6 +61,7 @@ impl Slot {
             limits,
             version: 0,
             phase: Phase::Idle,
+            waiter: None,
         }
     }
 
@@ -74,7 +81,7 @@ impl Slot {
         match &self.phase {
             Phase::Claiming(_, enrolled) | Phase::Holding(_, enrolled) => enrolled,
             Phase::Leaving { enrolled, .. } => enrolled,
-            Phase::Idle => panic!("an idle slot has no claim"),
+            Phase::Idle | Phase::Queued => panic!("an idle slot has no claim"),
         }
     }
 
@@ -100,6 +107,7 @@ impl Process {
         match act {
             Act::Claim => self.claim(stage, slot),
             Act::AskAgain => self.ask(stage, slot),
+            Act::Step => self.step(stage, slot),
             Act::DropTheClaim => self.give_claim_up(stage, slot),
             Act::Check => self.look(stage, slot),
             Act::Progress => self.progress(stage, slot),
@@ -149,6 +157,7 @@ impl Process {
 
     pub(super) fn again(&mut self, stage: &mut Stage, slot: usize) {
         self.slots[slot].becomes(Phase::Idle);
+        self.stops_waiting(stage, slot);
         self.plan(stage, slot, stage.plan.timing.ttl(), Act::Claim);
     }
 
@@ -245,6 +254,7 @@ impl Process {
             until: unanswered.map_or(0, |until| stage.real_at(self.id, until)),
         };
         stage.ledger.gone.insert(holder, gone);
+        stage.turns.ends(holder, stage.now);
         let name = self.slots[slot].name.clone();
         stage.watch_cleaning(&name, holder);
     }
@@ -255,7 +265,9 @@ impl Process {
             let soon = stage.plan.timing.ttl() / 4;
             match self.slots[slot].phase {
                 Phase::Holding(..) => self.plan(stage, slot, soon, Act::Leave),
-                Phase::Claiming(..) => self.plan(stage, slot, soon, Act::DropTheClaim),
+                Phase::Queued | Phase::Claiming(..) => {
+                    self.plan(stage, slot, soon, Act::DropTheClaim);
+                }
                 _ => {}
             }
         }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use leasehold::ClientId;
 use leasehold::clock::Instant;
-use leasehold::{Holder, Name};
+use leasehold::store::Notice;
+use leasehold::{Holder, Name, Token};
 
 use super::ledger::{FAILOVER, Guard, Ledger, Promise};
 use super::network::{Outage, Reply, Request};
@@ -14,6 +15,7 @@ use super::plan::{Plan, Shape, Weather};
 use super::planted::Bug;
 use super::store::ModelStore;
 use super::time::{Agenda, Drifting, Real, nanos};
+use super::turns::Turns;
 
 /// The store's wall clock begins in 2025.
 const WALL: u64 = 1_735_689_600_000_000_000;
@@ -35,6 +37,8 @@ pub(super) enum Event {
     Clean(Name, Holder, Real),
     /// A server that keeps out may grant again.
     GrantsAgain(usize),
+    /// A name has been free since then, perhaps.
+    Idle(Name, Real),
     /// The world does something to a process or a server.
     Disturb(Disturbance),
 }
@@ -50,6 +54,8 @@ pub(super) enum Happening {
     GiveUp(usize),
     /// A batch has had no answer within its limit.
     Overdue(usize),
+    /// A notice of a server, by the subscription of this number.
+    Notice(usize, u32, Notice),
     /// The user does something with one of the slots; stale if the slot has moved on.
     Act(usize, u32, Act),
     /// The deadline of this slot's lease has come, perhaps.
@@ -63,6 +69,8 @@ pub(super) enum Happening {
 pub(super) enum Act {
     Claim,
     AskAgain,
+    /// Its turn may have come.
+    Step,
     DropTheClaim,
     Check,
     Progress,
@@ -111,6 +119,7 @@ pub(super) struct Stage {
     pub(super) ledger: Ledger,
     pub(super) clocks: Vec<Drifting>,
     pub(super) names: Vec<Name>,
+    pub(super) turns: Turns,
     /// Of each server, until when.
     pub(super) outages: Vec<Option<(Outage, Real)>>,
     is_trace: bool,
@@ -138,6 +147,7 @@ impl Stage {
             ledger: Ledger::looking_at(bug.map(Bug::breaks)),
             clocks: clocks.collect(),
             names: names.map(|name| name.expect("valid")).collect(),
+            turns: Turns::default(),
             outages: vec![None; plan.server_rates.len()],
             is_trace,
             rng,
@@ -183,6 +193,7 @@ impl Stage {
 
     pub(super) fn outage_begins(&mut self, server: usize, outage: Outage, lasts: Duration) {
         self.outages[server] = Some((outage, self.now + nanos(lasts)));
+        self.turns_suffer(server);
     }
 
     /// The server that keeps this name.
@@ -205,6 +216,7 @@ impl Stage {
             return;
         }
         self.ledger.fault("name moved");
+        self.queue_is_lost(&name);
         let moved = self.stores[from].give_away(&name, self.now);
         self.stores[to].take_over(name.clone(), moved, self.now);
         self.watch_expiry(&name);
@@ -246,6 +258,16 @@ impl Stage {
         );
     }
 
+    /// The store has granted this name.
+    pub(super) fn was_granted(&mut self, name: &Name, holder: Holder, token: Token) {
+        let shown_us = self.store(name).clock.at(self.now).as_nanos() / 1_000;
+        (self.ledger).check_token(self.now, name, holder, token, shown_us);
+        self.check_alone(name, holder);
+        self.check_turn(name, holder);
+        self.watch_expiry(name);
+        self.watch_cleaning(name, holder);
+    }
+
     /// The store has granted this name to this holder: no other one is told yes.
     pub(super) fn check_alone(&mut self, name: &Name, holder: Holder) {
         let ledger = &self.ledger;
@@ -279,6 +301,7 @@ impl Stage {
         } else {
             self.store_mut(name).rows.remove(name);
             self.check_freed(name, row.holder);
+            self.watch_idle(name);
         }
     }
 
@@ -337,6 +360,11 @@ impl Stage {
                 self.ledger.stepped.insert(holder, self.now);
             }
             self.watch_expiry(&name);
+        }
+        if is_wild {
+            let waiting = self.turns.holders(|name| self.server_of(name) == server);
+            let now = self.now;
+            (self.ledger.stepped).extend(waiting.into_iter().map(|holder| (holder, now)));
         }
         if is_wild {
             // It grants again earlier, too.
@@ -398,6 +426,7 @@ impl Stage {
         self.ledger.fault("restart empty");
         let forgotten = self.stores[server].restart_empty(self.now);
         self.has_forgotten(server, forgotten);
+        self.subscribers_are_lost(server);
     }
 
     pub(super) fn fail_over(&mut self, server: usize) {
@@ -405,6 +434,7 @@ impl Stage {
             return;
         };
         self.ledger.fault(FAILOVER);
+        self.subscribers_are_lost(server);
         self.has_forgotten(server, forgotten);
         let names: Vec<_> = self.stores[server].rows.keys().cloned().collect();
         for name in names {
@@ -459,6 +489,7 @@ impl Stage {
             self.ledger.fault("evicted now");
             self.ledger.excused.insert(holder);
             self.store_mut(&name).rows.remove(&name);
+            self.pass_on(&name, None);
         } else {
             self.ledger.fault("evicted marked");
             self.store_mut(&name).mark_evicted(&name);

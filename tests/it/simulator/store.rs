@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold::clock::Instant;
+use leasehold::internals::{Queue, Waiting};
 use leasehold::store::{HeldState, MAX_KEEP, Renewal};
 use leasehold::{Error, Holder, Name, Token};
 
@@ -54,6 +55,8 @@ pub(super) struct ModelStore {
     pub(super) clock: Drifting,
     pub(super) rows: BTreeMap<Name, Row>,
     counters: BTreeMap<Name, Token>,
+    /// They are lost with a failover, and where a name moves.
+    pub(super) queues: BTreeMap<Name, Queue>,
     /// Names whose ids make every script fail.
     pub(super) poisoned: BTreeSet<Name>,
     /// It mints by its own counters and clock alone: where it forgot both, tokens fall.
@@ -73,6 +76,7 @@ impl ModelStore {
             clock,
             rows: BTreeMap::new(),
             counters: BTreeMap::new(),
+            queues: BTreeMap::new(),
             poisoned: BTreeSet::new(),
             ignores_floors: false,
             keep_out: None,
@@ -114,17 +118,51 @@ impl ModelStore {
         if shown < self.keeps_out_until {
             return Taken::KeptOut(self.keeps_out_until.since(shown));
         }
+        Taken::Fresh(self.grant(name, holder, floor, shown.after(ttl), now))
+    }
+
+    fn grant(
+        &mut self,
+        name: &Name,
+        holder: Holder,
+        floor: Option<Token>,
+        ends_at: Instant,
+        now: Real,
+    ) -> Token {
         let token = self.mint(name, floor, now).expect("tokens are left");
         self.counters.insert(name.clone(), token);
         let row = Row {
             holder,
             token,
-            ends_at: shown.after(ttl),
+            ends_at,
             since: now,
             state: HeldState::Leased,
         };
         self.rows.insert(name.clone(), row);
-        Taken::Fresh(token)
+        token
+    }
+
+    /// Grants a name to the first live place of its queue, for the rest of its term, unless it is taken or kept out.
+    pub(super) fn grant_next(
+        &mut self,
+        name: &Name,
+        is_deaf: impl Fn(&Waiting) -> bool,
+        now: Real,
+    ) -> Option<(Holder, Token)> {
+        if self.row(name, now).is_some() || self.is_keeping_out(now) {
+            return None;
+        }
+        let shown = self.clock.at(now);
+        let next = self.queues.get_mut(name)?.take_next(shown, is_deaf)?;
+        let claim = next.claim.expect("a claim waits in its place");
+        let token = self.grant(name, claim.holder, claim.floor, next.until, now);
+        Some((claim.holder, token))
+    }
+
+    /// The highest token that can have been granted for this name.
+    pub(super) fn height(&self, name: &Name, now: Real) -> u64 {
+        let last = self.counters.get(name).map_or(0, |token| token.get());
+        last.max(self.clock.at(now).as_nanos() / 1_000)
     }
 
     /// The token of a grant that is made now.
@@ -204,6 +242,7 @@ impl ModelStore {
     /// Forgets a name. Returns its lease with what is left of it, its last token, and whether it is poisoned.
     pub(super) fn give_away(&mut self, name: &Name, now: Real) -> Moved {
         let shown = self.clock.at(now);
+        self.queues.remove(name);
         let row = self.rows.remove(name);
         Moved {
             row: row.map(|row| (row, row.ends_at.since(shown))),
@@ -245,6 +284,7 @@ impl ModelStore {
         let forgotten = self.rows.values().map(|row| row.holder).collect();
         self.rows.clear();
         self.counters.clear();
+        self.queues.clear();
         self.replica = None;
         self.keep_out_from(now);
         forgotten
@@ -273,6 +313,7 @@ impl ModelStore {
             }
         }
         (self.rows, self.counters) = (rows, counters);
+        self.queues.clear();
         self.keep_out_from(now);
         Some(forgotten)
     }

@@ -25,6 +25,8 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64, shape: Shape, bug: Option<Bug>, is_trace: bool) -> Self {
+        // The pauses of those that wait have jitter.
+        fastrand::seed(seed);
         let mut stage = Stage::new(seed, shape, bug, is_trace);
         let processes =
             (0..stage.plan.processes).map(|id| Process::new(id, 0, Vec::new(), &mut stage));
@@ -38,6 +40,9 @@ impl World {
         world.draw_disturbances();
         if world.stage.stores.len() > 1 {
             world.draw_moves(seed);
+        }
+        if world.stage.plan.waits && world.stage.plan.weather == Weather::Calm {
+            world.draw_deaths(seed);
         }
         if world.stage.plan.fails_over {
             world.draw_failovers(seed);
@@ -125,6 +130,17 @@ impl World {
         }
         if self.stage.rng.u8(..3) == 0 {
             self.stage.poison();
+        }
+    }
+
+    /// Processes that die, and nothing else: so whoever waits behind them waits for no longer than they are kept. Drawn
+    /// apart too.
+    fn draw_deaths(&mut self, seed: u64) {
+        let mut rng = fastrand::Rng::with_seed(seed.rotate_left(16));
+        for _ in 0..rng.usize(..3) {
+            let at = rng.u64(..self.stage.plan.horizon);
+            let dies = Disturbance::Crash(rng.usize(..self.processes.len()));
+            self.stage.agenda.add(at, Event::Disturb(dies));
         }
     }
 
@@ -236,6 +252,7 @@ impl World {
             Event::Clean(name, holder, landed_at) => {
                 self.stage.check_clean(&name, holder, landed_at)
             }
+            Event::Idle(name, since) => self.stage.check_idle(&name, since),
             Event::GrantsAgain(server) => self.stage.grants_again(server),
             Event::Disturb(disturbance) => self.disturb(disturbance),
         }
@@ -302,6 +319,7 @@ impl World {
         }
         stage.ledger.fault("pause of a process");
         stage.ledger.paused(process);
+        stage.turns.pauses(self.processes[process].client);
         self.processes[process].inbox = Some(Vec::new());
         stage.in_nanos(nanos(lasts), Event::Disturb(Disturbance::Resume(process)));
     }
@@ -337,6 +355,7 @@ impl World {
             .map(|slot| Slot::new(slot.name.clone(), slot.timing, slot.limits))
             .collect();
         stage.ledger.crashed(process, old.client);
+        stage.turns.dies(old.client);
         self.processes[process] = Process::new(process, life, slots, stage);
         for slot in 0..self.processes[process].slots.len() {
             let soon = stage.plan.timing.ttl();
