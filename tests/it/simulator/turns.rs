@@ -59,7 +59,7 @@ pub(super) struct Turns {
     /// The claim of each place that was not released, and until when the server keeps it by its own clock.
     places: BTreeMap<(Name, ClientId), (Option<Holder>, Instant)>,
     waits: BTreeMap<(Name, ClientId), Wait>,
-    /// Clients that stand still.
+    /// Clients that stand still or are dead.
     away: BTreeSet<ClientId>,
     /// When each claim ended, or the lease that came of it.
     gone: BTreeMap<Holder, Real>,
@@ -95,6 +95,7 @@ impl Turns {
 
     pub(super) fn dies(&mut self, client: ClientId) {
         self.listening.remove(&client);
+        self.away.insert(client);
         self.waits.retain(|(_, other), _| *other != client);
         self.gone.retain(|holder, _| holder.client() != client);
     }
@@ -196,7 +197,9 @@ impl Stage {
         self.turns.claimed(claim, shown.after(queued.term));
         let server = self.server_of(&claim.name);
         let is_cut = self.outages[server].is_some_and(|(_, until)| now < until);
-        let is_sound = !is_cut && !self.turns.away.contains(&client);
+        // A claim that arrives after its end has nobody who waits.
+        let is_over = self.turns.gone.contains_key(&claim.holder);
+        let is_sound = !is_cut && !is_over && !self.turns.away.contains(&client);
         let wait = (self.turns.waits.entry((claim.name.clone(), client))).or_insert(Wait {
             since: now,
             is_sound,
