@@ -226,6 +226,9 @@ impl Process {
         self.schedule.limit(id, limits, handed_at);
         self.take_effects(stage);
         let Enrolled { holder, signal, .. } = self.slots[slot].enrolled().clone();
+        let until = since.after(span.saturating_sub(timing.margin()));
+        // A reading of the server's clock may have taken something off; it is renewed at once then.
+        let is_whole = signal.deadline() == Ok(until);
         let guard = Guard {
             process: self.id,
             name: name.clone(),
@@ -235,11 +238,15 @@ impl Process {
             token,
             handed_at,
             progressed_at: handed_at,
-            until: since.after(span.saturating_sub(timing.margin())),
+            until,
             is_lost: false,
             is_handed: place.is_some(),
             is_tried: false,
-            tried_at: since,
+            tried_at: if is_whole {
+                since
+            } else {
+                Instant::from_nanos(0)
+            },
         };
         stage.note(|| format!("p{} holds {name} as {holder} token={token}", self.id));
         stage.ledger.check_guard(stage.now, holder, &guard);

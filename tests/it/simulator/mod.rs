@@ -117,6 +117,11 @@ fn a_failover_that_kept_no_lease_but_forgot_a_token_may_need_the_clock() {
     keeps_every_promise(15_898);
 }
 
+#[test]
+fn a_grant_that_a_late_reading_of_the_clock_shortens_is_renewed_at_once() {
+    keeps_every_promise(12_238);
+}
+
 /// Runs up to 5,000 seeds with each bug, until it is caught.
 pub(crate) fn each_bug_is_caught() {
     let mut missed = Vec::new();
