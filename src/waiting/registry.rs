@@ -259,10 +259,7 @@ impl Registry {
 
     /// A task of this runtime waits; `None`: only a thread may listen for it. Returns the listener that is to start and
     /// counts from now on, and what the one before leaves, unless that one serves this task too.
-    pub fn begin_listening(
-        &mut self,
-        here: Option<runtime::Id>,
-    ) -> Option<(Listening, Stopped)> {
+    pub fn begin_listening(&mut self, here: Option<runtime::Id>) -> Option<(Listening, Stopped)> {
         let runtime = match &self.listening {
             _ if self.is_closed => return None,
             None => here,
@@ -351,7 +348,7 @@ impl Registry {
     }
 
     /// Closes the registry, and ends its listener. All waiters are to be woken: each then fails with `Closed`.
-    pub(super) fn close(&mut self) -> Stopped {
+    pub fn close(&mut self) -> Stopped {
         self.is_closed = true;
         if let Some(listening) = &self.listening {
             listening.is_over.cancel();

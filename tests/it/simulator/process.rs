@@ -79,7 +79,9 @@ impl Process {
         let client = ClientId::from_u128(stage.rng.u128(..));
         let subscription = Arc::<Subscription>::default();
         let mut registry = Registry::new(client, Facts::new("model").with_queue());
-        registry.start_notices(subscription.clone());
+        let listening = registry.begin_listening(None);
+        let (listening, _) = listening.expect("nobody listens so far");
+        registry.start_notices(&listening, subscription.clone());
         Self {
             id,
             life,

@@ -468,7 +468,7 @@ impl Process {
 
     /// No user waits any more.
     pub(super) fn stop_waiting(&mut self, stage: &mut Stage) {
-        let wakes = self.registry.close();
+        let (_, wakes) = self.registry.close();
         self.wake(stage, wakes);
     }
 
