@@ -20,6 +20,8 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     records: HashMap<String, Sighting>,
+    /// Number of names at which it is looked next which of them are forgotten, if that is more than [`MANY`].
+    many: usize,
     /// The time that the storage told last, and when the answer arrived. The storage's clock has gone on since, so this
     /// is never ahead of it.
     clock: Option<(Instant, Duration)>,
@@ -61,9 +63,11 @@ impl Observed {
             known.record.written_at = record.written_at.or(known.record.written_at);
             return;
         }
-        if self.records.len() >= MANY {
+        if self.records.len() >= self.many.max(MANY) {
             self.records
                 .retain(|_, known| now.since(known.last) < FORGOTTEN_AFTER);
+            // A list of many would look through all of them for each.
+            self.many = 2 * self.records.len();
         }
         let (since, last) = (now, now);
         let sighting = Sighting {
