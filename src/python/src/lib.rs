@@ -5,8 +5,7 @@ use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold::blocking::Client as BlockingClient;
-use leasehold::{Error, ErrorKind, LeaseHandle, LeaseRequest, ReleaseOutcome};
+use leasehold::{Error, ErrorKind, LeaseHandle, LeaseRequest, ReleaseOutcome, blocking};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -54,7 +53,7 @@ fn seconds(name: &str, value: f64) -> PyResult<Duration> {
 /// Waits for a future without the GIL. Ctrl-C drops it, and what it has begun is undone.
 fn wait<T: Send>(
     py: Python<'_>,
-    client: &BlockingClient,
+    client: &blocking::Client,
     future: impl Future<Output = T> + Send,
 ) -> PyResult<T> {
     let mut future = Box::pin(future);
@@ -70,7 +69,7 @@ fn wait<T: Send>(
 
 /// The client without async.
 #[pyclass(frozen)]
-struct Client(BlockingClient);
+struct Client(blocking::Client);
 
 /// What a request asks for, beside the name.
 #[derive(FromPyObject)]
@@ -136,7 +135,7 @@ impl Client {
         if let Some(label) = label {
             builder = builder.label(label);
         }
-        let client = py.detach(|| BlockingClient::build(builder));
+        let client = py.detach(|| blocking::Client::build(builder));
         client.map(Self).map_err(|error| raised(&error))
     }
 
@@ -184,7 +183,7 @@ impl Client {
 /// A held lease. What is left of it when it is released is its handle.
 #[pyclass(frozen)]
 struct Lease {
-    client: BlockingClient,
+    client: blocking::Client,
     lease: Mutex<Option<leasehold::Lease>>,
     handle: LeaseHandle,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::object_store::{Error as StoreError, ObjectMeta, UpdateVersion};
+use ::object_store::{ObjectMeta, UpdateVersion};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use uuid::Uuid;
@@ -92,14 +92,14 @@ pub(super) fn written_at(meta: &ObjectMeta) -> Duration {
 }
 
 /// Returns whether a put failed because of its condition; `on` says whether it was one on a version.
-pub(super) const fn is_conflict(error: &StoreError, on: Option<&Version>) -> bool {
+pub(super) const fn is_conflict(error: &::object_store::Error, on: Option<&Version>) -> bool {
     // An object that is gone has no version. If none was given, the bucket is missing.
-    let is_gone = matches!(error, StoreError::NotFound { .. }) && on.is_some();
+    let is_gone = matches!(error, ::object_store::Error::NotFound { .. }) && on.is_some();
     is_refusal(error) || is_gone
 }
 
 /// Makes the failure of a request.
-pub(super) fn failed(error: StoreError) -> Failure {
+pub(super) fn failed(error: ::object_store::Error) -> Failure {
     let (kind, why) = kind_of(&error);
     let sent = match kind {
         ErrorKind::Unavailable => Sent::Perhaps,

@@ -124,25 +124,25 @@ impl<R: Register> Records<R> {
         record: Record,
         put: Result<Put, Failure>,
     ) -> Result<Option<Record>, Failure> {
+        // After a failure what was seen stays: if the put was carried out, the next one on that version meets a conflict.
+        let put = put?;
         let mut observed = self.observed.lock();
-        match put {
-            Ok(Put::Done(version)) => {
+        Ok(match put {
+            Put::Done(version) => {
                 observed.wrote(key, version, record.clone(), self.clock.now());
-                Ok(Some(record))
+                Some(record)
             }
-            Ok(Put::Conflict) => {
+            Put::Conflict => {
                 observed.forget(key);
-                Ok(None)
+                None
             }
-            // If it was carried out, the next put on the version that was seen meets a conflict.
-            Err(failure) => Err(failure),
-        }
+        })
     }
 
     /// Returns the highest token of the records that were removed.
     pub(super) async fn mark(&self, budget: Budget) -> Result<Option<Token>, Failure> {
         let mark = self.read(MARK, budget).await?;
-        Ok(mark.and_then(|mark| mark.sighting.record.record.token))
+        Ok(mark.and_then(|mark| mark.record().token))
     }
 
     pub(super) fn expiry(&self) -> Expiry {

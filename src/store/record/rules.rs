@@ -33,7 +33,7 @@ pub(super) enum Next<T> {
 }
 
 impl InHand {
-    fn record(&self) -> &Record {
+    pub(super) fn record(&self) -> &Record {
         &self.sighting.record.record
     }
 

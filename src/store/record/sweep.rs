@@ -57,14 +57,12 @@ impl<R: Register> Records<R> {
         let now = self.clock.now();
         let time = self.observed.lock().time(now);
         let is_old = |(key, hand): &(String, InHand)| {
-            let record = &hand.sighting.record.record;
+            let record = hand.record();
             let is_ours = record.by.is_some() && record.token.is_some();
             key != MARK && is_ours && hand.sighting.is_over_for(RETENTION, expiry, now, time)
         };
         let old: Vec<_> = listed.into_iter().filter(is_old).collect();
-        let tokens = old
-            .iter()
-            .filter_map(|(_, hand)| hand.sighting.record.record.token);
+        let tokens = old.iter().filter_map(|(_, hand)| hand.record().token);
         let Some(highest) = tokens.max() else {
             return;
         };
