@@ -2,10 +2,13 @@
 
 use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use leasehold::store::memory::Memory;
 use leasehold::store::sqlite::Sqlite;
 use leasehold::store::{Store, conformance, open};
+use tokio::time::sleep;
 
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_quorum::RedisQuorum;
@@ -25,6 +28,22 @@ async fn opened(url: String) -> Arc<dyn Store> {
 async fn memory_keeps_the_contract() {
     let store = Memory::new();
     conformance::check(move || ready(Arc::new(store.clone()) as _)).await;
+}
+
+/// Every other time it opens after all short ttls of the checks.
+#[tokio::test]
+async fn a_store_that_opens_slowly_at_times_keeps_the_contract() {
+    let store = Memory::new();
+    let opened = AtomicUsize::new(0);
+    let open = move || {
+        let store = store.clone();
+        let is_slow = opened.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+        async move {
+            sleep(Duration::from_secs(u64::from(is_slow))).await;
+            Arc::new(store) as _
+        }
+    };
+    conformance::check(open).await;
 }
 
 #[tokio::test]

@@ -54,11 +54,13 @@ async fn a_dead_holders_name_is_granted_to_a_process_that_never_saw_it(bench: &B
 async fn a_kept_name_is_granted_to_a_process_that_never_saw_it(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     bench.granted(&claim).await;
+    let soon = bench.within(bench.short());
     let kept = bench.release_keeping(&claim, bench.short()).await;
     assert_eq!(kept, Release::Released);
     let other = bench.opened_anew().await;
     let held = other.held(&bench.claim("a", LONG)).await;
     assert_eq!(held.state, HeldState::Kept);
+    drop(soon);
     other.store.close().await;
     bench.outlast(bench.short()).await;
     first_claim_is_granted(bench).await;
@@ -66,8 +68,10 @@ async fn a_kept_name_is_granted_to_a_process_that_never_saw_it(bench: &Bench) {
 
 async fn an_evicted_holders_name_is_granted_to_a_process_that_never_saw_it(bench: &Bench) {
     let claim = bench.claim("a", bench.short() * 2);
+    let soon = bench.within(bench.short() * 2);
     bench.granted(&claim).await;
     assert!(bench.evict(&claim.name, Eviction::Marked).await);
+    drop(soon);
     bench.outlast(bench.short() * 2).await;
     bench.pass_evicted(&claim, Duration::ZERO).await;
     first_claim_is_granted(bench).await;

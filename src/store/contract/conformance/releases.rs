@@ -52,6 +52,7 @@ async fn a_release_after_an_eviction_says_so(bench: &Bench) {
 async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
     let claim = bench.claim("a", LONG);
     bench.granted(&claim).await;
+    let soon = bench.within(bench.short() * 2);
     let kept = bench.release_keeping(&claim, bench.short() * 2).await;
     assert_eq!(kept, Release::Released);
     let held = bench.held(&bench.claim("a", LONG)).await;
@@ -60,6 +61,7 @@ async fn a_kept_release_stays_taken_for_its_time(bench: &Bench) {
     assert!(bench.is_refused(&claim).await);
     assert_eq!(bench.release(&claim).await, Release::NotHeld);
     bench.held(&bench.claim("a", LONG)).await;
+    drop(soon);
     bench.pass(bench.short() * 3).await;
     bench.granted(&bench.claim("a", LONG)).await;
 }

@@ -104,10 +104,12 @@ async fn a_name_that_is_kept_for_a_while_is_hinted(bench: &Bench) {
         notices.follow(&topic);
         hint(&*notices, freed.clone()).await;
     }
+    let soon = bench.within(bench.short());
     let kept = bench.release_keeping(&first, bench.short()).await;
     assert_eq!(kept, Release::Released);
     hint(&*notices, freed).await;
     assert_eq!(bench.state(name).await, Some(HeldState::Kept));
+    drop(soon);
     bench.pass(bench.short() * 2).await;
     bench.granted(&next).await;
 }
@@ -374,7 +376,9 @@ async fn the_notice_of_a_grant_names_the_claim_and_a_token_above_the_height(benc
         assert!(height >= before, "{height} at {before}");
         assert_eq!(bench.release(&last).await, Release::Released);
         let now = bench.store.clock().now();
+        let soon = bench.within(bench.short());
         let lease = holder(bench, claim).await;
+        drop(soon);
         let token = lease.token.expect("a token");
         assert!(token.get() > height, "{token} after {height}");
         let Notice::Granted(told) = next_notice(&*notices).await else {
