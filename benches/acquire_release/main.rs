@@ -4,13 +4,17 @@
 //! cargo bench -p leasehold-benches --bench acquire_release
 //! ```
 
+mod bare;
+mod client;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use alternating::alternating;
+use bare::{Bare, INFO};
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{Script, Value, cmd};
-use leasehold::{Attempt, Client, ClientId, Holder};
+use deadpool_redis::redis::{Value, cmd};
+use leasehold::{Attempt, Client, Holder};
 use leasehold_benches as yardstick;
 use leasehold_benches::alternating;
 use leasehold_benches::throughput;
@@ -25,76 +29,6 @@ const BLOCK: usize = 50;
 /// Pairs that each of the 64 tasks does in one block.
 const PAIRS_A_TASK: usize = 100;
 const TTL: Duration = Duration::from_secs(30);
-
-/// The bare scripts, with keys built beforehand.
-#[derive(Clone)]
-struct Bare {
-    connection: MultiplexedConnection,
-    acquire: Arc<Script>,
-    release: Arc<Script>,
-    /// Those of both scripts.
-    keys: [String; 5],
-    client: ClientId,
-}
-
-impl Bare {
-    fn new(connection: MultiplexedConnection, name: &str) -> Self {
-        Self {
-            connection,
-            acquire: Arc::new(Script::new(concat!(
-                include_str!("../src/store/redis/protocol/lease.lua"),
-                include_str!("../src/store/redis/protocol/grant.lua"),
-                include_str!("../src/store/redis/protocol/queue.lua"),
-                include_str!("../src/store/redis/protocol/origin.lua"),
-                include_str!("../src/store/redis/protocol/node.lua"),
-                include_str!("../src/store/redis/protocol/acquire.lua")
-            ))),
-            release: Arc::new(Script::new(concat!(
-                include_str!("../src/store/redis/protocol/lease.lua"),
-                include_str!("../src/store/redis/protocol/grant.lua"),
-                include_str!("../src/store/redis/protocol/queue.lua"),
-                include_str!("../src/store/redis/protocol/release.lua")
-            ))),
-            keys: [
-                format!("leasehold:{{{name}}}"),
-                // The mark of this name alone, where our client uses that of the slot: its length is the same.
-                format!("leasehold:{{{name}}}:mark"),
-                format!("leasehold:{{{name}}}:queue"),
-                format!("leasehold:{{{name}}}:waiting"),
-                "leasehold:node".into(),
-            ],
-            client: ClientId::draw(),
-        }
-    }
-
-    async fn pair(&mut self) {
-        let holder = Holder::draw(self.client).expect("random bits").to_string();
-        let granted: Value = self
-            .acquire
-            .key(&self.keys[..])
-            .arg(&holder)
-            .arg(30_000)
-            .arg(0)
-            .arg(r#"{"host":"bench","pid":1}"#)
-            .invoke_async(&mut self.connection)
-            .await
-            .expect("the script runs");
-        assert!(is_tagged(&granted, "granted"), "{granted:?}");
-        let released: Value = self
-            .release
-            .key(&self.keys[..])
-            .arg(&holder)
-            .arg(0)
-            .invoke_async(&mut self.connection)
-            .await
-            .expect("the script runs");
-        assert!(is_tagged(&released, "released"), "{released:?}");
-    }
-}
-
-fn is_tagged(reply: &Value, tag: &str) -> bool {
-    matches!(reply, Value::BulkString(text) if text.split(|byte| *byte == b' ').next() == Some(tag.as_bytes()))
-}
 
 async fn pair(client: &Client, name: &str) {
     match client.try_acquire(name).await.expect("the store answers") {
@@ -193,11 +127,7 @@ async fn server_time(server: &Server) {
                     .await
                     .expect("reset");
                 let mut acquire = bare.acquire.key(&bare.keys[..]);
-                acquire
-                    .arg(&holder)
-                    .arg(30_000)
-                    .arg(0)
-                    .arg(r#"{"host":"bench","pid":1}"#);
+                acquire.arg(&holder).arg(30_000).arg(0).arg(INFO);
                 let mut release = bare.release.key(&bare.keys[..]);
                 release.arg(&holder).arg(0);
                 let _: Value = acquire
@@ -254,8 +184,19 @@ fn main() {
         // Loads the scripts and starts the watchdog.
         pair(&client, "warm").await;
         Bare::new(server.connect().await, "warm").pair().await;
-        one_task(&server, &client).await;
-        sixty_four_tasks(&server, &client).await;
-        server_time(&server).await;
+        let part = std::env::args()
+            .nth(1)
+            .filter(|part| !part.starts_with("--"));
+        let is_asked = |one: &str| part.as_deref().is_none_or(|part| part == one);
+        if is_asked("pairs") {
+            one_task(&server, &client).await;
+            sixty_four_tasks(&server, &client).await;
+        }
+        if is_asked("client") {
+            client::cost(&server, &client).await;
+        }
+        if is_asked("server") {
+            server_time(&server).await;
+        }
     });
 }
