@@ -1,6 +1,8 @@
 //! The thread that calls the user's subscriber and recorder in place of threads that must not block: one for all
-//! clients of the process. It shows each event when it comes, and everything else once a tick.
+//! clients of the process. It shows each event when it comes, and everything else once a tick, until nothing is held,
+//! awaited or counted: then it rests.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -39,6 +41,8 @@ struct Inbox {
     sources: Vec<Weak<dyn Surveyed>>,
     /// The process in which the thread runs, because a forked child has none. 0: it does not run.
     runs_in: u32,
+    /// Whether the thread waits without a limit.
+    rests: bool,
 }
 
 static INBOX: Mutex<Inbox> = Mutex::new(Inbox {
@@ -46,8 +50,14 @@ static INBOX: Mutex<Inbox> = Mutex::new(Inbox {
     samples: Vec::new(),
     sources: Vec::new(),
     runs_in: 0,
+    rests: false,
 });
-/// Wakes the thread for an event, and for the end of a client. Samples wait for the next tick.
+/// Whether anything was counted since the last tick began.
+///
+/// Every access is `SeqCst`, and so is that of the totals: who counts adds and then reads this flag, and a tick clears
+/// it and then reads the totals, so that one of the two sees the other.
+static ACTIVE: AtomicBool = AtomicBool::new(true);
+/// Wakes the thread for an event, for the end of a client, and where it rests. Samples wait for the next tick.
 ///
 /// It is the standard library's: parking_lot keeps those who sleep in a table of the process, and a forked child, in which
 /// they do not exist, would abort at its own first sleep.
@@ -67,7 +77,20 @@ fn recorder() -> MutexGuard<'static, usize> {
 
 /// A client has ended.
 pub(crate) fn client_ended() {
+    // Locked, so that this does not fall between the thread's look at the clients and its sleep.
+    let _inbox = inbox();
     CAME.notify_one();
+}
+
+/// Something was counted, or a connection changed: the thread tells it by the next tick.
+pub(super) fn note_activity() {
+    if !ACTIVE.load(Ordering::SeqCst) {
+        ACTIVE.store(true, Ordering::SeqCst);
+        // Locked, so that this does not fall between the thread's last look at the flag and its sleep.
+        if inbox().rests {
+            CAME.notify_one();
+        }
+    }
 }
 
 /// Leaves an event to the thread, at once.
@@ -80,6 +103,7 @@ pub(super) fn hand_over(event: impl FnOnce() + Send + 'static) {
 /// Leaves a sample to the thread, by the next tick.
 pub(super) fn keep_sample(sample: impl FnOnce() + Send + 'static) {
     push(|inbox| &mut inbox.samples, SAMPLES, Box::new(sample));
+    note_activity();
 }
 
 /// Queues it if there is room. One that is too many is dropped and counted.
@@ -89,7 +113,9 @@ fn push(queue: fn(&mut Inbox) -> &mut Vec<Telling>, most: usize, telling: Tellin
     let has_room = queue.len() < most;
     if has_room {
         queue.push(telling);
-    } else {
+    }
+    drop(inbox);
+    if !has_room {
         Sink::of_process().add(&table::EVENTS_DROPPED, &[], 1);
     }
     has_room
@@ -122,7 +148,7 @@ pub(super) fn sources() -> Vec<Arc<dyn Surveyed>> {
 
 /// The thread's whole life.
 fn report() {
-    let mut next = Monotonic.now();
+    let mut next = Some(Monotonic.now());
     loop {
         let (tellings, is_last) = next_tellings(next);
         // A subscriber or recorder that panics is the user's; the next event is still shown.
@@ -132,25 +158,33 @@ fn report() {
             return update();
         }
         let now = Monotonic.now();
-        if now >= next {
-            tell(&mut recorder());
+        if next.is_none_or(|next| now >= next) {
+            let was_active = ACTIVE.swap(false, Ordering::SeqCst);
+            let is_quiet = tell(&mut recorder());
             let took = Monotonic.now().since(now);
-            next = now.after((took * REST).clamp(TICK, LONGEST_REST));
+            let rest = (took * REST).clamp(TICK, LONGEST_REST);
+            next = (was_active || !is_quiet).then(|| now.after(rest));
         }
     }
 }
 
-/// Waits for events, at most until `until`. Returns what came, and whether no client is left.
-fn next_tellings(until: Instant) -> (Vec<Telling>, bool) {
+/// Waits for events, at most until `until`, and without it for anything that is counted. Returns what came, and whether
+/// no client is left.
+fn next_tellings(until: Option<Instant>) -> (Vec<Telling>, bool) {
     let mut inbox = inbox();
     let has_clients = |inbox: &mut Inbox| {
         inbox.sources.retain(|client| client.strong_count() > 0);
         !inbox.sources.is_empty()
     };
     if inbox.events.is_empty() && has_clients(&mut inbox) {
-        let time = until.since(Monotonic.now());
-        let woken = CAME.wait_timeout(inbox, time);
-        (inbox, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        if let Some(until) = until {
+            let woken = CAME.wait_timeout(inbox, until.since(Monotonic.now()));
+            (inbox, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        } else if !ACTIVE.load(Ordering::SeqCst) {
+            inbox.rests = true;
+            inbox = CAME.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+            inbox.rests = false;
+        }
     }
     let is_last = !has_clients(&mut inbox);
     if is_last {
@@ -168,18 +202,20 @@ pub(crate) fn update() {
     tell(&mut known);
 }
 
-fn tell(known: &mut usize) {
+/// Returns whether no lease is held and nobody waits for one.
+fn tell(known: &mut usize) -> bool {
     // Another recorder than before knows nothing of what the metrics mean.
     let recorder = metrics::with_recorder(|recorder| std::ptr::from_ref(recorder).addr());
     if std::mem::replace(known, recorder) != recorder {
         quietly(table::describe);
     }
     quietly(tell_build);
-    survey::survey_all();
+    let is_quiet = survey::survey_all();
     for sink in Sink::all() {
         sink.survey_connections();
         sink.tell();
     }
+    is_quiet
 }
 
 /// Reports which stores were compiled in, besides the one in memory.

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::metric::{Metric, MetricKind, MetricLabel};
 use super::names::Names;
+use super::reporter::note_activity;
 use super::stores::ConnectionGauge;
 use super::{quietly, table};
 use crate::group::Group;
@@ -117,7 +118,8 @@ impl Sink {
     /// Adds to the total of a counter with these words.
     pub(super) fn add(&self, counter: &Metric, words: &[&str], times: u64) {
         if let Some(series) = self.series(counter, words) {
-            series.value.fetch_add(times, Ordering::Relaxed);
+            series.value.fetch_add(times, Ordering::SeqCst);
+            note_activity();
         }
     }
 
@@ -134,6 +136,7 @@ impl Sink {
         if let Some(Series { key, .. }) = self.series(histogram, words) {
             let histogram = metrics::with_recorder(|to| to.register_histogram(key, &METADATA));
             histogram.record(sample);
+            note_activity();
         }
     }
 
@@ -203,7 +206,7 @@ impl Series {
     }
 
     fn tell(&self) {
-        let value = self.value.load(Ordering::Relaxed);
+        let value = self.value.load(Ordering::SeqCst);
         metrics::with_recorder(|to| match self.kind {
             MetricKind::Counter => to.register_counter(&self.key, &METADATA).absolute(value),
             MetricKind::Gauge => {

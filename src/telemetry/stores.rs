@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::reporter::{self, note_activity};
 use super::sink::Sink;
+use super::table;
 use super::words::{ConnectionPurpose, Standing, StoreCall};
-use super::{reporter, table};
 use crate::error::ErrorKind;
 
 /// What is counted of all stores of one kind.
@@ -43,6 +44,7 @@ impl Sink {
             let state = [standing.as_str()];
             self.set(&table::STORE_MEMBERS, &state, whole(count));
         }
+        note_activity();
     }
 
     /// A connection that is not made yet. Without a purpose no metric shows it.
@@ -70,7 +72,7 @@ impl Sink {
         let known: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
         for purpose in ConnectionPurpose::ALL {
             let of_use = known.iter().filter(|one| one.purpose == Some(purpose));
-            let states = of_use.map(|connection| connection.state.load(Ordering::Relaxed));
+            let states = of_use.map(|connection| connection.state.load(Ordering::SeqCst));
             let states = states.filter(|state| *state != UNMADE);
             let label = [purpose.as_str()];
             if let Some(is_up) = states
@@ -142,12 +144,13 @@ pub(crate) struct ConnectionGauge {
 impl ConnectionGauge {
     /// The connection was made. Made again after it was lost, it counts as a reconnect.
     pub(crate) fn made(&self) {
-        if self.state.swap(UP, Ordering::Relaxed) == BROKEN
+        if self.state.swap(UP, Ordering::SeqCst) == BROKEN
             && let Some(purpose) = self.purpose
         {
             self.sink
                 .add(&table::STORE_RECONNECTS, &[purpose.as_str()], 1);
         }
+        note_activity();
     }
 
     /// An attempt to connect ended.
@@ -165,14 +168,16 @@ impl ConnectionGauge {
             UP | BROKEN => Some(BROKEN),
             _ => Some(DOWN),
         };
-        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
         // The closure always answers.
         let _ = self.state.fetch_update(set, get, after);
+        note_activity();
     }
 
     /// The connection was closed because it is not needed.
     pub(crate) fn closed(&self) {
-        self.state.store(UNMADE, Ordering::Relaxed);
+        self.state.store(UNMADE, Ordering::SeqCst);
+        note_activity();
     }
 }
 

@@ -56,7 +56,8 @@ impl Survey {
         self.names.note_held(name, left);
     }
 
-    fn set(&self, sink: &Sink) {
+    /// Sets the gauges of a group. Returns the number of its calls that wait.
+    fn set(&self, sink: &Sink) -> usize {
         sink.set(&table::HELD_LEASES, &[], whole(self.held));
         sink.set(&table::AT_RISK_LEASES, &[], whole(self.at_risk));
         let failures = f64::from(self.failures);
@@ -65,6 +66,7 @@ impl Survey {
         sink.set(&table::SOONEST_DEADLINE, &[], soonest);
         let waiters = sink.waiters.load(Ordering::Relaxed);
         sink.set(&table::WAITERS, &[], whole(waiters));
+        waiters
     }
 }
 
@@ -73,10 +75,10 @@ pub(super) fn unix_seconds_in(seconds: f64) -> f64 {
     Duration::from_micros(wall_clock_us()).as_secs_f64() + seconds
 }
 
-/// Reads all states and sets the gauges.
-pub(super) fn survey_all() {
+/// Reads all states and sets the gauges. Returns whether no lease is held and nobody waits for one.
+pub(super) fn survey_all() -> bool {
     let sources = sources();
-    let (mut backlog, mut overdue) = (0, Duration::ZERO);
+    let (mut backlog, mut overdue, mut is_quiet) = (0, Duration::ZERO, true);
     for sink in Sink::all() {
         let Some(group) = sink.group() else {
             continue;
@@ -91,10 +93,12 @@ pub(super) fn survey_all() {
         of_group.for_each(|source| source.survey(&mut survey));
         backlog += survey.backlog;
         overdue = overdue.max(survey.overdue);
-        survey.set(sink);
+        let waiters = survey.set(sink);
+        is_quiet &= survey.held == 0 && waiters == 0;
         survey.names.tell(group, &sink.names);
     }
     let process = Sink::of_process();
     process.set(&table::WATCHDOG_BACKLOG, &[], whole(backlog));
     process.set(&table::WATCHDOG_OVERDUE, &[], overdue.as_secs_f64());
+    is_quiet
 }

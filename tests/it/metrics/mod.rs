@@ -5,6 +5,7 @@
 mod connections;
 pub(crate) mod exporter;
 mod fences;
+mod idle;
 mod leases;
 mod log;
 mod moved;
