@@ -1,4 +1,5 @@
-//! Processes that take turns: a bench, started again, which reads one order a line and answers each with its turns.
+//! Processes that take part in a bench, such as the bench itself, started again: each reads one order a line, and answers it.
+//! Those that take turns answer with their turns.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -34,12 +35,18 @@ impl Contender {
     /// Starts this bench again with these variables, by which it knows that it takes part.
     pub fn start<V: AsRef<OsStr>>(variables: impl IntoIterator<Item = (&'static str, V)>) -> Self {
         let own = std::env::current_exe().expect("this bench");
-        let mut process = Command::new(own)
-            .envs(variables)
+        let mut command = Command::new(own);
+        command.envs(variables);
+        Self::of(command)
+    }
+
+    /// Starts a program that takes part.
+    pub fn of(mut command: Command) -> Self {
+        let mut process = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("this bench starts again");
+            .expect("the program starts");
         Self {
             orders: process.stdin.take().expect("it is piped"),
             answers: BufReader::new(process.stdout.take().expect("it is piped")),

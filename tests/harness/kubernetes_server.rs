@@ -248,11 +248,8 @@ impl Namespace {
 
     /// Starts a program that leads by this name as client-go's leader election does, with a lease of so many seconds.
     pub fn elect(&self, name: &str, seconds: u64) -> Elected {
-        let user = json!({ "token": ADMINISTRATOR });
-        let kubeconfig = kubeconfig(self.server.folder.path(), &self.cluster(), &user);
-        let mut command = Command::new(target().join("kubernetes/elect"));
-        let mut process = command
-            .args([&kubeconfig, &self.name, name, &seconds.to_string()])
+        let mut process = self
+            .elector(name, seconds)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -268,6 +265,16 @@ impl Namespace {
             {}
         });
         Elected { process, said }
+    }
+
+    /// The program with client-go, as the administrator. With the argument `pairs` it leads and releases for each line
+    /// that it reads, and answers with one.
+    pub fn elector(&self, name: &str, seconds: u64) -> Command {
+        let user = json!({ "token": ADMINISTRATOR });
+        let kubeconfig = kubeconfig(self.server.folder.path(), &self.cluster(), &user);
+        let mut command = Command::new(target().join("kubernetes/elect"));
+        command.args([&kubeconfig, &self.name, name, &seconds.to_string()]);
+        command
     }
 
     /// Passes a request on to the server as the administrator's.
