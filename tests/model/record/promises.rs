@@ -1,6 +1,6 @@
 //! The promises that are looked at in every state.
 
-use super::setup::Setup;
+use super::setup::{Setup, Wrong};
 use super::world::{Phase, Promise, World, has, holder_of};
 
 impl Promise {
@@ -29,7 +29,8 @@ impl Setup {
             if believes && !is_forgiven && !(has_it && record.token == client.token) {
                 return Some(Promise::OneHolder);
             }
-            if client.phase == Phase::Left && has_it {
+            let is_told = !self.has(Wrong::ReleaseInDoubt);
+            if client.phase == Phase::Left && is_told && has_it {
                 return Some(Promise::LeftIsLeft);
             }
         }

@@ -130,7 +130,7 @@ impl Setup {
             });
         }
         let may_come = match self.wrong {
-            Some(Wrong::ReleaseUnpoisoned) => false,
+            Some(Wrong::ReleaseUnpoisoned | Wrong::ReleaseInDoubt) => false,
             Some(Wrong::PoisonsAnyVersion) => has_doubt,
             _ => look.is_doubts,
         };

@@ -98,6 +98,8 @@ pub enum Wrong {
     RenewsShorter,
     /// A release that finds another's record leaves a doubtful claim as it is.
     ReleaseUnpoisoned,
+    /// The same, and it tells that the claim may come to have the name. It breaks no other promise.
+    ReleaseInDoubt,
     /// A release that finds another's record poisons whatever version it finds.
     PoisonsAnyVersion,
     /// A release leaves a record of its own as it is once that is over.

@@ -103,6 +103,8 @@ mod sound {
         holds(&Setup::new(3).calm());
         // Left to the stores.
         holds(&pair().wrong(Wrong::AgainMintsOver));
+        holds(&pair().wrong(Wrong::ReleaseInDoubt));
+        holds(&pair().of(DATED).once().wrong(Wrong::ReleaseInDoubt));
     }
 
     #[test]
