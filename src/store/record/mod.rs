@@ -40,7 +40,7 @@ use parking_lot::Mutex;
 
 use self::observed::Observed;
 pub use self::register::{Expiry, Failure, Put, Register, Seen, Traits, Version, Versioned};
-use self::rules::{Denied, Next};
+use self::rules::Next;
 pub use self::value::Record;
 use super::kit::backend::Backend;
 use super::kit::budget::Budget;
@@ -129,17 +129,19 @@ impl<R: Register> Backend for Records<R> {
         }
         loop {
             let decided = rules::claim(hand.as_ref(), claim, ask, mark, self.token_time_us())?;
-            let done = match decided {
+            let change = match decided {
                 Next::Answer(held) => return Ok(Answer::Held(held)),
                 Next::ReadMark => {
                     // After the read that showed no record: who removed one had raised the mark before.
                     mark = Some(self.mark_of_a_new_name(claim.holder, budget).await?);
                     continue;
                 }
-                Next::Put(on, record) => self.put(name, on, *record, budget).await?,
-                Next::Extend(on, record) => self.extend(name, on, *record, budget).await?,
+                Next::Write(change) => *change,
             };
-            if let Some(token) = done.and_then(|record| record.token) {
+            let token = change.record.token;
+            if self.write(name, change, budget).await?
+                && let Some(token) = token
+            {
                 return Ok(Answer::Granted(Grant::new(token)));
             }
             (hand, mark) = (self.read(name, budget).await?, None);
@@ -147,9 +149,12 @@ impl<R: Register> Backend for Records<R> {
     }
 
     async fn try_renew(&self, batch: &[Renewal], budget: Budget) -> Renewed {
-        let renew = async |renewal: &Renewal| match self.renew(renewal, budget).await {
-            Ok(outcome) => outcome,
-            Err(failure) => Outcome::Unknown(self.error(failure, "renew", &renewal.name)),
+        let renew = async |renewal: &Renewal| {
+            let decide = |hand: Option<&_>| rules::renewal(hand, renewal);
+            match self.settle(renewal.name.as_str(), budget, decide).await {
+                Ok(denied) => denied.unwrap_or(Outcome::Renewed),
+                Err(failure) => Outcome::Unknown(self.error(failure, "renew", &renewal.name)),
+            }
         };
         let renewals: Vec<_> = batch.iter().map(renew).collect();
         let outcomes = stream::iter(renewals).buffered(IN_FLIGHT);
@@ -163,23 +168,9 @@ impl<R: Register> Backend for Records<R> {
         keep_for: Option<Duration>,
         budget: Budget,
     ) -> Result<Release, Failure> {
-        let mut hand = self.in_hand(name.as_str());
-        loop {
-            // What was seen before may have changed: only what is read now refuses.
-            let on_sight = rules::release(hand.as_ref(), holder, keep_for);
-            if let Next::Put(on, record) = on_sight
-                && self
-                    .put(name.as_str(), on, *record, budget)
-                    .await?
-                    .is_some()
-            {
-                return Ok(Release::Released);
-            }
-            hand = self.read(name.as_str(), budget).await?;
-            if let Next::Answer(()) = rules::release(hand.as_ref(), holder, keep_for) {
-                return Ok(Release::NotHeld);
-            }
-        }
+        let decide = |hand: Option<&_>| rules::release(hand, holder, keep_for);
+        let refused = self.settle(name.as_str(), budget, decide).await?;
+        Ok(refused.unwrap_or(Release::Released))
     }
 
     async fn try_notices(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
@@ -207,34 +198,17 @@ impl<R: Register> Backend for Records<R> {
     }
 
     async fn try_evict(&self, name: &Name, how: Eviction, budget: Budget) -> Result<bool, Failure> {
-        loop {
-            let hand = self.read(name.as_str(), budget).await?;
-            match rules::eviction(hand.as_ref(), how) {
-                Next::Put(on, record) => {
-                    if self
-                        .put(name.as_str(), on, *record, budget)
-                        .await?
-                        .is_some()
-                    {
-                        return Ok(true);
-                    }
-                }
-                Next::Answer(was_held) => return Ok(was_held),
-                Next::Extend(..) | Next::ReadMark => {
-                    unreachable!("an eviction neither extends nor mints")
-                }
-            }
-        }
+        let decide = |hand: Option<&_>| rules::eviction(hand, how);
+        let was_held = self.settle(name.as_str(), budget, decide).await?;
+        Ok(was_held.unwrap_or(true))
     }
 
     async fn try_hazards(&self, budget: Budget) -> Result<Vec<Hazard>, Failure> {
-        self.open()?;
-        requests::within(budget, self.register.hazards()).await
+        self.ask(budget, self.register.hazards()).await
     }
 
     async fn try_members(&self, budget: Budget) -> Result<Vec<Member>, Failure> {
-        self.open()?;
-        requests::within(budget, self.register.members()).await
+        self.ask(budget, self.register.members()).await
     }
 
     async fn try_own_connection(&self, purpose: Purpose) -> Result<Self, Failure> {
@@ -250,27 +224,5 @@ impl<R: Register> Backend for Records<R> {
     async fn own_close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         self.register.close().await;
-    }
-}
-
-impl<R: Register> Records<R> {
-    async fn renew(&self, renewal: &Renewal, budget: Budget) -> Result<Outcome, Failure> {
-        let name = renewal.name.as_str();
-        let mut hand = self.in_hand(name);
-        loop {
-            // What was seen before may have changed: only what is read now refuses.
-            if let Next::Extend(on, record) = rules::renewal(hand.as_ref(), renewal)
-                && self.extend(name, on, *record, budget).await?.is_some()
-            {
-                return Ok(Outcome::Renewed);
-            }
-            hand = self.read(name, budget).await?;
-            if let Next::Answer(denied) = rules::renewal(hand.as_ref(), renewal) {
-                return Ok(match denied {
-                    Denied::Refused => Outcome::Refused,
-                    Denied::Evicted => Outcome::Evicted,
-                });
-            }
-        }
     }
 }

@@ -2,30 +2,31 @@
 
 use std::time::Duration;
 
-use super::register::{Expiry, Failure, Put, Register, Version};
-use super::rules::InHand;
+use super::register::{Expiry, Failure, Put, Register};
+use super::rules::{Change, InHand, Next};
 use super::sweep::RETENTION;
-use super::value::Record;
 use super::{MARK, Records};
 use crate::clock;
 use crate::store::kit::budget::Budget;
 use crate::token::Token;
 
-/// Gives a request what is left of the caller's limit.
-pub(super) async fn within<T>(
-    budget: Budget,
-    request: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    let left = budget.left();
-    if left.is_zero() {
-        // What was decided before a suspend must not be sent after it.
-        return Err(Failure::silent().before_it_was_sent());
-    }
-    let answer = tokio::time::timeout(left, request).await;
-    answer.unwrap_or_else(|_| Err(Failure::silent()))
-}
-
 impl<R: Register> Records<R> {
+    /// Gives a request what is left of the caller's limit.
+    pub(super) async fn ask<T>(
+        &self,
+        budget: Budget,
+        request: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        self.open()?;
+        let left = budget.left();
+        if left.is_zero() {
+            // What was decided before a suspend must not be sent after it.
+            return Err(Failure::silent().before_it_was_sent());
+        }
+        let answer = tokio::time::timeout(left, request).await;
+        answer.unwrap_or_else(|_| Err(Failure::silent()))
+    }
+
     /// Returns what this client has seen of a record, if it has.
     pub(super) fn in_hand(&self, key: &str) -> Option<InHand> {
         let now = self.clock.now();
@@ -43,8 +44,7 @@ impl<R: Register> Records<R> {
 
     /// Reads the record of this key.
     pub(super) async fn read(&self, key: &str, budget: Budget) -> Result<Option<InHand>, Failure> {
-        self.open()?;
-        let seen = within(budget, self.register.read(key)).await;
+        let seen = self.ask(budget, self.register.read(key)).await;
         let seen = seen.map_err(Failure::before_it_was_sent)?;
         self.observed.lock().saw(key, &seen, self.clock.now());
         let hand = self.in_hand(key);
@@ -59,7 +59,7 @@ impl<R: Register> Records<R> {
     /// that far.
     async fn ask_time(&self, budget: Budget) -> Result<(), Failure> {
         if !self.observed.lock().has_time(self.clock.now()) {
-            let time = within(budget, self.register.time()).await;
+            let time = self.ask(budget, self.register.time()).await;
             if let Some(time) = time.map_err(Failure::before_it_was_sent)? {
                 self.observed.lock().told_time(time, self.clock.now());
             }
@@ -74,8 +74,7 @@ impl<R: Register> Records<R> {
         before: Option<Duration>,
         budget: Budget,
     ) -> Result<Vec<(String, InHand)>, Failure> {
-        self.open()?;
-        let listed = within(budget, self.register.list(prefix, before)).await;
+        let listed = self.ask(budget, self.register.list(prefix, before)).await;
         let listed = listed.map_err(Failure::before_it_was_sent)?;
         let now = self.clock.now();
         for (key, record) in &listed {
@@ -88,55 +87,69 @@ impl<R: Register> Records<R> {
         Ok(listed.into_iter().filter_map(in_hand).collect())
     }
 
-    /// Puts a record. Returns it if that was carried out, and `None` after a conflict.
-    pub(super) async fn put(
+    /// Writes a record. Returns whether that was carried out; otherwise the record had changed.
+    pub(super) async fn write(
         &self,
         key: &str,
-        on: Option<Version>,
-        record: Record,
+        change: Change,
         budget: Budget,
-    ) -> Result<Option<Record>, Failure> {
-        self.open()?;
-        let lasts = (key != MARK).then(|| record.ttl() + RETENTION);
-        let put = self.register.put(key, on.as_ref(), &record, lasts);
-        let put = within(budget, put).await;
-        self.note(key, record, put)
-    }
-
-    /// Begins the ttl of a record anew. Returns it if that was carried out, and `None` after a conflict.
-    pub(super) async fn extend(
-        &self,
-        key: &str,
-        on: Version,
-        record: Record,
-        budget: Budget,
-    ) -> Result<Option<Record>, Failure> {
-        self.open()?;
+    ) -> Result<bool, Failure> {
+        let Change {
+            on,
+            record,
+            extends,
+        } = change;
         let lasts = record.ttl() + RETENTION;
-        let extended = self.register.extend(key, &on, &record, lasts);
-        let extended = within(budget, extended).await;
-        self.note(key, record, extended)
-    }
-
-    fn note(
-        &self,
-        key: &str,
-        record: Record,
-        put: Result<Put, Failure>,
-    ) -> Result<Option<Record>, Failure> {
+        let written = match &on {
+            Some(on) if extends => {
+                let extended = self.register.extend(key, on, &record, lasts);
+                self.ask(budget, extended).await
+            }
+            on => {
+                let lasts = (key != MARK).then_some(lasts);
+                let put = self.register.put(key, on.as_ref(), &record, lasts);
+                self.ask(budget, put).await
+            }
+        };
         // After a failure what was seen stays: if the put was carried out, the next one on that version meets a conflict.
-        let put = put?;
         let mut observed = self.observed.lock();
-        Ok(match put {
+        Ok(match written? {
             Put::Done(version) => {
-                observed.wrote(key, version, record.clone(), self.clock.now());
-                Some(record)
+                observed.wrote(key, version, record, self.clock.now());
+                true
             }
             Put::Conflict => {
                 observed.forget(key);
-                None
+                false
             }
         })
+    }
+
+    /// Decides and writes until that was carried out, or an answer is found. What was seen before may have changed: only
+    /// what is read now gives the answer.
+    pub(super) async fn settle<T>(
+        &self,
+        key: &str,
+        budget: Budget,
+        decide: impl Fn(Option<&InHand>) -> Next<T>,
+    ) -> Result<Option<T>, Failure> {
+        let mut hand = self.in_hand(key);
+        let mut is_read = hand.is_none();
+        if is_read {
+            hand = self.read(key, budget).await?;
+        }
+        loop {
+            match decide(hand.as_ref()) {
+                Next::Write(change) => {
+                    if self.write(key, *change, budget).await? {
+                        return Ok(None);
+                    }
+                }
+                Next::Answer(answer) if is_read => return Ok(Some(answer)),
+                Next::Answer(_) | Next::ReadMark => {}
+            }
+            (hand, is_read) = (self.read(key, budget).await?, true);
+        }
     }
 
     /// Returns the highest token of the records that were removed.

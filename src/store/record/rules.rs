@@ -9,7 +9,7 @@ use super::value::{Record, millis};
 use crate::error::Error;
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::store::{Ask, Claim, Eviction, Held, HeldState, Info, Renewal};
+use crate::store::{Ask, Claim, Eviction, Held, HeldState, Info, Outcome, Release, Renewal};
 use crate::token::Token;
 
 /// A record in hand: what was seen, and for how long the name is still taken. `None` in its place: there is no record.
@@ -19,17 +19,37 @@ pub(super) struct InHand {
     pub(super) left: Option<Duration>,
 }
 
+/// A record as it is to be, on the version that was seen, or where there was none.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) on: Option<Version>,
+    pub(super) record: Record,
+    /// Whether its ttl begins anew, and all else of it stays as it is.
+    pub(super) extends: bool,
+}
+
 /// What a client does next.
 #[derive(Debug)]
 pub(super) enum Next<T> {
-    /// Put this record, on this version or where there is none.
-    Put(Option<Version>, Box<Record>),
-    /// Begin the ttl of the record anew on this version. All else of it stays as it is.
-    Extend(Version, Box<Record>),
+    Write(Box<Change>),
     /// Nothing is to be changed.
     Answer(T),
     /// Read the mark first: the next token must exceed it.
     ReadMark,
+}
+
+impl Change {
+    pub(super) const fn on(on: Option<Version>, record: Record) -> Self {
+        Self {
+            on,
+            record,
+            extends: false,
+        }
+    }
+
+    fn next<T>(self) -> Next<T> {
+        Next::Write(Box::new(self))
+    }
 }
 
 impl InHand {
@@ -37,8 +57,9 @@ impl InHand {
         &self.sighting.record.record
     }
 
-    fn version(&self) -> Version {
-        self.sighting.record.version.clone()
+    /// Returns a change on the version in hand.
+    fn to(&self, record: Record) -> Change {
+        Change::on(Some(self.sighting.record.version.clone()), record)
     }
 
     /// Returns the record as the next put writes it.
@@ -48,12 +69,16 @@ impl InHand {
         record
     }
 
-    /// Returns the record with a ttl that begins anew. It is never made shorter: with a lost reply the holder would count
-    /// on the longer one.
-    fn extended(&self, ttl: Duration) -> Box<Record> {
+    /// Begins the ttl of the record anew. It is never made shorter: with a lost reply the holder would count on the longer
+    /// one.
+    fn extended<T>(&self, ttl: Duration) -> Next<T> {
         let mut record = self.next();
         record.ttl_ms = record.ttl_ms.max(millis(ttl));
-        Box::new(record)
+        let extends = true;
+        Next::Write(Box::new(Change {
+            extends,
+            ..self.to(record)
+        }))
     }
 
     fn is_taken_by(&self, holder: Holder) -> bool {
@@ -90,7 +115,7 @@ pub(super) fn claim(
         && let Some(held) = hand.held(&claim.name)
     {
         if hand.is_taken_by(claim.holder) && held.state == HeldState::Leased {
-            return Ok(Next::Extend(hand.version(), hand.extended(claim.ttl)));
+            return Ok(hand.extended(claim.ttl));
         }
         return Ok(Next::Answer(Box::new(held)));
     }
@@ -110,26 +135,22 @@ pub(super) fn claim(
     record.ttl_ms = millis(claim.ttl);
     record.since_us = now_us;
     record.info = Info::clone(&claim.info);
-    Ok(Next::Put(hand.map(InHand::version), Box::new(record)))
+    let change = match hand {
+        Some(hand) => hand.to(record),
+        None => Change::on(None, record),
+    };
+    Ok(change.next())
 }
 
-/// The end of a renewal that needs no put.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Denied {
-    Refused,
-    Evicted,
-}
-
-pub(super) fn renewal(hand: Option<&InHand>, renewal: &Renewal) -> Next<Denied> {
+/// Decides about a renewal. The answer is that it is denied.
+pub(super) fn renewal(hand: Option<&InHand>, renewal: &Renewal) -> Next<Outcome> {
     let its = hand.filter(|hand| {
         hand.is_taken_by(renewal.holder) && hand.record().token == Some(renewal.token)
     });
     match its.map(|hand| (hand, hand.record().state)) {
-        Some((hand, Some(HeldState::Leased))) => {
-            Next::Extend(hand.version(), hand.extended(renewal.ttl))
-        }
-        Some((_, Some(HeldState::Evicted))) => Next::Answer(Denied::Evicted),
-        _ => Next::Answer(Denied::Refused),
+        Some((hand, Some(HeldState::Leased))) => hand.extended(renewal.ttl),
+        Some((_, Some(HeldState::Evicted))) => Next::Answer(Outcome::Evicted),
+        _ => Next::Answer(Outcome::Refused),
     }
 }
 
@@ -138,7 +159,7 @@ pub(super) fn release(
     hand: Option<&InHand>,
     holder: Holder,
     keep_for: Option<Duration>,
-) -> Next<()> {
+) -> Next<Release> {
     // Also if it has run out: its version shows that nobody had it since, and a renewal that is still on its way would
     // begin its ttl anew after the release was told.
     let its = hand.filter(|hand| hand.record().by == Some(holder));
@@ -147,14 +168,14 @@ pub(super) fn release(
         matches!(state, Some(HeldState::Leased | HeldState::Evicted))
     };
     let Some(hand) = its.filter(is_held) else {
-        return Next::Answer(());
+        return Next::Answer(Release::NotHeld);
     };
     // An evicted holder keeps nothing.
     let keep_for = keep_for.filter(|_| hand.record().state == Some(HeldState::Leased));
     let mut record = hand.next();
     record.state = keep_for.map(|_| HeldState::Kept);
     record.ttl_ms = keep_for.map_or(0, millis);
-    Next::Put(Some(hand.version()), Box::new(record))
+    hand.to(record).next()
 }
 
 /// Decides about an eviction. The answer is whether there was a holder to evict.
@@ -175,29 +196,25 @@ pub(super) fn eviction(hand: Option<&InHand>, how: Eviction) -> Next<bool> {
         }
         (Eviction::Marked, state) => return Next::Answer(state == Some(HeldState::Evicted)),
     }
-    Next::Put(Some(hand.version()), Box::new(record))
+    hand.to(record).next()
 }
 
-/// Returns the record that raises the mark to this token, unless it is there already.
-pub(super) fn raised_mark(
-    mark: Option<&Sighting>,
-    token: Token,
-) -> Option<(Option<Version>, Record)> {
+/// Decides about the mark, which is to have this token at least. The answer is that it has.
+pub(super) fn raised_mark(mark: Option<&InHand>, token: Token) -> Next<()> {
     let Some(mark) = mark else {
-        return Some((None, Record::free(Some(token))));
+        return Change::on(None, Record::free(Some(token))).next();
     };
-    let mut record = mark.record.record.clone();
-    if record.token >= Some(token) {
-        return None;
+    if mark.record().token >= Some(token) {
+        return Next::Answer(());
     }
-    record.beat += 1;
+    let mut record = mark.next();
     record.token = Some(token);
-    Some((Some(mark.record.version.clone()), record))
+    mark.to(record).next()
 }
 
-/// Returns an old record without what the mark has, where the storage cannot remove it.
-pub(super) fn emptied(old: &Record) -> Record {
+/// Empties an old record of what the mark has, where the storage cannot remove it.
+pub(super) fn emptied(old: &InHand) -> Change {
     let mut record = Record::free(None);
-    record.beat = old.beat + 1;
-    record
+    record.beat = old.next().beat;
+    old.to(record)
 }

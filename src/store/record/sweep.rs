@@ -76,28 +76,19 @@ impl<R: Register> Records<R> {
     }
 
     async fn raise_mark(&self, token: Token, budget: Budget) -> Result<(), Failure> {
-        loop {
-            let mark = self.read(MARK, budget).await?;
-            let mark = mark.as_ref().map(|mark| &mark.sighting);
-            let Some((on, record)) = rules::raised_mark(mark, token) else {
-                return Ok(());
-            };
-            if self.put(MARK, on, record, budget).await?.is_some() {
-                return Ok(());
-            }
-        }
+        let raised = self.settle(MARK, budget, |mark| rules::raised_mark(mark, token));
+        raised.await.map(drop)
     }
 
     async fn remove(&self, key: &str, hand: &InHand, budget: Budget) -> Result<(), Failure> {
-        let versioned = &hand.sighting.record;
         if !self.register.traits().removes {
-            let emptied = rules::emptied(&versioned.record);
-            let on = Some(versioned.version.clone());
-            self.put(key, on, emptied, budget).await?;
-            return Ok(());
+            return self
+                .write(key, rules::emptied(hand), budget)
+                .await
+                .map(drop);
         }
-        let removed = self.register.remove(key, &versioned.version);
+        let removed = self.register.remove(key, &hand.sighting.record.version);
         self.observed.lock().forget(key);
-        super::requests::within(budget, removed).await.map(drop)
+        self.ask(budget, removed).await.map(drop)
     }
 }
