@@ -107,10 +107,11 @@ impl Scene {
                 victim.resume();
             }
             Fault::WorkerStoppedBeforeWrite => {
+                let granted_after = self.ttl + self.ground.grants_late_by();
                 victim.order(Order::StopBeforeWrite);
-                pause_until_so(3 * self.ttl, || victim.stands_still()).await;
-                // Past the end of its lease.
-                pause(self.ttl + hold / 2).await;
+                pause_until_so(3 * granted_after, || victim.stands_still()).await;
+                // Past the end of its lease, when another holder has the name.
+                pause(granted_after + hold / 2).await;
                 victim.resume();
             }
             Fault::WorkerStarved => {

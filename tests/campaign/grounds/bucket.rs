@@ -1,4 +1,5 @@
-//! A bucket of a server that speaks S3, behind a network that passes bytes.
+//! A bucket of a server that speaks S3, behind a network that passes bytes. The server is the one that answers several
+//! requests at a time: on moto a run has a handful of writes.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub(super) struct BucketGround {
 
 impl BucketGround {
     pub(super) async fn start() -> Self {
-        let server = BucketServer::start(Program::Moto).await;
+        let server = BucketServer::start(Program::Versitygw).await;
         let relay = Relay::before_port(server.port()).await;
         Self { server, relay }
     }
@@ -40,6 +41,11 @@ impl Ground for BucketGround {
             Fault::BlackHole,
             Fault::OneWay,
         ]
+    }
+
+    /// Nothing tells a waiting client that the name is free: it looks each second.
+    fn grants_late_by(&self) -> Duration {
+        Duration::from_secs(1)
     }
 
     async fn strike(&mut self, fault: Fault, hold: Duration, _: &mut Rng) {

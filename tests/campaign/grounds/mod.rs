@@ -49,6 +49,11 @@ pub(crate) trait Ground {
         fault.echo()
     }
 
+    /// How long after the end of a holder's lease a client that waits may be granted the name.
+    fn grants_late_by(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// What the environment of the worker processes and of the tool has beside that of the runner.
     fn environment(&self) -> Vec<(String, String)> {
         Vec::new()
