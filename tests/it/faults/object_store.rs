@@ -10,6 +10,7 @@ use crate::fence::object_store::registers::Registers;
 use crate::fence::object_store::tag_alone;
 use crate::harness::bucket_server::{BucketServer, Program};
 use crate::tool::fenced_jobs::python_writes_under_the_jobs_pass_and_fails_when_it_is_stale;
+use crate::tool::in_bucket::init_and_a_job_are_refused;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_to_files_keeps_the_contract() {
@@ -62,4 +63,10 @@ async fn python_as_documented_writes_under_the_jobs_pass_and_fails_when_it_is_st
 async fn leases_behind_a_gateway_to_files_keep_the_contract() {
     let server = BucketServer::start(Program::Versitygw).await;
     crate::bucket::a_server_keeps_the_contract(&server.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn init_and_the_first_claim_refuse_a_server_that_compares_before_it_writes() {
+    let server = BucketServer::start(Program::S3sFs).await;
+    init_and_a_job_are_refused(&server.leases_url("leases"), "puts at once");
 }

@@ -34,3 +34,20 @@ async fn a_job_runs_under_a_lease_in_a_bucket_and_status_shows_it() {
     assert_eq!(tried.code, Some(0), "{tried:?}");
     assert!(!tried.stdout.contains("bucket-untried"), "{tried:?}");
 }
+
+/// Nothing is noted, and no job begins.
+pub(crate) fn init_and_a_job_are_refused(url: &str, words: &str) {
+    let place = Place::new();
+    let init = place.tool(&["init", "--connect-timeout", "1min", "--store", url]);
+    let init = place.start(init).end();
+    let job = place.run(&["--store", url], "touch ran").end();
+    for refused in [init, job] {
+        println!("{refused:?}");
+        assert_eq!(refused.code, Some(78), "{refused:?}");
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+    assert!(!place.has("ran"));
+    let doctor = place.tool(&["doctor", "--json", "--store", url]);
+    let doctor = place.start(doctor).end();
+    assert!(doctor.stdout.contains("bucket-untried"), "{doctor:?}");
+}

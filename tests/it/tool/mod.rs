@@ -18,7 +18,7 @@ mod fields;
 mod given_files;
 mod guarding;
 mod hold;
-mod in_bucket;
+pub(crate) mod in_bucket;
 mod job;
 mod limits;
 mod loss;
