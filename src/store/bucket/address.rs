@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::store::kit::server_url::{Reason, ServerUrl};
+use crate::store::record::SKEW;
 
-/// The most by which the clocks of the bucket's servers are taken to differ.
-pub(super) const SKEW: Duration = Duration::from_secs(10);
 /// The interval at which a waiting client looks: one that waits for a month costs a dollar at the list prices of S3.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The prefix of the keys, unless told otherwise.
@@ -69,9 +68,8 @@ impl Address {
             prefix => prefix,
         };
         check_prefix(prefix)?;
-        let parameter = |name| read.parameter(name).filter(|value| !value.is_empty());
-        let endpoint = parameter("endpoint");
-        if endpoint.is_some_and(|endpoint| !endpoint.starts_with("http")) {
+        let endpoint = read.text("endpoint");
+        if endpoint.as_ref().is_some_and(|at| !at.starts_with("http")) {
             return Err("its endpoint begins neither with http:// nor with https://".into());
         }
         if bucket.is_empty() {
@@ -80,12 +78,12 @@ impl Address {
         Ok(Self {
             bucket: bucket.clone(),
             prefix: prefix.into(),
-            endpoint: endpoint.map(Into::into),
-            region: parameter("region").map(Into::into),
-            credentials: parameter("credentials").map(Into::into),
-            profile: parameter("profile").unwrap_or("default").into(),
-            skew: parameter("skew").map_or(Ok(SKEW), |text| seconds("skew", text))?,
-            look_every: parameter("poll").map_or(Ok(LOOK_EVERY), |text| seconds("poll", text))?,
+            endpoint,
+            region: read.text("region"),
+            credentials: read.text("credentials").map(Into::into),
+            profile: read.text("profile").unwrap_or_else(|| "default".into()),
+            skew: read.seconds("skew", SKEW)?,
+            look_every: read.seconds("poll", LOOK_EVERY)?,
         })
     }
 }
@@ -97,13 +95,6 @@ pub(super) fn check_prefix(prefix: &str) -> Result<(), Reason> {
         true => Err("its prefix has an empty part, or one of dots".into()),
         false => Ok(()),
     }
-}
-
-fn seconds(name: &str, text: &str) -> Result<Duration, Reason> {
-    let seconds = text.strip_suffix('s').and_then(|text| text.parse().ok());
-    let time = seconds.filter(|seconds| (1..=3_600).contains(seconds));
-    time.map(Duration::from_secs)
-        .ok_or_else(|| format!("its {name} is not between 1s and 3600s").into())
 }
 
 /// The leases of a bucket, for people to read.

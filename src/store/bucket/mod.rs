@@ -57,11 +57,11 @@ use ::object_store::path::Path;
 use ::object_store::{ClientOptions, ObjectStore, ObjectStoreExt as _, PutMode, RetryConfig};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use self::address::{Address, LOOK_EVERY, SKEW, check_prefix};
+use self::address::{Address, LOOK_EVERY, check_prefix};
 use self::credentials::Credentials;
 use self::object::{failed, is_conflict, key_of, object_name, update, version, written_at};
 use super::record::{
-    Expiry, Failure, Put, Record, Records, Register, Seen, Traits, Version, Versioned,
+    Expiry, Failure, Put, Record, Records, Register, SKEW, Seen, Traits, Version, Versioned,
 };
 use super::{Hazard, Member, MemberState, Notices, Purpose, TableSettings};
 use crate::error::{Error, ErrorKind};

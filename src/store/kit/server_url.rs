@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "_records")]
+use std::time::Duration;
 
 use crate::kinds::nearest;
 use crate::percent;
@@ -100,6 +102,28 @@ impl ServerUrl {
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         let mut parameters = self.parameters.iter();
         parameters.find_map(|(known, value)| (known == name).then_some(value.as_str()))
+    }
+
+    /// Returns the text of a parameter, if it has one.
+    #[cfg(feature = "_records")]
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        let text = self.parameter(name).filter(|text| !text.is_empty());
+        text.map(Into::into)
+    }
+
+    /// Returns a time in whole seconds, or this one if none is given.
+    ///
+    /// # Errors
+    /// The reason for which it is refused.
+    #[cfg(feature = "_records")]
+    pub(crate) fn seconds(&self, name: &str, default: Duration) -> Result<Duration, Reason> {
+        let Some(text) = self.text(name) else {
+            return Ok(default);
+        };
+        let seconds = text.strip_suffix('s').and_then(|text| text.parse().ok());
+        let time = seconds.filter(|seconds| (1..=3_600).contains(seconds));
+        time.map(Duration::from_secs)
+            .ok_or_else(|| format!("its {name} is not between 1s and 3600s").into())
     }
 
     /// Gives a parameter another name.

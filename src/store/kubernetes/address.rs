@@ -8,9 +8,7 @@ use kube_client::Config;
 
 use crate::error::{Error, ErrorKind};
 use crate::store::kit::server_url::{Reason, ServerUrl};
-
-/// The most by which the clocks of the API servers of one cluster are taken to differ.
-const SKEW: Duration = Duration::from_secs(10);
+use crate::store::record::SKEW;
 
 const PARAMETERS: &[&str] = &["context", "kubeconfig", "skew"];
 
@@ -54,12 +52,11 @@ impl Address {
         if !read.path.is_empty() || !(namespace.is_empty() || is_label(namespace)) {
             return Err("its namespace has letters other than a-z, 0-9 and '-'".into());
         }
-        let parameter = |name| read.parameter(name).filter(|value| !value.is_empty());
         Ok(Self {
             namespace: Some(namespace.clone()).filter(|namespace| !namespace.is_empty()),
-            context: parameter("context").map(Into::into),
-            kubeconfig: parameter("kubeconfig").map(Into::into),
-            skew: parameter("skew").map_or(Ok(SKEW), skew)?,
+            context: read.text("context"),
+            kubeconfig: read.text("kubeconfig").map(Into::into),
+            skew: read.seconds("skew", SKEW)?,
         })
     }
 }
@@ -73,13 +70,6 @@ fn is_label(text: &str) -> bool {
         && text
             .bytes()
             .all(|letter| is_plain(letter) || letter == b'-')
-}
-
-fn skew(text: &str) -> Result<Duration, Reason> {
-    let seconds = text.strip_suffix('s').and_then(|text| text.parse().ok());
-    let skew = seconds.filter(|seconds| (1..=3_600).contains(seconds));
-    skew.map(Duration::from_secs)
-        .ok_or_else(|| "its skew is not between 1s and 3600s".into())
 }
 
 /// The leases of a namespace, for people to read.

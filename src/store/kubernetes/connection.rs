@@ -1,7 +1,6 @@
 //! Requests to the API server, by the client crate: it has the credentials, their renewal and TLS.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode, header};
@@ -22,7 +21,6 @@ use crate::store::record::Failure;
 pub(super) struct Connection {
     config: Config,
     client: Mutex<Option<Client>>,
-    is_silent: AtomicBool,
 }
 
 /// Without the configuration: parts of it are secret that the crate prints.
@@ -48,13 +46,13 @@ pub(super) enum Verb<'a> {
     Delete(&'a Value),
 }
 
-/// Notes that a request was not answered, unless it is told otherwise before it is dropped.
-struct Unanswered<'a>(Option<&'a AtomicBool>);
+/// Drops the client, unless it is told before that a request was answered.
+struct Unanswered<'a>(Option<&'a Connection>);
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if let Some(is_silent) = self.0 {
-            is_silent.store(true, Ordering::Relaxed);
+        if let Some(connection) = self.0 {
+            *connection.client.lock() = None;
         }
     }
 }
@@ -64,7 +62,6 @@ impl Connection {
         Self {
             config,
             client: Mutex::default(),
-            is_silent: AtomicBool::new(false),
         }
     }
 
@@ -75,9 +72,6 @@ impl Connection {
 
     /// Returns the client, made on the calling runtime.
     pub(super) async fn client(&self) -> Result<Client, Failure> {
-        if self.is_silent.swap(false, Ordering::Relaxed) {
-            *self.client.lock() = None;
-        }
         let client = self.client.lock().clone();
         if let Some(client) = client {
             return Ok(client);
@@ -104,9 +98,8 @@ impl Connection {
         path: &str,
         verb: Verb<'_>,
     ) -> Result<Reply<T>, Failure> {
-        let mut unanswered = Unanswered(Some(&self.is_silent));
-        let client = self.client().await;
-        let client = client.inspect_err(|_| unanswered.0 = None)?;
+        let client = self.client().await?;
+        let mut unanswered = Unanswered(Some(self));
         let response = client.send(request(path, &verb)).await;
         let response = response.map_err(failure::of_silence)?;
         let time = response.headers().get(header::DATE);

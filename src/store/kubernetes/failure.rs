@@ -7,6 +7,7 @@ use http::StatusCode;
 use kube_client::client::AuthError;
 use kube_client::config::KubeconfigError;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::object::RESOURCE;
 use crate::error::ErrorKind;
@@ -15,35 +16,26 @@ use crate::store::record::Failure;
 
 /// The body of an answer that is no object.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Status {
-    message: String,
-    reason: String,
-    details: Details,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Details {
-    kind: String,
-    causes: Vec<Cause>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Cause {
-    reason: String,
-}
+pub(super) struct Status(Value);
 
 impl Status {
     /// Returns whether what is missing is an object, and not its namespace or the whole kind.
     pub(super) fn is_missing_object(&self) -> bool {
-        self.reason == "NotFound" && self.details.kind == RESOURCE
+        self.0["reason"] == "NotFound" && self.kind() == RESOURCE
+    }
+
+    fn kind(&self) -> &Value {
+        &self.0["details"]["kind"]
     }
 
     fn is_of_a_namespace_that_ends(&self) -> bool {
-        let mut causes = self.details.causes.iter();
-        causes.any(|cause| cause.reason == "NamespaceTerminating")
+        let causes = self.0["details"]["causes"].as_array();
+        let mut causes = causes.into_iter().flatten();
+        causes.any(|cause| cause["reason"] == "NamespaceTerminating")
+    }
+
+    fn message(&self) -> &str {
+        self.0["message"].as_str().unwrap_or_default().trim()
     }
 
     /// Returns the remedy for an answer with this code, where it is known.
@@ -52,10 +44,10 @@ impl Status {
             401 => Some("the credentials are missing, wrong or expired"),
             403 if self.is_of_a_namespace_that_ends() => Some("the namespace is being deleted"),
             // In the words of every authorizer of the API server; admission refuses with others.
-            403 if self.message.contains(" cannot ") => Some(
+            403 if self.message().contains(" cannot ") => Some(
                 "the role needs get, list, watch, create, patch and delete on leases of coordination.k8s.io",
             ),
-            404 if self.details.kind == "namespaces" => {
+            404 if self.kind() == "namespaces" => {
                 Some("the namespace does not exist; kubectl create namespace makes it")
             }
             404 => Some("no API server of Kubernetes answers here"),
@@ -75,10 +67,9 @@ pub(super) fn of_answer(code: StatusCode, status: &Status) -> Failure {
         408 | 500.. => (ErrorKind::Unavailable, Sent::Perhaps),
         _ => (ErrorKind::Misconfigured, Sent::Answered),
     };
-    let message = status.message.trim();
-    let message = match message {
+    let message = match status.message() {
         "" => String::new(),
-        _ => format!(": {message}"),
+        message => format!(": {message}"),
     };
     let failure = Failure::new(
         kind,

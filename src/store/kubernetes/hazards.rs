@@ -1,64 +1,30 @@
 //! The rights that the account lacks, and a clock that is off, each as a hazard.
 
-use std::time::Duration;
-
-use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Kubernetes;
 use super::connection::Verb;
-use crate::clock::wall_clock_us;
+use super::object::RESOURCE;
 use crate::error::ErrorKind;
-use crate::store::record::Failure;
-use crate::store::{Hazard, Sent, Severity};
+use crate::store::record::{Failure, clock_apart};
+use crate::store::{Hazard, Severity};
 
 /// Each verb that is needed, and what fails without it.
-const VERBS: [(&str, Severity, &str); 6] = [
-    ("get", Severity::Critical, "No name can be claimed"),
-    (
-        "create",
-        Severity::Critical,
-        "No name can be claimed for the first time",
-    ),
-    (
-        "patch",
-        Severity::Critical,
-        "No lease can be renewed or released",
-    ),
-    (
-        "list",
-        Severity::Critical,
-        "Leases cannot be listed, and objects that nobody uses stay",
-    ),
-    ("delete", Severity::Warning, "Objects that nobody uses stay"),
+const VERBS: [(&str, &str); 6] = [
+    ("get", "No name can be claimed"),
+    ("create", "No name can be claimed for the first time"),
+    ("patch", "No lease can be renewed or released"),
+    ("list", "Leases cannot be listed, and old objects stay"),
+    ("delete", "Old objects stay"),
     (
         "watch",
-        Severity::Warning,
-        "A waiting client learns only by looking each second that a name was freed",
+        "A waiting client is not told that a name was freed",
     ),
 ];
-
-/// The difference of the clocks above which it is told: the server's is told in whole seconds.
-const APART: Duration = Duration::from_secs(2);
-
-#[derive(Debug, Deserialize)]
-struct Review {
-    status: ReviewStatus,
-}
-
-#[derive(Debug, Deserialize)]
-struct ReviewStatus {
-    allowed: bool,
-}
 
 impl Kubernetes {
     /// Returns whether the account has this right on leases of the namespace.
     pub(super) async fn may(&self, verb: &str) -> Result<bool, Failure> {
-        Ok(self.review(verb).await?.0)
-    }
-
-    /// Returns the same with the time of the server that said it.
-    async fn review(&self, verb: &str) -> Result<(bool, Option<Duration>), Failure> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -66,38 +32,34 @@ impl Kubernetes {
                 "namespace": self.location.namespace,
                 "verb": verb,
                 "group": "coordination.k8s.io",
-                "resource": "leases",
+                "resource": RESOURCE,
             } },
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let reply = self.connection.ask(path, Verb::Create(&review)).await?;
-        let Some(Review { status }) = reply.found else {
+        let reply = self.connection.ask::<Value>(path, Verb::Create(&review));
+        let found = reply.await?.found.unwrap_or_default();
+        found["status"]["allowed"].as_bool().ok_or_else(|| {
             let what = "the API server does not say what the account may do";
-            return Err(Failure::new(ErrorKind::Misconfigured, Sent::Answered, what));
-        };
-        Ok((status.allowed, reply.time))
+            Failure::answered(ErrorKind::Misconfigured, what)
+        })
     }
 
     pub(super) async fn all_hazards(&self) -> Result<Vec<Hazard>, Failure> {
         let mut found = Vec::new();
-        let mut apart = None;
-        for (verb, severity, effect) in VERBS {
-            let (is_allowed, time) = self.review(verb).await?;
-            if !is_allowed {
-                found.push(self.missing(verb, severity, effect));
+        for (verb, effect) in VERBS {
+            if !self.may(verb).await? {
+                found.push(self.missing(verb, effect));
             }
-            let ours = Duration::from_micros(wall_clock_us());
-            // The answer may have been slow.
-            apart = [apart, time.map(|time| time.abs_diff(ours))]
-                .into_iter()
-                .flatten()
-                .min();
         }
-        found.extend(apart.filter(|apart| *apart > APART).map(clocks_apart));
+        found.extend(clock_apart(self, "kubernetes-clock").await?);
         Ok(found)
     }
 
-    fn missing(&self, verb: &str, severity: Severity, effect: &'static str) -> Hazard {
+    fn missing(&self, verb: &str, effect: &'static str) -> Hazard {
+        let severity = match verb {
+            "delete" | "watch" => Severity::Warning,
+            _ => Severity::Critical,
+        };
         Hazard::new(
             "kubernetes-right",
             severity,
@@ -109,14 +71,4 @@ impl Kubernetes {
             "Bind a role with get, list, watch, create, patch and delete on leases of coordination.k8s.io",
         )
     }
-}
-
-fn clocks_apart(apart: Duration) -> Hazard {
-    Hazard::new(
-        "kubernetes-clock",
-        Severity::Warning,
-        format!("the API server's clock is {} s from ours", apart.as_secs()),
-        "Tokens can fall when an object is lost, or its name moves to another store",
-        "Run a time daemon on the servers and on this machine",
-    )
 }

@@ -48,11 +48,12 @@ use std::time::Duration;
 
 use kube_client::Config;
 use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube_client::core::ObjectList;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::address::{Address, Location};
-use self::connection::{Connection, Verb};
+use self::connection::{Connection, Reply, Verb};
 use self::object::{LABEL, LeaseObject, RESOURCE, object_name, written};
 use super::kit::backend::Failing as _;
 use super::kit::subscription::Subscription;
@@ -131,19 +132,6 @@ fn is_absent(error: &KubeconfigError) -> bool {
     }
 }
 
-/// A page of a list.
-#[derive(Debug, Deserialize)]
-struct Page {
-    metadata: PageMetadata,
-    items: Vec<LeaseObject>,
-}
-
-#[derive(Debug, Deserialize)]
-struct PageMetadata {
-    #[serde(default)]
-    r#continue: String,
-}
-
 /// What of an object is read after it was written: a failure to read the rest would hide that it was.
 #[derive(Debug, Deserialize)]
 struct Written {
@@ -156,12 +144,6 @@ struct WrittenMetadata {
     resource_version: Version,
 }
 
-#[derive(Debug, Deserialize)]
-struct ServerVersion {
-    #[serde(rename = "gitVersion")]
-    git_version: String,
-}
-
 impl Kubernetes {
     /// Returns the path of an object, or of all of them.
     fn path(&self, object: &str) -> String {
@@ -171,6 +153,11 @@ impl Kubernetes {
             "" => path,
             _ => format!("{path}/{object}"),
         }
+    }
+
+    /// Asks for the server's version, which every account may read.
+    async fn version(&self) -> Result<Reply<Value>, Failure> {
+        self.connection.ask("/version", Verb::Get).await
     }
 }
 
@@ -235,9 +222,7 @@ impl Register for Kubernetes {
             "preconditions": { "resourceVersion": on },
         });
         let path = self.path(&object_name(key));
-        let removed = self
-            .connection
-            .ask::<serde_json::Value>(&path, Verb::Delete(&options));
+        let removed = self.connection.ask::<Value>(&path, Verb::Delete(&options));
         match removed.await?.found {
             Some(_) => Ok(Put::Done(on.clone())),
             None => Ok(Put::Conflict),
@@ -255,7 +240,11 @@ impl Register for Kubernetes {
             let (path, label) = (self.path(""), encode(LABEL));
             let from_here = encode(&from);
             let path = format!("{path}?labelSelector={label}&limit={PAGE}&continue={from_here}");
-            let page = self.connection.ask::<Page>(&path, Verb::Get).await?.found;
+            let page = self
+                .connection
+                .ask::<ObjectList<LeaseObject>>(&path, Verb::Get)
+                .await?
+                .found;
             let Some(page) = page else {
                 return Ok(listed);
             };
@@ -268,7 +257,7 @@ impl Register for Kubernetes {
                     }
                 }
             }
-            from = page.metadata.r#continue;
+            from = page.metadata.continue_.unwrap_or_default();
             if from.is_empty() {
                 return Ok(listed);
             }
@@ -276,8 +265,7 @@ impl Register for Kubernetes {
     }
 
     async fn time(&self) -> Result<Option<Duration>, Failure> {
-        let version = self.connection.ask::<ServerVersion>("/version", Verb::Get);
-        Ok(version.await?.time)
+        Ok(self.version().await?.time)
     }
 
     async fn notices(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
@@ -302,13 +290,14 @@ impl Register for Kubernetes {
     }
 
     async fn members(&self) -> Result<Vec<Member>, Failure> {
-        let version = self.connection.ask::<ServerVersion>("/version", Verb::Get);
-        let (state, version) = match version.await {
+        let (state, version) = match self.version().await {
             Ok(reply) => (MemberState::Up, reply.found),
             Err(failure) if failure.sent() == Sent::Answered => (MemberState::Up, None),
             Err(_) => (MemberState::Down, None),
         };
-        let version = version.map(|version| format!("Kubernetes {}", version.git_version));
+        let version = version.unwrap_or_default();
+        let version = version["gitVersion"].as_str();
+        let version = version.map(|version| format!("Kubernetes {version}"));
         let member = Member::new(self.location.cluster.clone(), state);
         Ok(vec![member.with_version(version)])
     }

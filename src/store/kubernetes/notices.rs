@@ -1,12 +1,13 @@
 //! A watch of each object that is waited for: the API server tells when it changes.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::AsyncBufReadExt as _;
+use futures_util::TryStreamExt as _;
 use http::Request;
-use serde::Deserialize;
+use kube_client::core::WatchEvent;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::Kubernetes;
@@ -20,13 +21,6 @@ use crate::store::{HeldState, Topic};
 const PAUSE: Duration = Duration::from_millis(500);
 /// The time after which the API server ends a watch.
 const WATCH_SECONDS: u64 = 280;
-
-/// A line of a watch.
-#[derive(Debug, Deserialize)]
-struct Event {
-    object: serde_json::Value,
-    r#type: String,
-}
 
 /// Keeps a watch for each topic that is followed.
 pub(super) async fn listen(leases: Arc<Kubernetes>, mut wanted: Wanted) {
@@ -68,12 +62,11 @@ async fn watch_once(leases: &Kubernetes, topic: &Topic, teller: &Teller) -> Resu
         .body(Vec::new())
         .expect("a path in order");
     let client = leases.connection.client().await?;
-    let stream = client.request_stream(request).await;
-    let stream = stream.map_err(super::failure::of_silence)?;
+    let events = client.request_events(request).await;
+    let mut events = pin!(events.map_err(super::failure::of_silence)?);
     teller.tell(topic.first_notice());
-    let mut lines = stream.lines();
-    while let Some(Ok(line)) = futures_util::StreamExt::next(&mut lines).await {
-        match is_hint(&line, key) {
+    while let Ok(Some(event)) = events.try_next().await {
+        match is_hint(event, key) {
             Some(true) => teller.tell(topic.first_notice()),
             Some(false) => {}
             None => return Ok(()),
@@ -82,15 +75,14 @@ async fn watch_once(leases: &Kubernetes, topic: &Topic, teller: &Teller) -> Resu
     Ok(())
 }
 
-/// Returns whether a line of a watch can mean that this key was freed. `None`: the watch has ended.
-fn is_hint(line: &str, key: &str) -> Option<bool> {
-    let event: Event = serde_json::from_str(line).ok()?;
-    let object: Option<LeaseObject> = serde_json::from_value(event.object).ok();
-    match event.r#type.as_str() {
-        "ERROR" => None,
-        "DELETED" => Some(true),
-        _ => {
-            let seen = object.and_then(|object| object.versioned(key).ok());
+/// Returns whether an event of a watch can mean that this key was freed. `None`: the watch has ended.
+fn is_hint(event: WatchEvent<LeaseObject>, key: &str) -> Option<bool> {
+    match event {
+        WatchEvent::Error(_) => None,
+        WatchEvent::Deleted(_) => Some(true),
+        WatchEvent::Bookmark(_) => Some(false),
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+            let seen = object.versioned(key).ok();
             let state = seen.and_then(|seen| seen.record.state);
             Some(state != Some(HeldState::Leased))
         }
@@ -105,12 +97,13 @@ mod tests {
 
     #[test]
     fn all_but_a_renewal_can_mean_that_the_name_was_freed() {
-        let line = |kind: &str, holder: &str| {
+        let event = |kind: &str, holder: &str| {
             let object = json!({
                 "metadata": { "name": "a", "resourceVersion": "7" },
                 "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15 },
             });
-            json!({ "type": kind, "object": object }).to_string()
+            let event = json!({ "type": kind, "object": object });
+            serde_json::from_value(event).expect("an event")
         };
         for (kind, holder, expected) in [
             ("ADDED", "pod-1", Some(false)),
@@ -119,14 +112,13 @@ mod tests {
             ("DELETED", "pod-1", Some(true)),
         ] {
             assert_eq!(
-                is_hint(&line(kind, holder), "a"),
+                is_hint(event(kind, holder), "a"),
                 expected,
                 "{kind} {holder:?}"
             );
         }
         let ended = json!({ "type": "ERROR", "object": { "kind": "Status", "code": 410 } });
-        assert_eq!(is_hint(&ended.to_string(), "a"), None);
-        let whole = line("MODIFIED", "");
-        assert_eq!(is_hint(&whole[..whole.len() / 2], "a"), None, "it was cut");
+        let ended = serde_json::from_value(ended).expect("an event");
+        assert_eq!(is_hint(ended, "a"), None);
     }
 }

@@ -23,6 +23,8 @@
 //! `examples/own_storage.rs` has a table of a database as a `Register`, and runs
 //! `store::conformance` on it.
 
+#[cfg(feature = "_records")]
+mod hazard;
 mod observed;
 mod register;
 mod requests;
@@ -38,6 +40,8 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 
+#[cfg(feature = "_records")]
+pub(in crate::store) use self::hazard::clock_apart;
 use self::observed::Observed;
 pub use self::register::{Expiry, Failure, Put, Register, Seen, Traits, Version, Versioned};
 use self::rules::Next;
@@ -54,6 +58,10 @@ use crate::name::Name;
 
 /// The key of the mark: the highest token of all records that were removed. It is no name, because it has braces.
 pub const MARK: &str = "{mark}";
+
+/// The most by which the clocks of the servers of one storage are taken to differ, unless told otherwise.
+#[cfg(feature = "_records")]
+pub(in crate::store) const SKEW: Duration = Duration::from_secs(10);
 
 /// Number of renewals of a batch that are on their way at a time.
 const IN_FLIGHT: usize = 32;
@@ -129,17 +137,17 @@ impl<R: Register> Backend for Records<R> {
         }
         loop {
             let decided = rules::claim(hand.as_ref(), claim, ask, mark, self.token_time_us())?;
-            let change = match decided {
+            let revision = match decided {
                 Next::Answer(held) => return Ok(Answer::Held(held)),
                 Next::ReadMark => {
                     // After the read that showed no record: who removed one had raised the mark before.
                     mark = Some(self.mark_of_a_new_name(claim.holder, budget).await?);
                     continue;
                 }
-                Next::Write(change) => *change,
+                Next::Write(revision) => *revision,
             };
-            let token = change.record.token;
-            if self.write(name, change, budget).await?
+            let token = revision.record.token;
+            if self.write(name, revision, budget).await?
                 && let Some(token) = token
             {
                 return Ok(Answer::Granted(Grant::new(token)));

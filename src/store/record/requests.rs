@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::register::{Expiry, Failure, Put, Register};
-use super::rules::{Change, InHand, Next};
+use super::rules::{InHand, Next, Revision};
 use super::sweep::RETENTION;
 use super::{MARK, Records};
 use crate::clock;
@@ -91,14 +91,14 @@ impl<R: Register> Records<R> {
     pub(super) async fn write(
         &self,
         key: &str,
-        change: Change,
+        revision: Revision,
         budget: Budget,
     ) -> Result<bool, Failure> {
-        let Change {
+        let Revision {
             on,
             record,
             extends,
-        } = change;
+        } = revision;
         let lasts = record.ttl() + RETENTION;
         let written = match &on {
             Some(on) if extends => {
@@ -140,8 +140,8 @@ impl<R: Register> Records<R> {
         }
         loop {
             match decide(hand.as_ref()) {
-                Next::Write(change) => {
-                    if self.write(key, *change, budget).await? {
+                Next::Write(revision) => {
+                    if self.write(key, *revision, budget).await? {
                         return Ok(None);
                     }
                 }

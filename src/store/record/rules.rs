@@ -21,7 +21,7 @@ pub(super) struct InHand {
 
 /// A record as it is to be, on the version that was seen, or where there was none.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(super) struct Revision {
     pub(super) on: Option<Version>,
     pub(super) record: Record,
     /// Whether its ttl begins anew, and all else of it stays as it is.
@@ -31,14 +31,14 @@ pub(super) struct Change {
 /// What a client does next.
 #[derive(Debug)]
 pub(super) enum Next<T> {
-    Write(Box<Change>),
+    Write(Box<Revision>),
     /// Nothing is to be changed.
     Answer(T),
     /// Read the mark first: the next token must exceed it.
     ReadMark,
 }
 
-impl Change {
+impl Revision {
     pub(super) const fn on(on: Option<Version>, record: Record) -> Self {
         Self {
             on,
@@ -57,9 +57,9 @@ impl InHand {
         &self.sighting.record.record
     }
 
-    /// Returns a change on the version in hand.
-    fn to(&self, record: Record) -> Change {
-        Change::on(Some(self.sighting.record.version.clone()), record)
+    /// Returns a revision on the version in hand.
+    fn to(&self, record: Record) -> Revision {
+        Revision::on(Some(self.sighting.record.version.clone()), record)
     }
 
     /// Returns the record as the next put writes it.
@@ -75,7 +75,7 @@ impl InHand {
         let mut record = self.next();
         record.ttl_ms = record.ttl_ms.max(millis(ttl));
         let extends = true;
-        Next::Write(Box::new(Change {
+        Next::Write(Box::new(Revision {
             extends,
             ..self.to(record)
         }))
@@ -135,11 +135,11 @@ pub(super) fn claim(
     record.ttl_ms = millis(claim.ttl);
     record.since_us = now_us;
     record.info = Info::clone(&claim.info);
-    let change = match hand {
+    let revision = match hand {
         Some(hand) => hand.to(record),
-        None => Change::on(None, record),
+        None => Revision::on(None, record),
     };
-    Ok(change.next())
+    Ok(revision.next())
 }
 
 /// Decides about a renewal. The answer is that it is denied.
@@ -202,7 +202,7 @@ pub(super) fn eviction(hand: Option<&InHand>, how: Eviction) -> Next<bool> {
 /// Decides about the mark, which is to have this token at least. The answer is that it has.
 pub(super) fn raised_mark(mark: Option<&InHand>, token: Token) -> Next<()> {
     let Some(mark) = mark else {
-        return Change::on(None, Record::free(Some(token))).next();
+        return Revision::on(None, Record::free(Some(token))).next();
     };
     if mark.record().token >= Some(token) {
         return Next::Answer(());
@@ -213,7 +213,7 @@ pub(super) fn raised_mark(mark: Option<&InHand>, token: Token) -> Next<()> {
 }
 
 /// Empties an old record of what the mark has, where the storage cannot remove it.
-pub(super) fn emptied(old: &InHand) -> Change {
+pub(super) fn emptied(old: &InHand) -> Revision {
     let mut record = Record::free(None);
     record.beat = old.next().beat;
     old.to(record)
