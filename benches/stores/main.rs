@@ -9,7 +9,7 @@
 //! between them are those of one machine, so a round trip costs next to nothing: where servers are apart, count the
 //! round trips instead.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use alternating::alternating;
 use harness::bucket_server::{BucketServer, Program};
@@ -21,6 +21,7 @@ use harness::redis_quorum::RedisQuorum;
 use harness::redis_server::{RedisServer, Setup};
 use harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
 use leasehold::Client;
+use leasehold::clock::{Clock as _, Monotonic};
 use leasehold::store::TableSettings;
 use leasehold_benches as yardstick;
 use leasehold_benches::alternating;
@@ -100,10 +101,11 @@ async fn beside_client_go(namespace: &Namespace) {
         let mut next = namespace.elect("turns-of-theirs", lease_s);
         // At another moment between two of its looks each time.
         tokio::time::sleep(Duration::from_millis(1_000 + 400 * run as u64)).await;
-        let released_at = Instant::now();
+        let released_at = Monotonic.now();
         leader.end();
         next.says("leads").await;
-        runs.push((ours, released_at.elapsed().as_secs_f64() * 1e6));
+        let theirs = Monotonic.now().since(released_at);
+        runs.push((ours, theirs.as_secs_f64() * 1e6));
         leader = next;
     }
     case("kubernetes_hand_off_p50_vs_client_go", "us", &runs);
