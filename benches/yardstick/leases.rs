@@ -60,13 +60,13 @@ pub async fn hand_off(clients: &[Client; 2], request: impl Fn(&Client) -> LeaseR
     median(took)
 }
 
-/// Takes leases straight from the store at this URL, and returns their renewals.
-pub async fn taken(url: &str) -> (Arc<dyn Store>, Vec<Renewal>) {
+/// Takes so many leases straight from the store at this URL, and returns their renewals.
+pub async fn taken(url: &str, count: usize) -> (Arc<dyn Store>, Vec<Renewal>) {
     let store = leasehold::store::open(url).await.expect("the store opens");
     let client = ClientId::draw();
     let info = Arc::new(Info::here(None).expect("no label"));
     let mut renewals = Vec::new();
-    for index in 0..RENEWED {
+    for index in 0..count {
         let name = Name::new(format!("renewed-{index}")).expect("a name");
         let holder = Holder::draw(client).expect("random bits");
         let claim = Claim::new(name.clone(), holder, TTL, info.clone());

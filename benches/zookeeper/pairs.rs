@@ -92,7 +92,8 @@ async fn hand_offs(url: &str, redis: &str) {
 }
 
 async fn renewals(url: &str, redis: &str, bare: &Bare) {
-    let ((ours, of_ours), (other, of_other)) = (taken(url).await, taken(redis).await);
+    let ((ours, of_ours), (other, of_other)) =
+        (taken(url, RENEWED).await, taken(redis, RENEWED).await);
     bare.make(RENEWED).await;
     let (mut beside_bare, mut beside_redis) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
