@@ -56,7 +56,7 @@ async fn beside(store: &str, url: &str, redis: &RedisServer) {
         runs.push((ours, hand_off(&other, request).await));
     }
     case(&format!("{store}_hand_off_p50_vs_redis"), "us", &runs);
-    // A bucket takes seconds for a hundred.
+    // All of a bucket's would run out before the last one is taken.
     let renewed = match store {
         "bucket" => RENEWED / 16,
         _ => RENEWED,
