@@ -38,7 +38,7 @@ pub mod export {
         /// Refuses a place that the user named.
         pub async fn start(
             _: &args::LeaseOptions,
-            options: &args::JobOptions,
+            options: &args::MetricsOptions,
         ) -> Result<Option<Self>, Failure> {
             match (&options.metrics_file, &options.metrics) {
                 (Some(_), _) => Err(absent("--metrics-file", "export")),
@@ -102,7 +102,7 @@ mod tests {
             let Command::Run(options) = command(&words) else {
                 panic!("another command");
             };
-            export::JobMetrics::start(&options.lease, &options.job)
+            export::JobMetrics::start(&options.lease, &options.job.metrics)
                 .await
                 .err()
         };

@@ -201,18 +201,8 @@ pub struct JobOptions {
     #[arg(long, env = "LEASEHOLD_MAX_RUNTIME", hide_env = true)]
     pub max_runtime: Option<Span>,
 
-    /// Write metrics to this file (FILE.prom) at the start, once a minute and at the end
-    ///
-    /// For the textfile collector of node_exporter. Needs a build with the feature `export`.
-    #[arg(long, value_name = "FILE", env = "LEASEHOLD_METRICS_FILE")]
-    pub metrics_file: Option<PathBuf>,
-
-    /// Serve /metrics, /healthz, /readyz and /status at this address while the job runs
-    ///
-    /// Such as 9464 (this machine only) or 0.0.0.0:9464. If another process has it, the job runs without. Needs a build
-    /// with the feature `export`.
-    #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_METRICS")]
-    pub metrics: Option<String>,
+    #[command(flatten)]
+    pub metrics: MetricsOptions,
 
     /// Write the outcome of the run to this file, as JSON
     ///
@@ -225,6 +215,23 @@ pub struct JobOptions {
     pub json: bool,
 }
 
+/// Where metrics go
+#[derive(Debug, Args)]
+pub struct MetricsOptions {
+    /// Write metrics to this file (FILE.prom) at the start, once a minute and at the end
+    ///
+    /// For the textfile collector of node_exporter. Needs a build with the feature `export`.
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_METRICS_FILE")]
+    pub metrics_file: Option<PathBuf>,
+
+    /// Serve /metrics, /healthz, /readyz and /status at this address until the end
+    ///
+    /// Such as 9464 (this machine only) or 0.0.0.0:9464. If another process has it, the job runs, or `hold` holds, without. Needs a build
+    /// with the feature `export`.
+    #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_METRICS")]
+    pub metrics: Option<String>,
+}
+
 /// Hold a lease for the program that starts this, and tell it of each change
 ///
 /// For programs in any language. Each change is a line of JSON on standard output; the lines `progress` and `release` on
@@ -234,6 +241,9 @@ pub struct JobOptions {
 pub struct HoldOptions {
     #[command(flatten)]
     pub lease: LeaseOptions,
+
+    #[command(flatten)]
+    pub metrics: MetricsOptions,
 }
 
 /// Show who holds a name, or all names

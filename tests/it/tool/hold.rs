@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
+use super::export::has_value;
 use super::fields::Section;
 use super::loss::block_store;
 use super::{Ended, Place, Process, numbered, sleep, wait_until};
@@ -289,4 +290,35 @@ fn a_signal_releases_and_is_what_it_ends_by() {
         }
         assert!(place.is_free());
     }
+}
+
+#[test]
+fn its_metrics_tell_how_it_ended() {
+    let place = Place::new();
+    let file = ["--metrics-file", "hold.prom", "--group", "nightly"];
+    let mut hold = place.hold(&file);
+    wait_for(&hold, "held");
+    say(&mut hold, "release\n");
+    assert_told(&hold.end(), 0, &["held", "released"]);
+    let text = std::fs::read_to_string(place.path("hold.prom")).expect("written");
+    let job = "{group=\"nightly\",name=\"x\"";
+    for (series, expected) in [
+        ("leasehold_run_exits_total{job},reason=\"success\"}", 1.0),
+        ("leasehold_run_exits_total{job},reason=\"lost\"}", 0.0),
+        ("leasehold_run_in_progress{job}}", 0.0),
+        ("leasehold_run_duration_seconds_count{job}}", 1.0),
+    ] {
+        has_value(&text, &series.replace("{job}", job), expected);
+    }
+    let lost = [&file[..], &["--max-hold", "300ms"]].concat();
+    assert_told(&place.hold(&lost).end(), 79, &["held", "lost"]);
+    let text = std::fs::read_to_string(place.path("hold.prom")).expect("written");
+    for reason in ["success", "lost"] {
+        let series = format!("leasehold_run_exits_total{job},reason=\"{reason}\"}}");
+        has_value(&text, &series, 1.0);
+    }
+    let refused = place
+        .start(place.hold_with(&["--metrics", "nowhere"]))
+        .end();
+    assert_eq!(refused.code, Some(64), "{refused:?}");
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::http::{self, Content, Pages, Status};
 use super::recorder::Recorder;
 use super::textfile::{self, TextFile};
-use crate::args::{JobOptions, LeaseOptions};
+use crate::args::{LeaseOptions, MetricsOptions};
 use crate::exit::{Exit, Failure};
 use crate::say;
 
@@ -65,7 +65,7 @@ impl JobMetrics {
     /// Starts them, if they have a place to go to.
     pub async fn start(
         lease: &LeaseOptions,
-        options: &JobOptions,
+        options: &MetricsOptions,
     ) -> Result<Option<Self>, Failure> {
         let (file, address) = (&options.metrics_file, &options.metrics);
         if file.is_none() && address.is_none() {

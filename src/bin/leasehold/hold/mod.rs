@@ -17,6 +17,7 @@ use input::{Command, Input};
 use crate::args;
 use crate::choice::Contact;
 use crate::exit::{Exit, Failure};
+use crate::export::JobMetrics;
 use crate::row::in_words;
 use crate::run::acquire::{self, Asking};
 use crate::run::plan::Wanted;
@@ -34,7 +35,15 @@ pub fn main(arguments: args::HoldOptions) -> Result<Exit, Failure> {
     say::set_loudness(arguments.lease.loudness());
     let wanted = Wanted::new(arguments.lease)?;
     let mut events = Events::start(&wanted)?;
-    let result = crate::block_on(hold(&wanted, &mut events, input));
+    let result = crate::block_on(async {
+        // Before there is a client, so that nothing is missed.
+        let metrics = JobMetrics::start(&wanted.options, &arguments.metrics).await?;
+        let result = hold(&wanted, &mut events, input, metrics.as_ref()).await;
+        if let Some(metrics) = metrics {
+            metrics.finish(&result).await;
+        }
+        result
+    });
     if let Err(failure) = &result {
         events.failed(failure);
     }
@@ -42,24 +51,35 @@ pub fn main(arguments: args::HoldOptions) -> Result<Exit, Failure> {
     result
 }
 
-async fn hold(wanted: &Wanted, events: &mut Events, mut input: Input) -> Result<Exit, Failure> {
+async fn hold(
+    wanted: &Wanted,
+    events: &mut Events,
+    mut input: Input,
+    metrics: Option<&JobMetrics>,
+) -> Result<Exit, Failure> {
     let mut signals = Signals::new()?;
     let contact = tokio::select! {
         contact = acquire::connect(wanted, &mut signals) => contact?,
         why = input.end() => return Err(wanted.not_acquired(why)),
     };
     let acquired = tokio::select! {
-        acquired = acquire(wanted, &contact, events, &mut signals) => acquired,
+        acquired = acquire(wanted, &contact, events, &mut signals, metrics) => acquired,
         why = input.end() => Err(wanted.not_acquired(why)),
     };
     let mut closing = GIVE_BACK_LIMIT;
     let result = match acquired {
         Ok(lease) => {
             let began = Boottime.now();
+            if let Some(metrics) = metrics {
+                metrics.acquired();
+            }
             let result = until_its_end(&lease, wanted, events, &mut input, &mut signals);
             let result = or_exit(result).await;
             let ended = Boottime.now();
             let held_for = ended.since(began);
+            if let Some(metrics) = metrics {
+                metrics.ended(held_for);
+            }
             let is_released = release(lease, wanted, held_for, &contact, &mut signals).await;
             match is_released {
                 _ if result == Exit::Lost => {}
@@ -82,11 +102,15 @@ async fn acquire(
     contact: &Contact,
     events: &mut Events,
     signals: &mut Signals,
+    metrics: Option<&JobMetrics>,
 ) -> Result<Lease, Failure> {
     let asking = Asking {
         contact,
         wanted,
-        places: Places::default(),
+        places: Places {
+            metrics,
+            ..Places::default()
+        },
         began: Monotonic.now(),
     };
     match asking.once(signals).await? {

@@ -84,7 +84,7 @@ async fn run(plan: &Plan, report: &mut Report) -> Result<Exit, Failure> {
         report,
         signals: Signals::new()?,
         // Before there is a client, so that nothing is missed.
-        metrics: JobMetrics::start(&plan.wanted.options, &plan.options).await?,
+        metrics: JobMetrics::start(&plan.wanted.options, &plan.options.metrics).await?,
         service: Service::start(),
         closing: GIVE_BACK_LIMIT,
     };
