@@ -71,13 +71,20 @@ impl Caller {
         }
     }
 
+    /// Fails in a forked child, in which no timer runs either.
+    pub fn check_process(&self) -> PyResult<()> {
+        if std::process::id() == self.process {
+            return Ok(());
+        }
+        let what =
+            "call refused: the client belongs to the parent of this process; open a client here";
+        Err(Closed::new_err(what))
+    }
+
     /// Returns where to send what is to be called, and starts the thread for the first of them. It ends with the client
     /// and its last call.
     fn open(&self) -> PyResult<Sender<Delivery>> {
-        if std::process::id() != self.process {
-            let what = "call refused: the client belongs to the parent of this process; open a client here";
-            return Err(Closed::new_err(what));
-        }
+        self.check_process()?;
         let mut to = self
             .deliveries
             .lock()

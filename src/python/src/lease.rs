@@ -184,6 +184,7 @@ pub fn wait_lost(
     leases: Vec<PyRef<'_, Lease>>,
     limit: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Option<&'static str>> {
+    leases[0].caller.check_process()?;
     let limit = limit.map(|limit| seconds("timeout", &limit)).transpose()?;
     let lost = first_lost(&leases);
     let lost = async {
