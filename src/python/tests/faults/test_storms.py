@@ -14,33 +14,31 @@ import pytest
 from conftest import until
 from leasehold import Client, aio, fence
 
-SECONDS = 20
+SECONDS = 30
 
 # Adds until its input ends. A fence may refuse it, or its lease be lost: then nothing was added.
 ADDER = """
-import sqlite3, sys, threading, leasehold
+import sqlite3, sys, threading, time, leasehold
 from leasehold import fence
 
 client = leasehold.Client(sys.argv[1], ttl=1)
 connection = sqlite3.connect(sys.argv[2], isolation_level=None, timeout=30)
-is_fenced = sys.argv[3] == "fenced"
 ends = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), ends.set()), daemon=True).start()
 added = refused = 0
 while not ends.is_set():
     with client.acquire("ledger") as lease:
         try:
-            if is_fenced:
-                with connection:
-                    connection.execute("BEGIN IMMEDIATE")
-                    fence.raise_sqlite(connection.cursor(), "ledger", lease)
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
+                fence.raise_sqlite(connection.cursor(), "ledger", lease)
             for _ in range(20):
                 lease.check()
                 (total,) = connection.execute("SELECT total FROM ledger").fetchone()
+                time.sleep(0.01)  # where most pauses begin
                 with connection:
                     connection.execute("BEGIN IMMEDIATE")
-                    if is_fenced:
-                        fence.raise_sqlite(connection.cursor(), "ledger", lease)
+                    fence.raise_sqlite(connection.cursor(), "ledger", lease)
                     connection.execute("UPDATE ledger SET total = ?", (total + 1,))
                 added += 1
         except (leasehold.Lost, leasehold.Stale):
@@ -56,31 +54,28 @@ def dice():
     return random.Random(seed)
 
 
-@pytest.mark.parametrize("is_fenced", ["fenced", "unfenced"])
-def test_of_what_paused_processes_add_none_is_lost_with_the_fence(url, tmp_path, python, dice, is_fenced):
+def test_of_what_paused_processes_add_none_is_lost(url, tmp_path, python, dice):
+    """The short tests have the control: without the fence a write is lost."""
     data = str(tmp_path / "data.sqlite")
     connection = sqlite3.connect(data, isolation_level=None)
     connection.execute(fence.CREATE_SQLITE)
     connection.execute("CREATE TABLE ledger (total INTEGER)")
     connection.execute("INSERT INTO ledger VALUES (0)")
-    adders = [python(ADDER, url, data, is_fenced) for _ in range(4)]
+    adders = [python(ADDER, url, data) for _ in range(2)]
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         paused = dice.choice(adders)
         paused.send_signal(signal.SIGSTOP)
-        time.sleep(dice.choice([0.05, 1.5]))
+        time.sleep(3)
         paused.send_signal(signal.SIGCONT)
         time.sleep(dice.uniform(0, 0.3))
     told = [adder.communicate("", timeout=60) for adder in adders]
     counts = [tuple(map(int, said.split())) for said, errors in told]
     added, refused = (sum(count) for count in zip(*counts))
     total = connection.execute("SELECT total FROM ledger").fetchone()[0]
-    print(is_fenced, "added", added, "refused", refused, "total", total)
+    print("added", added, "refused", refused, "total", total)
     assert added > 100 and refused > 0
-    if is_fenced == "fenced":
-        assert total == added
-    else:
-        assert total <= added  # the control: it may lose some
+    assert total == added
 
 
 def test_tasks_that_are_cancelled_at_random_leave_nothing(url, dice):
