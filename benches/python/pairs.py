@@ -78,7 +78,9 @@ def measure(socket):
     beside("python_pair_p50_vs_python_redis_lock_renewed", ours, of_python_redis_lock_renewed)
     with client.acquire("ours") as lease:
         checks = sorted(check_ns(lease) for _ in range(BLOCKS))
-    print(f"case=python_check_ns ours={statistics.median(checks):.0f} least={checks[0]:.0f} most={checks[-1]:.0f} runs={BLOCKS}")
+    print(
+        f"case=python_check_ns ours={statistics.median(checks):.0f} least={checks[0]:.0f} most={checks[-1]:.0f} runs={BLOCKS}"
+    )
 
 
 def main():

@@ -3,7 +3,8 @@
 
     DATABASE_URL=postgresql://localhost/app LEASEHOLD_STORE=redis://localhost ./fenced_postgres.py 10
 
-The fence is raised in the same transaction as the write: a process that was paused for longer than its lease is refused.
+The fence is raised in the same transaction as the write: a process that was paused for longer than its lease is
+refused.
 """
 
 import os

@@ -3,7 +3,8 @@
 
     ./fenced_sqlite.py leases.sqlite data.sqlite 10
 
-The fence is raised in the same transaction as the write: a process that was paused for longer than its lease is refused.
+The fence is raised in the same transaction as the write: a process that was paused for longer than its lease is
+refused.
 """
 
 import sqlite3

@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
+from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Callable, Iterable, Optional, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Callable, Optional, Type, TypeVar, Union
 
 from . import _leasehold, _log
 from ._lease import Fire, Lease, LeaseSet
@@ -66,11 +67,11 @@ class Client(Handle):
     ``ttl``, ``margin`` and ``label`` are those of its leases, unless a call has its own; ``Options`` has their units.
 
     It may be shared by threads. After a fork the child's calls raise ``Closed``: it opens a client of its own. At the
-    end of the interpreter the leases of all clients are released. Its events are in the log of the logger ``leasehold``,
-    from the level on that the logger has when a client is opened.
+    end of the interpreter the leases of all clients are released. Its events are in the log of the logger
+    ``leasehold``, from the level on that the logger has when a client is opened.
 
-    Raises ``Invalid`` for a URL or a value out of order, ``Unavailable`` and ``Misconfigured`` for a file that cannot be
-    opened. A server is first asked by the first call.
+    Raises ``Invalid`` for a URL or a value out of order, ``Unavailable`` and ``Misconfigured`` for a file that cannot
+    be opened. A server is first asked by the first call.
     """
 
     def acquire(self, name: str, *, wait: Optional[float] = None, **options: "Unpack[Options]") -> Lease:
@@ -79,8 +80,8 @@ class Client(Handle):
         The other keyword arguments are those of ``Options``. Ctrl-C ends the wait, and nothing is left behind.
 
         Raises ``TimedOut`` if another holder still has the name, ``Unavailable`` if the store cannot be reached,
-        ``Invalid`` for a value out of order, ``Denied`` and ``Misconfigured`` from the store, ``Closed`` after ``close``
-        and in a forked child.
+        ``Invalid`` for a value out of order, ``Denied`` and ``Misconfigured`` from the store, ``Closed`` after
+        ``close`` and in a forked child.
         """
         return Lease(self._client.acquire(None, name, wait, {**options}))
 

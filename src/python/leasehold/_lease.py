@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Callable, Iterator, List, Optional, Sequence, Type, TypeVar, Union, overload
+from typing import Callable, List, Optional, Type, TypeVar, Union, overload
 from urllib.parse import quote
 
 from . import _leasehold

@@ -1,5 +1,5 @@
-# The part that is written in Rust. A call that waits takes `None`, and then its thread waits, or a callback `done(call)`
-# for its end, which another thread calls; then it returns the Call.
+# The part that is written in Rust. A call that waits takes `None`, and then its thread waits, or a callback
+# `done(call)` for its end, which another thread calls; then it returns the Call.
 from typing import Any, Callable, Dict, List, Optional, Tuple, overload
 
 from .errors import LeaseholdError

@@ -7,17 +7,14 @@ loop. A task that is cancelled while it waits leaves nothing behind.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Coroutine, Generator, Iterable
 from datetime import datetime
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
-    Awaitable,
     Callable,
-    Coroutine,
-    Generator,
     Generic,
-    Iterable,
     List,
     Optional,
     Type,
@@ -179,9 +176,7 @@ class Acquisition(Generic[_A]):
 class Client(Handle):
     """The client for asyncio. It takes what ``leasehold.Client`` takes, and raises what that raises."""
 
-    def acquire(
-        self, name: str, *, wait: Optional[float] = None, **options: "Unpack[Options]"
-    ) -> "Acquisition[Lease]":
+    def acquire(self, name: str, *, wait: Optional[float] = None, **options: "Unpack[Options]") -> "Acquisition[Lease]":
         """Acquires a name, as ``leasehold.Client.acquire`` does: await it, or enter it by ``async with``."""
 
         async def begin() -> Lease:
@@ -204,17 +199,13 @@ class Client(Handle):
 
         return Acquisition(begin)
 
-    async def once(
-        self, name: str, at: Union[datetime, float], **options: "Unpack[Options]"
-    ) -> Optional[Fire]:
+    async def once(self, name: str, at: Union[datetime, float], **options: "Unpack[Options]") -> Optional[Fire]:
         """Waits for the right to run the job of one time of its schedule, as ``leasehold.Client.once`` does."""
         since = fire_time(at)
         fire = await _ended(lambda done: self._client.once(done, name, since, {**options}))
         return None if fire is None else Fire(fire)
 
-    async def lead(
-        self, name: str, work: Callable[[Lease], Awaitable[_T]], **options: "Unpack[Options]"
-    ) -> _T:
+    async def lead(self, name: str, work: Callable[[Lease], Awaitable[_T]], **options: "Unpack[Options]") -> _T:
         """Runs ``work(lease)`` whenever this client is the leader, until it returns, and returns what it returns.
 
         When the lease is lost, ``work`` is cancelled, and this client is a candidate again. Otherwise as

@@ -12,15 +12,16 @@ All writers must use the fence, in any language: the table ``leasehold_fence`` a
 library. A *resource* is what is guarded, such as a table or an account: 1 to 256 bytes without control characters and
 braces. Each has one lease name.
 
-Every call raises ``Stale`` if storage has seen a newer holder, ``Lost`` if the lease is over, ``Invalid`` for a resource
-or a transaction out of order, ``Misconfigured`` if the row is damaged, and what the driver raises. Each refusal also
-raises the least token of the client's next grant of that name above that of the storage.
+Every call raises ``Stale`` if storage has seen a newer holder, ``Lost`` if the lease is over, ``Invalid`` for a
+resource or a transaction out of order, ``Misconfigured`` if the row is damaged, and what the driver raises. Each
+refusal also raises the least token of the client's next grant of that name above that of the storage.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Sequence, Tuple, Type
+from collections.abc import Sequence
+from typing import Any, Dict, List, Tuple, Type
 
 from . import _leasehold
 from ._lease import Held
@@ -105,8 +106,8 @@ def raise_postgres(cursor: Any, resource: str, lease: Held) -> None:
     """Raises the fence of ``resource``, as the first statement of a transaction of a ``psycopg`` cursor.
 
     A connection in autocommit needs ``with connection.transaction():``. It waits for at most 2 s for an older writer
-    whose transaction is open: then the driver raises its ``LockNotAvailable``; try again. The lock timeout stays for the
-    rest of the transaction.
+    whose transaction is open: then the driver raises its ``LockNotAvailable``; try again. The lock timeout stays for
+    the rest of the transaction.
     """
     _leasehold.fence_key(resource)
     shown = lease.fencing_pass
@@ -138,9 +139,9 @@ def write_redis(redis: Any, resource: str, lease: Held, *commands: Sequence[Any]
 
         fence.write_redis(redis, "ledger", lease, ("SET", "total:{ledger}", 7), ("INCR", "writes:{ledger}"))
 
-    ``redis`` is a client of redis-py, or of valkey-py. In a cluster the keys must be in the slot of the fence: write the
-    resource in braces into each of them. Nothing is rolled back: if the server refuses the second command, the first one
-    stays, and ``Invalid`` names the second.
+    ``redis`` is a client of redis-py, or of valkey-py. In a cluster the keys must be in the slot of the fence: write
+    the resource in braces into each of them. Nothing is rolled back: if the server refuses the second command, the
+    first one stays, and ``Invalid`` names the second.
     """
     keys, arguments, shown = _script_call(resource, lease, commands)
     replies = redis.register_script(_leasehold.fence_script())(keys=keys, args=arguments)
@@ -155,7 +156,7 @@ async def write_redis_async(redis: Any, resource: str, lease: Held, *commands: S
 
 
 def raise_redis(redis: Any, resource: str, lease: Held) -> None:
-    """Raises the fence of ``resource``, so that no older holder can write from then on. Call it before the first read."""
+    """Raises the fence of ``resource``: from then on no older holder can write. Call it before the first read."""
     write_redis(redis, resource, lease)
 
 
@@ -202,9 +203,7 @@ def _check_transaction(cursor: Any, resource: str) -> None:
         raise _no_transaction(resource)
 
 
-def _script_call(
-    resource: str, lease: Held, commands: Sequence[Sequence[Any]]
-) -> Tuple[List[str], List[Any], _Pass]:
+def _script_call(resource: str, lease: Held, commands: Sequence[Sequence[Any]]) -> Tuple[List[str], List[Any], _Pass]:
     keys = [_leasehold.fence_key(resource)]
     shown = lease.fencing_pass
     arguments: List[Any] = [*shown]

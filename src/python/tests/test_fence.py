@@ -241,7 +241,9 @@ def test_what_redis_refuses_is_told_with_the_number_of_the_command(url, server):
                 fence.write_redis(server, "ledger", lease, ("SET", "c:{ledger}", 1))
         finally:
             server.config_set("maxmemory", "0")
-        server.acl_setuser("few", enabled=True, nopass=True, keys="*", commands=["+evalsha", "+eval", "+script", "+hmget"])
+        server.acl_setuser(
+            "few", enabled=True, nopass=True, keys="*", commands=["+evalsha", "+eval", "+script", "+hmget"]
+        )
         server.execute_command("AUTH", "few", "x")
         with pytest.raises((Denied, redis.exceptions.NoPermissionError)):
             fence.raise_redis(server, "ledger", lease)

@@ -245,7 +245,9 @@ def test_a_forked_child_is_refused_and_opens_its_own(url):
             except Closed:
                 refused += 1
         own = Client(url)
-        os._exit(0 if refused == 4 and not lease.release() and own.try_acquire("a") is None and own.try_acquire("b") else 1)
+        os._exit(
+            0 if refused == 4 and not lease.release() and own.try_acquire("a") is None and own.try_acquire("b") else 1
+        )
     assert os.waitpid(child, 0)[1] == 0
     lease.check()
 
