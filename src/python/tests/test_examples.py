@@ -1,6 +1,7 @@
 """The examples in `examples/python`, as users start them."""
 
 import os
+import pathlib
 import re
 import sqlite3
 import subprocess
@@ -30,6 +31,14 @@ def lines(programs):
 def assert_none_lost(said, times):
     totals = [int(re.fullmatch(r"total (\d+) under token \d+", line)[1]) for line in said]
     assert sorted(totals) == list(range(1, times + 1)), said
+
+
+def test_the_first_lines_of_the_page_work(tmp_path):
+    page = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
+    lines_ = page.split("```python\n")[1].split("```")[0]
+    assert len(lines_.strip().splitlines()) <= 8
+    ended = subprocess.run([sys.executable, "-c", lines_], cwd=tmp_path, capture_output=True, text=True, timeout=SOON)
+    assert ended.returncode == 0 and ended.stdout.count("working under token") == 10, ended
 
 
 def test_a_job_of_apscheduler_runs_once_on_two_workers(url, examples):
