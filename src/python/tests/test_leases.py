@@ -201,7 +201,13 @@ def test_a_wait_goes_on_while_the_store_is_down(own_redis_server):
 def test_ctrl_c_ends_a_wait_and_leaves_nothing(url, python):
     client = Client(url)
     lease = client.acquire("a")
-    script = "import sys, leasehold; print('waits', flush=True); leasehold.Client(sys.argv[1]).acquire('a')"
+    script = """
+import signal, sys, leasehold
+# A shell starts what is to run in the background with the signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print("waits", flush=True)
+leasehold.Client(sys.argv[1]).acquire("a")
+"""
     waiting = python(script, url)
     waiting.stdout.readline()
     time.sleep(0.5)
