@@ -119,11 +119,11 @@ impl Sighting {
         } = &self.record;
         record.state?;
         let ttl = record.ttl();
-        let left = ttl.saturating_sub(now.since(self.since));
         let Expiry::Counted { skew, grain } = expiry else {
-            // The storage shows when it is over.
-            return Some(left);
+            // The storage shows when it is over, and a renewal may have left the version as it was.
+            return Some(ttl);
         };
+        let left = ttl.saturating_sub(now.since(self.since));
         let by_clock = written_at.zip(time).map(|(written_at, time)| {
             let ends_at = written_at + grain + ttl + skew;
             ends_at.saturating_sub(time)
@@ -211,15 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn a_storage_that_ends_records_shows_when_they_are_over() {
+    fn a_record_that_the_storage_ends_counts_for_its_ttl_until_it_is_shown_as_over() {
         let by_storage = Expiry::ByStorage { late_by: SECOND };
         let mut observed = Observed::default();
         observed.has("a", leased("1", None), at(0));
         let sighting = observed.sighting("a").expect("it was seen");
-        assert_eq!(
-            sighting.left(by_storage, at(40), None),
-            Some(Duration::ZERO)
-        );
+        // An operator who evicts it leaves at least what the holder has.
+        assert_eq!(sighting.left(by_storage, at(40), None), Some(TTL));
     }
 
     #[test]

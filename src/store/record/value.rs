@@ -46,7 +46,7 @@ pub struct Record {
 
 impl Record {
     /// Makes the record of a free name, whose next token must exceed this one.
-    pub(super) fn free(token: Option<Token>) -> Self {
+    pub fn free(token: Option<Token>) -> Self {
         Self {
             form: FORM,
             token,
