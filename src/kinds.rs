@@ -30,7 +30,7 @@ pub(crate) enum StoreHome {
 }
 
 /// All kinds, in the order in which they are named in messages.
-pub(crate) static KINDS: [StoreKind; 8] = [
+pub(crate) static KINDS: [StoreKind; 9] = [
     StoreKind {
         word: "redis",
         schemes: &[
@@ -95,6 +95,17 @@ pub(crate) static KINDS: [StoreKind; 8] = [
         schemes: &["zookeeper"],
         forms: &[("zookeeper://HOST,HOST/CHROOT", "an ensemble")],
         is_compiled: cfg!(feature = "zookeeper"),
+        home: StoreHome::OnServers,
+        has_set_up: false,
+    },
+    StoreKind {
+        word: "etcd",
+        schemes: &["etcd", "etcds"],
+        forms: &[
+            ("etcd://HOST,HOST", "a cluster of etcd"),
+            ("etcds://HOST,HOST", "the same with TLS"),
+        ],
+        is_compiled: cfg!(feature = "etcd"),
         home: StoreHome::OnServers,
         has_set_up: false,
     },
@@ -330,6 +341,7 @@ mod tests {
             ("redis+quorum://a,b,c", "quorum"),
             ("postgresql://a/b", "postgres"),
             ("zookeeper://a", "zookeeper"),
+            ("etcds://a", "etcd"),
             ("kubernetes:a", "kubernetes"),
         ] {
             let (kind, _) = StoreKind::of(url).expect("known");

@@ -80,6 +80,7 @@
 //! | `postgres` | the store in a Postgres database |
 //! | `bucket` | the store in a bucket of S3, or of a server like it |
 //! | `zookeeper` | the store in a ZooKeeper ensemble |
+//! | `etcd` | the store in an etcd cluster |
 //! | `kubernetes` | the store in the `Lease` objects of a Kubernetes namespace |
 //! | `rusqlite`, `tokio-postgres`, `sqlx` | the fence in a transaction of that driver |
 //! | `object_store` | the fence of an object in S3, Google Cloud Storage, Azure Blob Storage or a bucket like them |

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use alternating::alternating;
 use harness::bucket_server::{BucketServer, Program};
+use harness::etcd_server::EtcdServer;
 use harness::kubernetes_server::{KubernetesServer, Namespace};
 use harness::postgres_server::{Database, PostgresServer};
 use harness::redis_cluster::RedisCluster;
@@ -180,6 +181,10 @@ fn main() {
         if has("zookeeper") {
             let server = ZookeeperServer::start(TICK).await;
             beside("zookeeper", &server.url(""), &redis().await).await;
+        }
+        if has("etcd") {
+            let server = EtcdServer::start().await;
+            beside("etcd", &server.url(), &redis().await).await;
         }
         if has("kubernetes") && KubernetesServer::is_built() {
             let namespace = Namespace::make().await;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 #[cfg(feature = "bucket")]
 use super::bucket;
+#[cfg(feature = "etcd")]
+use super::etcd;
 #[cfg(feature = "kubernetes")]
 use super::kubernetes;
 use super::memory::Memory;
@@ -112,6 +114,13 @@ static ROWS: &[Row] = &[
         }),
         replacement: None,
     },
+    #[cfg(feature = "etcd")]
+    Row {
+        word: "etcd",
+        open: |url| Box::pin(async move { shared(etcd::open(url).await) }),
+        set_up: None,
+        replacement: None,
+    },
     #[cfg(feature = "kubernetes")]
     Row {
         word: "kubernetes",
@@ -167,6 +176,7 @@ fn shared<S: Store>(opened: Result<S, Error>) -> Result<Arc<dyn Store>, Error> {
 /// | `redis+quorum://` | [`quorum`](quorum/index.html#urls) |
 /// | `postgres://` | [`postgres`](postgres/index.html#urls) |
 /// | `zookeeper://` | [`zookeeper`](zookeeper/index.html#urls) |
+/// | `etcd://`, `etcds://` | [`etcd`](etcd/index.html#urls) |
 /// | `s3://` | [`bucket`](bucket/index.html#urls) |
 /// | `kubernetes:` | [`kubernetes`](kubernetes/index.html#urls) |
 /// | `memory:` | [`memory`](memory/index.html), without parameters |

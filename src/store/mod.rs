@@ -58,6 +58,8 @@
 #[cfg(feature = "bucket")]
 pub mod bucket;
 mod contract;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod kinds;
 #[cfg_attr(
     not(all(

@@ -13,6 +13,7 @@ pub mod asking;
 pub mod bucket_server;
 pub mod child;
 pub mod crowd;
+pub mod etcd_server;
 pub mod fake_sentinel;
 pub mod fake_server;
 pub mod faulty_store;

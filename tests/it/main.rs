@@ -8,6 +8,7 @@
 mod bucket;
 mod conformance;
 mod dashboards;
+mod etcd;
 mod example_files;
 mod faults;
 mod fence;

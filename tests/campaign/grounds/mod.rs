@@ -4,6 +4,7 @@
 mod bucket;
 mod cluster;
 mod ensemble;
+mod etcd;
 mod kubernetes;
 mod postgres;
 mod quorum;
@@ -82,11 +83,12 @@ pub(crate) enum Site {
     Ensemble,
     Quorum,
     Bucket,
+    Etcd,
     Kubernetes,
 }
 
 impl Site {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Sqlite,
         Self::Redis,
         Self::RedisKeepingOut,
@@ -97,6 +99,7 @@ impl Site {
         Self::Ensemble,
         Self::Quorum,
         Self::Bucket,
+        Self::Etcd,
         Self::Kubernetes,
     ];
 
@@ -117,6 +120,7 @@ impl Site {
             Self::Ensemble => Box::new(ensemble::EnsembleGround::start().await),
             Self::Bucket => Box::new(bucket::BucketGround::start().await),
             Self::Quorum => Box::new(quorum::QuorumGround::start().await),
+            Self::Etcd => Box::new(etcd::EtcdGround::start().await),
             Self::Kubernetes => Box::new(kubernetes::KubernetesGround::start().await),
         }
     }

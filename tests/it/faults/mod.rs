@@ -8,6 +8,7 @@
 
 mod boundary;
 mod contender;
+mod etcd;
 mod journal;
 mod kubernetes;
 mod object_store;

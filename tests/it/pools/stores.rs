@@ -13,6 +13,7 @@ use leasehold::{Client, Lease, LeaseRequest, Name, OutagePolicy};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::harness::etcd_server::EtcdServer;
 use crate::harness::leases::{client_at, until_free};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_quorum::RedisQuorum;
@@ -87,6 +88,11 @@ async fn pools_keep_apart_on_postgres() {
     let url = PostgresServer::database().await.url();
     postgres::set_up(&url).await;
     pools_keep_apart(clients_at(&url).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pools_keep_apart_on_etcd() {
+    pools_keep_apart(clients_at(&EtcdServer::shared().await.url()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,6 +16,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 
 use crate::harness::asking::{claim, granted};
+use crate::harness::etcd_server::EtcdServer;
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::redis_server::RedisServer;
@@ -109,6 +110,19 @@ async fn recorded_objects_of_kubernetes_are_read() {
     let objects = recorded.map(|line| serde_json::from_str(line).unwrap());
     let api = fake::with(objects.collect()).await;
     assert_read(&*open(&api.url("a")).await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_keys_of_etcd_are_read() {
+    let server = EtcdServer::start().await;
+    for line in include_str!("etcd.txt").lines() {
+        let (key, value) = line.split_once(' ').unwrap();
+        match key.contains("{held}") {
+            true => server.write_for(600, key, value).await,
+            false => server.write(key, value).await,
+        }
+    }
+    assert_read(&*open(&server.url_with("", "leasehold")).await.unwrap()).await;
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ mod job;
 mod limits;
 mod loss;
 mod needs;
+mod on_etcd;
 pub(crate) mod on_kubernetes;
 mod on_postgres;
 mod on_quorum;
