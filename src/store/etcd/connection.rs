@@ -378,7 +378,8 @@ async fn log_in(
         }
         ended = &mut driving => {
             ended.map_err(failed)?;
-            return Err(Unconnected::new(ErrorKind::Unavailable, format!("{server} hung up")));
+            let what = format!("{server} hung up at once; a server with TLS has the URL etcds://");
+            return Err(Unconnected::new(ErrorKind::Unavailable, what));
         }
     }
     tokio::spawn(async move {

@@ -23,7 +23,7 @@ pub(super) struct Keyspace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
     /// The record; `None` if the name is free.
-    pub(super) held: Option<Holding>,
+    pub(super) held: Option<HeldRecord>,
     /// The revision at which the mark changed last. Each grant of the name changes it, so the version of a free name never
     /// comes again.
     pub(super) mark: i64,
@@ -31,11 +31,13 @@ pub(super) struct At {
 
 /// The record of a name that is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Holding {
+pub(super) struct HeldRecord {
     pub(super) revision: i64,
     /// The lease of etcd that ends it.
     pub(super) lease: i64,
     pub(super) seconds: i64,
+    /// The leader's number when the lease was made; 0 where that is not known.
+    pub(super) term: i64,
 }
 
 impl Keyspace {
@@ -94,7 +96,7 @@ fn hash(name: &str) -> u32 {
     })
 }
 
-impl Holding {
+impl HeldRecord {
     /// Reads the record at a key.
     ///
     /// # Errors
@@ -110,6 +112,7 @@ impl Holding {
             revision: kv.mod_revision,
             lease: kv.lease,
             seconds: seconds(record.ttl()),
+            term: 0,
         };
         Ok((held, record))
     }
@@ -134,11 +137,12 @@ impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.mark)?;
         match self.held {
-            Some(Holding {
+            Some(HeldRecord {
                 revision,
                 lease,
                 seconds,
-            }) => write!(f, ".{revision}.{lease}.{seconds}"),
+                term,
+            }) => write!(f, ".{revision}.{lease}.{seconds}.{term}"),
             None => Ok(()),
         }
     }
@@ -159,12 +163,13 @@ impl At {
         let numbers = version.split('.').map(str::parse);
         let numbers: Result<Vec<i64>, _> = numbers.collect();
         match numbers.expect("each version is made here")[..] {
-            [mark, revision, lease, seconds] => Self {
+            [mark, revision, lease, seconds, term] => Self {
                 mark,
-                held: Some(Holding {
+                held: Some(HeldRecord {
                     revision,
                     lease,
                     seconds,
+                    term,
                 }),
             },
             [mark] => Self { mark, held: None },
@@ -178,10 +183,11 @@ mod tests {
     use super::*;
 
     fn held(revision: i64) -> At {
-        let held = Some(Holding {
+        let held = Some(HeldRecord {
             revision,
             lease: i64::MAX,
             seconds: 30,
+            term: 3,
         });
         At { held, mark: 7 }
     }
@@ -252,7 +258,7 @@ mod tests {
                 lease,
                 mod_revision: 1,
             };
-            let failure = Holding::read(&kv).expect_err(said);
+            let failure = HeldRecord::read(&kv).expect_err(said);
             assert!(failure.to_string().contains(said), "{failure}");
         }
     }

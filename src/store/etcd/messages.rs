@@ -32,6 +32,9 @@ calls! {
 pub(super) struct ResponseHeader {
     #[prost(int64, tag = "3")]
     pub(super) revision: i64,
+    /// The number of the leader in the order of leaders.
+    #[prost(int64, tag = "4")]
+    pub(super) raft_term: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -59,6 +62,8 @@ pub(super) struct RangeRequest {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
     pub(super) kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
@@ -138,6 +143,8 @@ pub(super) struct LeaseKeepAliveRequest {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct LeaseResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
     /// 0 in the answer to [`LeaseKeepAliveRequest`]: there is no such lease.
     #[prost(int64, tag = "3")]
     pub(super) seconds: i64,

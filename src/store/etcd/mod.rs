@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use self::address::Address;
 use self::connection::{Connection, Ended};
-use self::keys::{At, Holding, Keyspace, end_of, seconds};
+use self::keys::{At, HeldRecord, Keyspace, end_of, seconds};
 use self::messages::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest, RangeRequest,
     RangeResponse, RequestOp, StatusRequest, StatusResponse, TxnRequest,
@@ -128,16 +128,16 @@ impl Etcd {
         });
     }
 
-    /// Makes a lease of etcd for a record that ends after this many seconds.
-    async fn grant(&self, seconds: i64) -> Result<i64, Failure> {
+    /// Makes a lease of etcd for a record that ends after this many seconds. Returns its id and the leader's number.
+    async fn grant(&self, seconds: i64) -> Result<(i64, i64), Failure> {
         // Of a number that nobody else has, so that a lost answer leaves a lease without a key, and nothing else.
         let id = i64::from_le_bytes(random()?) & i64::MAX;
         let granted = self
             .connection
             .ask(&LeaseGrantRequest { seconds, id })
             .await;
-        granted.map_err(|ended| Failure::from(ended).before_it_was_sent())?;
-        Ok(id)
+        let granted = granted.map_err(|ended| Failure::from(ended).before_it_was_sent())?;
+        Ok((id, granted.header.unwrap_or_default().raft_term))
     }
 
     /// Carries these steps out if the name has this version. Returns the revision, or `None` after a conflict.
@@ -160,7 +160,7 @@ impl Etcd {
     /// Writes a record that ends by a lease of its own. A grant raises the mark in the same step.
     async fn put_held(&self, key: &str, at: At, record: &Record) -> Result<Put, Failure> {
         let seconds = seconds(record.ttl());
-        let lease = self.grant(seconds).await?;
+        let (lease, term) = self.grant(seconds).await?;
         let mut steps = vec![put(self.keys.held(key), record, lease)];
         if at.held.is_none() {
             steps.push(put(self.keys.mark(key), &Record::free(record.token), 0));
@@ -177,10 +177,11 @@ impl Etcd {
         }
         Ok(done?.map_or(Put::Conflict, |revision| {
             let mark = at.held.map_or(revision, |_| at.mark);
-            let held = Some(Holding {
+            let held = Some(HeldRecord {
                 revision,
                 lease,
                 seconds,
+                term,
             });
             Put::Done(At { held, mark }.to_string())
         }))
@@ -242,7 +243,7 @@ impl Register for Etcd {
         };
         let (at, record) = match (&held, &mark) {
             (Some(held), _) => {
-                let (held, record) = Holding::read(held)?;
+                let (held, record) = HeldRecord::read(held)?;
                 (
                     At {
                         held: Some(held),
@@ -307,9 +308,19 @@ impl Register for Etcd {
         }
         // The lease outlives its key where an operator frees the name.
         let seen = self.connection.ask(&range(self.keys.held(key))).await?;
-        match seen.kvs.iter().any(|kv| kv.mod_revision == held.revision) {
+        if !seen.kvs.iter().any(|kv| kv.mod_revision == held.revision) {
+            return Ok(Put::Conflict);
+        }
+        // A leader that stood still and wakes ends the leases that it knew, although they were renewed under the next one, and
+        // may renew one for itself alone. So the record gets a lease of the present one.
+        let headers = [kept.header, seen.header];
+        let is_of_one_leader = headers.into_iter().all(|header| {
+            let term = header.unwrap_or_default().raft_term;
+            term == held.term
+        });
+        match is_of_one_leader {
             true => Ok(Put::Done(on.clone())),
-            false => Ok(Put::Conflict),
+            false => self.put(key, Some(on), record, Some(lasts)).await,
         }
     }
 
@@ -332,9 +343,9 @@ impl Register for Etcd {
                 range_end: range_end.clone(),
                 limit: PAGE,
             };
-            let RangeResponse { kvs, more } = self.connection.ask(&page).await?;
+            let RangeResponse { kvs, more, .. } = self.connection.ask(&page).await?;
             for kv in &kvs {
-                let (held, record) = Holding::read(kv)?;
+                let (held, record) = HeldRecord::read(kv)?;
                 let at = At {
                     held: Some(held),
                     mark: 0,

@@ -48,7 +48,8 @@ async fn a_server_is_trusted_by_its_authority_and_its_name_and_shown_a_certifica
     let misconfigured = ErrorKind::Misconfigured;
     refused(&url, misconfigured, "certificate is not trusted").await;
     refused(&ca, misconfigured, "refuses our certificate, or wants one").await;
-    let strangers = format!("{ca}&{}", Certificate::new().shown());
+    let stranger = Certificate::new();
+    let strangers = format!("{ca}&{}", stranger.shown());
     refused(
         &strangers,
         misconfigured,
@@ -60,7 +61,7 @@ async fn a_server_is_trusted_by_its_authority_and_its_name_and_shown_a_certifica
     let plain = url.replace("etcds://", "etcd://");
     refused(
         &plain,
-        misconfigured,
+        ErrorKind::Unavailable,
         "a server with TLS has the URL etcds://",
     )
     .await;
