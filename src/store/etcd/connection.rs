@@ -38,6 +38,9 @@ const SILENCE: Duration = Duration::from_millis(500);
 /// The interval at which a server is asked whether it is there, while a watch waits: servers end a connection that asks
 /// more often than each five seconds, or while nothing is under way.
 const PING_EVERY: Duration = Duration::from_secs(10);
+/// What may arrive unread on a connection. By half of it h2 limits small answers, of which renewals have hundreds at once: with
+/// its usual window it ends a connection at the 129th.
+const WINDOW: u32 = 16 << 20;
 /// The most of one answer. A page of a list is smaller.
 const MAX_ANSWER: usize = 16 << 20;
 
@@ -369,7 +372,10 @@ async fn log_in(
     watches: bool,
 ) -> Result<Link, Unconnected> {
     let failed = |error: h2::Error| Unconnected::of(server, &error);
-    let (requests, mut connection) = h2::client::handshake(stream).await.map_err(failed)?;
+    let mut builder = h2::client::Builder::new();
+    builder.initial_connection_window_size(WINDOW);
+    let handshake = builder.handshake(stream).await;
+    let (requests, mut connection) = handshake.map_err(failed)?;
     let mut pings = connection.ping_pong().expect("it is taken once");
     let mut driving = Box::pin(connection);
     tokio::select! {

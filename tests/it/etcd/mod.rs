@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::store::{
     self, Answer, Eviction, HeldState, MemberState, Outcome, Release, Sent, Store,
 };
@@ -13,7 +14,9 @@ use leasehold::{ErrorKind, LossReason, Name, Token};
 
 use self::fake::{Fake, Said};
 use crate::conformance::check_at;
-use crate::harness::asking::{asked, chain, claim, granted, held, next_token, released, renewed};
+use crate::harness::asking::{
+    Asking, asked, chain, claim, granted, held, next_token, released, renewed,
+};
 use crate::harness::etcd_server::EtcdServer;
 use crate::harness::leases::{client_at, take};
 use crate::harness::times::{LIMIT, LONG};
@@ -76,6 +79,24 @@ async fn a_renewal_writes_nothing_and_a_longer_one_takes_another_lease() {
         renewed(&*open(&url).await, &lease).await,
         Outcome::Renewed
     ));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_renewals_at_once_are_answered() {
+    let store = open(&EtcdServer::shared().await.url()).await;
+    let leases: Vec<_> = (0..1_024)
+        .map(|index| claim(&format!("n{index}"), LONG))
+        .collect();
+    for some in leases.chunks(64) {
+        join_all(some.iter().map(|lease| granted(&*store, lease))).await;
+    }
+    let renewals: Vec<_> = leases.iter().map(Asking::renewal).collect();
+    let batches = renewals.chunks(64).map(|batch| store.renew(batch, LIMIT));
+    for renewed in join_all(batches).await {
+        for outcome in renewed.outcomes {
+            assert!(matches!(outcome, Outcome::Renewed), "{outcome:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
