@@ -48,8 +48,6 @@ pub(crate) struct Run {
     pub(crate) file: PathBuf,
 }
 
-/// The ttl of the workers' leases. The least that has the default margin.
-pub(crate) const TTL: Duration = Duration::from_secs(1);
 const WORKERS: usize = 3;
 const NAMES: usize = 3;
 /// How long everything may take to end by itself once all is healed.
@@ -165,6 +163,7 @@ async fn set_scene(plan: &Plan, folder: &Path) -> Scene {
         _ => names[..1].to_vec(),
     };
     let ground = plan.site.start(&names, plan.seed).await;
+    let ttl = ground.ttl();
     let storage = Storage::start(plan.site).await;
     let role = Role {
         process: String::new(),
@@ -172,7 +171,7 @@ async fn set_scene(plan: &Plan, folder: &Path) -> Scene {
         store: ground.url(),
         storage: storage.url(),
         names: names.clone(),
-        ttl: TTL,
+        ttl,
         seed: plan.seed,
         kind: plan.kind,
         has_pools: plan.has_pools,
@@ -184,7 +183,7 @@ async fn set_scene(plan: &Plan, folder: &Path) -> Scene {
         storage,
         crew,
         names,
-        ttl: TTL,
+        ttl,
         scribe: Scribe::in_folder(folder, "nemesis"),
     }
 }

@@ -50,6 +50,10 @@ impl Ground for EtcdGround {
         Self::url_of(self.cluster.servers.iter().map(EtcdServer::port))
     }
 
+    fn ttl(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+
     fn faults(&self) -> &'static [Fault] {
         &[
             Fault::ServerStopped,

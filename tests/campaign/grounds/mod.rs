@@ -37,6 +37,11 @@ pub(crate) trait Ground {
         self.url()
     }
 
+    /// The ttl of the workers' leases: the least that has the default margin, unless the store has one of its own.
+    fn ttl(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
     /// The faults that it can have, beside those that are everywhere.
     fn faults(&self) -> &'static [Fault];
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Attempt, Client, ErrorKind, Lease, LossReason};
+use leasehold::{Attempt, Client, ErrorKind, Lease, LossReason, Name};
 
 use crate::conformance::check_at;
 use crate::etcd::{open, refused};
@@ -93,6 +93,29 @@ async fn a_leader_that_stands_still_is_left_for_another_and_ends_no_lease_when_i
     assert!(took < Duration::from_secs(3), "{took:?}");
     cluster.servers[leader].resume();
     are_held(&leases, &rival).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_goes_to_another_server_while_an_earlier_one_is_unanswered() {
+    let cluster = EtcdCluster::start().await;
+    let follower = (cluster.leader().await + 1) % 3;
+    let store = open(&cluster.url_from(follower)).await;
+    next_token(&*store, "a").await;
+    cluster.servers[follower].pause();
+    let unanswered = tokio::spawn({
+        let (store, name) = (store.clone(), Name::new("a").expect("a name"));
+        async move { store.inspect(&name, LONG).await }
+    });
+    pause(Duration::from_secs(1)).await;
+    let begun = now();
+    let name = Name::new("b").expect("a name");
+    store.inspect(&name, LONG).await.expect("answered");
+    let took = now().since(begun);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(!unanswered.is_finished());
+    cluster.servers[follower].resume();
+    let late = soon(unanswered).await.expect("no panic");
+    late.expect("the server has it still");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
