@@ -361,7 +361,15 @@ async fn try_open(address: &Address, index: usize, watches: bool) -> Result<Link
     let name = ServerName::try_from(tls.name_of(host).to_owned());
     let name = name.map_err(|error| Unconnected::of(&server, &error))?;
     let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
-    log_in(address, &server, connecting.await.map_err(failed)?, watches).await
+    let stream = connecting.await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => {
+            let what =
+                format!("{server} hung up at once; a server without TLS has the URL etcd://");
+            Unconnected::new(ErrorKind::Unavailable, what)
+        }
+        _ => failed(error),
+    })?;
+    log_in(address, &server, stream, watches).await
 }
 
 /// Begins HTTP/2, waits for a sign of life, because a server that hangs still accepts, and logs in.

@@ -4,6 +4,7 @@ use leasehold::ErrorKind;
 use leasehold::store::{Outcome, Release};
 use serde_json::json;
 
+use crate::etcd::fake::{Fake, Said};
 use crate::etcd::{open, refused};
 use crate::harness::asking::{claim, granted, next_token, released, renewed};
 use crate::harness::etcd_server::EtcdServer;
@@ -65,9 +66,12 @@ async fn a_server_is_trusted_by_its_authority_and_its_name_and_shown_a_certifica
         "a server with TLS has the URL etcds://",
     )
     .await;
-    let tls = EtcdServer::shared()
-        .await
-        .url()
-        .replace("etcd://", "etcds://");
-    refused(&tls, misconfigured, "what listens there speaks no TLS").await;
+    let words = "a server without TLS has the URL etcd://";
+    let tls = EtcdServer::shared().await.url();
+    let tls = tls.replace("etcd://", "etcds://");
+    refused(&tls, ErrorKind::Unavailable, words).await;
+    // One that says something at once.
+    let plain = Fake::answering(|_| Said::Nothing).await;
+    let plain = plain.url().replace("etcd://", "etcds://");
+    refused(&plain, misconfigured, "what listens there speaks no TLS").await;
 }
