@@ -137,6 +137,7 @@ fn main() {
         "postgres",
         "bucket",
         "zookeeper",
+        "etcd",
         "kubernetes",
         "ensemble",
     ];
