@@ -65,7 +65,7 @@ fn settings_that_break_the_stop_timeline_are_refused_with_the_limit() {
 
 #[test]
 fn a_bad_store_is_refused_with_its_scheme_and_what_was_expected() {
-    run_refused(&["--store", "etcd://host"], "x", &["etcd"]);
+    run_refused(&["--store", "consul://host"], "x", &["consul"]);
     run_refused(&["--store", "redis://host:port"], "x", &["HOST[:PORT]"]);
     run_refused(&["--store", ""], "x", &["\"***\"", "sqlite:PATH"]);
     run_refused(&["--store", "nonsense"], "x", &["\"***\"", "scheme"]);
@@ -84,7 +84,7 @@ fn a_bad_store_is_refused_with_its_scheme_and_what_was_expected() {
 #[test]
 fn a_password_is_not_repeated() {
     let place = Place::new();
-    for url in ["etcd://user:hush@host", "redis://user:hush@host:port/x"] {
+    for url in ["consul://user:hush@host", "redis://user:hush@host:port/x"] {
         let ended = place
             .start(place.tool(&["run", "--store", url, "x", "--", "touch", "started"]))
             .end();
