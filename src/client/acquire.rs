@@ -1,9 +1,10 @@
 //! Acquires a lease: asks the store once, or as often as it takes while another holder has the name.
 
-use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use super::Inner;
 use crate::clock::Clock;
@@ -12,7 +13,7 @@ use crate::floors::Floor;
 use crate::holder::Holder;
 use crate::lease::{Lease, LeaseHandle};
 use crate::name::Name;
-use crate::store::{Claim, Held, Info, Queued};
+use crate::store::{Claim, Held, HeldState, Info, Queued};
 use crate::telemetry::{self, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
@@ -39,6 +40,26 @@ pub(super) struct Options {
     pub(super) outage: OutagePolicy,
     pub(super) is_confirmed: bool,
     pub(super) looks: Looks,
+    /// Whether the wait is over once a look finds the name kept by its last holder.
+    pub(super) ends_when_kept: bool,
+}
+
+impl Options {
+    /// Returns what a look found, once it ends the wait.
+    async fn end(&self) -> Box<Held> {
+        let looks = self.looks.as_ref().filter(|_| self.ends_when_kept);
+        let mut seen = looks.map(watch::Sender::subscribe);
+        while let Some(seen) = &mut seen
+            && seen.changed().await.is_ok()
+        {
+            if let Some(Ok(held)) = &*seen.borrow_and_update()
+                && held.state == HeldState::Kept
+            {
+                return Box::new(held.clone());
+            }
+        }
+        std::future::pending().await
+    }
 }
 
 /// A request whose values are checked.
@@ -158,12 +179,11 @@ impl Acquiring {
         Ok(pending.ask(queued, limit, &self.known).await)
     }
 
-    /// Asks whenever it is this waiter's turn, until the lease is granted or `ends_at` has come. The last look is at
-    /// that moment.
-    pub(super) async fn wait(&self, ends_at: Instant) -> Result<Lease, Error> {
-        let never = pin!(std::future::pending::<Infallible>());
-        let Ok(lease) = self.wait_or(ends_at, never).await?;
-        Ok(lease)
+    /// Asks whenever it is this waiter's turn, until the lease is granted, `ends_at` has come, or a look ends the wait.
+    /// The last look is at that moment.
+    pub(super) async fn wait(&self, ends_at: Instant) -> Result<Attempt, Error> {
+        let waited = self.wait_or(ends_at, pin!(self.options.end())).await?;
+        Ok(waited.map_or_else(Attempt::Held, Attempt::Acquired))
     }
 
     /// Waits as [`wait`](Self::wait) does, until `other` is ready. A claim that is under way then is answered first, so

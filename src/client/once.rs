@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
+use super::acquire::Attempt;
 use super::request::{LeaseRequest, check_hold};
 use crate::error::Error;
 use crate::lease::{Lease, ReleaseOutcome};
-use crate::store::HeldState;
 
 /// For how long a fire is remembered as done by default: longer than a machine is late, or down over a weekend.
 const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -77,24 +77,12 @@ impl LeaseRequest {
             Duration::ZERO => REMEMBERED,
             least => least,
         };
-        let fire = |lease| Some(Fire { lease, remembered });
-        let (looks, mut seen) = watch::channel(None);
-        let asked = self.options.looks.replace(looks);
-        let mut acquiring = std::pin::pin!(self.acquire());
-        loop {
-            tokio::select! {
-                biased;
-                lease = &mut acquiring => return lease.map(fire),
-                Ok(()) = seen.changed() => {}
-            }
-            let look = seen.borrow_and_update().clone();
-            let is_done = matches!(&look, Some(Ok(held)) if held.state == HeldState::Kept);
-            if let Some(asked) = &asked {
-                asked.send_replace(look);
-            }
-            if is_done {
-                return Ok(None);
-            }
+        // The claim that found it is answered: a wait that were dropped could leave the next one in doubt.
+        self.options.ends_when_kept = true;
+        (self.options.looks).get_or_insert_with(|| watch::channel(None).0);
+        match self.send(Some(Duration::MAX)).await? {
+            Attempt::Acquired(lease) => Ok(Some(Fire { lease, remembered })),
+            Attempt::Held(_) => Ok(None),
         }
     }
 }

@@ -274,14 +274,14 @@ impl LeaseRequest {
     }
 
     /// Sends the request. With a limit it waits for so long while another holder has the name.
-    async fn send(self, limit: Option<Duration>) -> Result<Attempt, Error> {
+    pub(super) async fn send(self, limit: Option<Duration>) -> Result<Attempt, Error> {
         let (access, hold) = (self.access, self.hold);
         let acquiring = self.check()?;
         let (sink, name) = (acquiring.client.sink, acquiring.name.as_str());
         let timer = AcquireTimer::begin(sink, name, &*acquiring.clock, limit);
         let mut attempt = match (access, timer.ends_at) {
             (None, None) => acquiring.try_once(None).await,
-            (None, Some(ends_at)) => acquiring.wait(ends_at).await.map(Attempt::Acquired),
+            (None, Some(ends_at)) => acquiring.wait(ends_at).await,
             (Some(access), ends_at) => {
                 Box::pin(Taker::new(&acquiring, access, ends_at).take()).await
             }

@@ -10,7 +10,7 @@ use leasehold::{Client, ErrorKind, Fire, Lease, Name, blocking};
 
 use super::client_of;
 use crate::harness::faulty_store::{Call, DOWN, Fault, FaultyStore};
-use crate::harness::leases::{client, until_free};
+use crate::harness::leases::{client, client_at, until_free};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LONG, PATIENCE};
 use crate::harness::wait::{soon, until_so};
@@ -244,6 +244,19 @@ async fn tasks_of_one_client_that_wait_for_one_fire_are_told_at_once() {
             assert!(told.unwrap().is_none());
         }
     }
+}
+
+#[tokio::test]
+async fn a_client_that_found_a_fire_done_has_nothing_left_to_release() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("leases").display());
+    let (one, late) = (client_at(&url, LONG).await, client_at(&url, LONG).await);
+    fire_of(&one).await.unwrap().done().await;
+    for _ in 0..5 {
+        assert!(fire_of(&late).await.is_none());
+    }
+    // A claim in doubt is released once more after each of 1, 2 and 4 seconds.
+    assert!(late.shutdown(Duration::from_millis(900)).await);
 }
 
 #[tokio::test]
