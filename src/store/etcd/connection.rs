@@ -379,7 +379,8 @@ async fn log_in(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     watches: bool,
 ) -> Result<Link, Unconnected> {
-    let failed = |error: h2::Error| Unconnected::of(server, &error);
+    let has_tls = address.tls.is_some();
+    let failed = |error: h2::Error| Unconnected::of_first_word(server, has_tls, &error);
     let mut builder = h2::client::Builder::new();
     builder.initial_connection_window_size(WINDOW);
     let handshake = builder.handshake(stream).await;
@@ -392,8 +393,7 @@ async fn log_in(
         }
         ended = &mut driving => {
             ended.map_err(failed)?;
-            let what = format!("{server} hung up at once; a server with TLS has the URL etcds://");
-            return Err(Unconnected::new(ErrorKind::Unavailable, what));
+            return Err(Unconnected::hung_up(server, has_tls));
         }
     }
     tokio::spawn(async move {
@@ -404,7 +404,7 @@ async fn log_in(
     });
     let mut line = Link {
         requests,
-        scheme: address.tls.as_ref().map_or("http", |_| "https"),
+        scheme: if has_tls { "https" } else { "http" },
         token: None,
     };
     if let Some((name, password)) = address.login.clone() {

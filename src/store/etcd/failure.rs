@@ -144,6 +144,29 @@ impl Unconnected {
         Self::new(kind, format!("{what} at {server}: {error}"))
     }
 
+    /// Judges the failure of a connection on which the server has not said a word yet. In TLS 1.3 a server judges the client's
+    /// certificate after the client took the handshake for done, and the end of the connection can overtake its alert.
+    pub(super) fn of_first_word(server: &str, has_tls: bool, error: &h2::Error) -> Self {
+        let is_end = |error: &io::Error| {
+            use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+            matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+        };
+        match find(error).is_some_and(is_end) {
+            true => Self::hung_up(server, has_tls),
+            false => Self::of(server, error),
+        }
+    }
+
+    /// Returns the failure of a server that ended the connection without a word, and what it may want.
+    pub(super) fn hung_up(server: &str, has_tls: bool) -> Self {
+        let advice = match has_tls {
+            true => "it may want a client certificate that it trusts (cert=, key=)",
+            false => "a server with TLS has the URL etcds://",
+        };
+        let what = format!("{server} hung up at once; {advice}");
+        Self::new(ErrorKind::Unavailable, what)
+    }
+
     /// Returns the failure of a login.
     pub(super) fn of_login(refusal: GrpcStatus) -> Self {
         Self {
