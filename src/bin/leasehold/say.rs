@@ -21,7 +21,7 @@ use crate::exit::{Exit, Failure};
 const QUEUE: usize = 256;
 
 /// Time that the tool waits at its end for its last messages to be read.
-pub const FLUSH: Duration = Duration::from_secs(1);
+const FLUSH: Duration = Duration::from_secs(1);
 
 static PRINTER: OnceLock<Option<Printer>> = OnceLock::new();
 static LOUDNESS: AtomicU8 = AtomicU8::new(Loudness::Normal as u8);
@@ -190,7 +190,7 @@ fn start() -> Option<Printer> {
 }
 
 /// The bounded queue to the thread that prints.
-pub struct Printer {
+struct Printer {
     queue: SyncSender<Queued>,
     dropped: AtomicU64,
 }
@@ -202,7 +202,7 @@ enum Queued {
 }
 
 impl Printer {
-    pub fn start(
+    fn start(
         capacity: usize,
         mut print: impl FnMut(String) + Send + 'static,
     ) -> std::io::Result<Self> {
@@ -221,7 +221,7 @@ impl Printer {
     }
 
     /// Prints a text soon. If the queue is full, the text is dropped and counted.
-    pub fn send(&self, text: String) {
+    fn send(&self, text: String) {
         if self.queue.try_send(Queued::Text(text)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -229,7 +229,7 @@ impl Printer {
 
     /// Waits until every text was printed, for `limit` at most. It does not wait if the queue is full, because then the
     /// reader is stuck.
-    pub fn flush(&self, limit: Duration) {
+    fn flush(&self, limit: Duration) {
         let (flush, flushed) = sync_channel(0);
         if self.queue.try_send(Queued::Flush(flush)).is_ok() {
             let _ = flushed.recv_timeout(limit);

@@ -3,7 +3,8 @@
 //! Of each kind the newest line that was not printed yet is kept, and none else. So what waits for a reader is short
 //! however long nobody reads, a deadline is the last one, and neither `at_risk` nor `lost` is ever left out.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use leasehold::clock::{Boottime, Clock, Instant, Term};
 use leasehold::{Lease, LossReason};
@@ -13,12 +14,12 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::run::plan::Wanted;
-use crate::say::Printer;
 use crate::span::milliseconds;
 use crate::status_file;
 
-/// Wake-ups of the thread that prints. One that finds no room is not needed: an earlier one prints its line, too.
-const QUEUE: usize = 8;
+/// Time that `hold` waits at its end for its last line to be read. A program that computes, or a machine that is busy, can take
+/// longer than the second that messages for people are given, and this line may be the loss.
+const FLUSH: Duration = Duration::from_secs(5);
 
 /// A line of `hold`, on standard output.
 #[derive(Debug, Clone, Serialize)]
@@ -74,11 +75,49 @@ pub enum Kind {
     Failed,
 }
 
-/// The printer of the lines, and what they have in common.
+/// The lines for the thread that prints, and what they have in common.
 pub struct Events {
     last: Event,
-    unprinted: Arc<Mutex<Vec<Event>>>,
-    printer: Printer,
+    unprinted: Arc<Unprinted>,
+}
+
+/// The lines that were not printed yet, the one that is being printed included.
+#[derive(Default)]
+struct Unprinted {
+    lines: Mutex<Lines>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Lines {
+    waiting: Vec<Event>,
+    is_printing: bool,
+}
+
+impl Unprinted {
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Prints each line as soon as the one before it was read.
+    fn print(&self, mut print: impl FnMut(&[u8])) -> ! {
+        let mut lines = self.lines();
+        loop {
+            let wait = self
+                .changed
+                .wait_while(lines, |lines| lines.waiting.is_empty());
+            lines = wait.unwrap_or_else(PoisonError::into_inner);
+            let event = lines.waiting.remove(0);
+            lines.is_printing = true;
+            drop(lines);
+            // A struct of texts and numbers is always JSON.
+            let line = serde_json::to_string(&event).unwrap_or_default() + "\n";
+            print(line.as_bytes());
+            lines = self.lines();
+            lines.is_printing = false;
+            self.changed.notify_all();
+        }
+    }
 }
 
 impl Events {
@@ -103,21 +142,12 @@ impl Events {
         .map_err(|error| Failure::internal("cannot start the thread that prints", &error))
     }
 
-    fn new(last: Event, mut print: impl FnMut(&[u8]) + Send + 'static) -> std::io::Result<Self> {
-        let unprinted = Arc::new(Mutex::new(Vec::new()));
+    fn new(last: Event, print: impl FnMut(&[u8]) + Send + 'static) -> std::io::Result<Self> {
+        let unprinted = Arc::new(Unprinted::default());
         let queue = Arc::clone(&unprinted);
-        let printer = Printer::start(QUEUE, move |_| {
-            while let Some(event) = first(&queue) {
-                // A struct of texts and numbers is always JSON.
-                let line = serde_json::to_string(&event).unwrap_or_default() + "\n";
-                print(line.as_bytes());
-            }
-        })?;
-        Ok(Self {
-            last,
-            unprinted,
-            printer,
-        })
+        let thread = std::thread::Builder::new().name("say".into());
+        thread.spawn(move || queue.print(print))?;
+        Ok(Self { last, unprinted })
     }
 
     pub fn waiting(&mut self, why: String) {
@@ -151,20 +181,24 @@ impl Events {
         if !matches!(event, Kind::Held | Kind::AtRisk) {
             self.last.deadline_ms = None;
         }
-        let mut unprinted = self
-            .unprinted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        unprinted.retain(|earlier| earlier.event != event);
-        unprinted.push(self.last.clone());
-        drop(unprinted);
+        let mut lines = self.unprinted.lines();
+        lines.waiting.retain(|earlier| earlier.event != event);
+        lines.waiting.push(self.last.clone());
+        drop(lines);
+        self.unprinted.changed.notify_all();
         self.last.why = None;
-        self.printer.send(String::new());
     }
 
-    /// Waits up to a second until all lines are read.
+    /// Waits up to five seconds until all lines are read, also by a program that has not read for long.
     pub fn flush(&self) {
-        self.printer.flush(crate::say::FLUSH);
+        self.flush_for(FLUSH);
+    }
+
+    fn flush_for(&self, limit: Duration) {
+        let is_unread = |lines: &mut Lines| lines.is_printing || !lines.waiting.is_empty();
+        let changed = &self.unprinted.changed;
+        // Whether in time or not, nothing more can be done.
+        let _ = changed.wait_timeout_while(self.unprinted.lines(), limit, is_unread);
     }
 }
 
@@ -184,12 +218,6 @@ fn print(mut line: &[u8]) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Takes the next line to print.
-fn first(unprinted: &Mutex<Vec<Event>>) -> Option<Event> {
-    let mut unprinted = unprinted.lock().unwrap_or_else(PoisonError::into_inner);
-    (!unprinted.is_empty()).then(|| unprinted.remove(0))
-}
-
 /// Returns the same moment on the boot clock, or an earlier one: while the machine sleeps, other clocks stand still.
 fn on_the_boot_clock(at: Instant, clock: &dyn Clock) -> Instant {
     let now = Boottime.now();
@@ -199,7 +227,6 @@ fn on_the_boot_clock(at: Instant, clock: &dyn Clock) -> Instant {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-    use std::time::Duration;
 
     use super::*;
 
@@ -245,9 +272,15 @@ mod tests {
             events.tell(Kind::AtRisk);
         }
         events.lost(LossReason::Deadline);
-        assert_eq!(events.unprinted.lock().expect("whole").len(), 3);
-        drop(go_on);
-        events.printer.flush(SOON);
+        assert_eq!(events.unprinted.lines().waiting.len(), 3);
+        // However long it has not read, it is waited for.
+        let reading = std::thread::spawn(move || {
+            std::thread::park_timeout(Duration::from_millis(50));
+            drop(go_on);
+        });
+        events.flush_for(SOON);
+        assert_eq!(events.unprinted.lines().waiting.len(), 0);
+        reading.join().expect("it ends");
         let mut lines = Vec::new();
         while let Ok(line) = seen.recv_timeout(Duration::from_millis(200)) {
             lines.push(line);
