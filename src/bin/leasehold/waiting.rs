@@ -85,14 +85,8 @@ impl Places<'_> {
             say::raw(WIPE.into());
         }
         let (is_outage, text) = match message {
-            Message::Outage(text) => {
-                say::fault("store_unreachable", text);
-                (true, text)
-            }
-            Message::Back(text) => {
-                say::fault("store_back", text);
-                (false, text)
-            }
+            Message::Outage(text) => (true, text),
+            Message::Back(text) => (false, text),
             Message::Still(text) => return say::note("waiting", text),
         };
         self.is_outage.set(is_outage);
@@ -101,6 +95,11 @@ impl Places<'_> {
         }
         if let Some(metrics) = self.metrics {
             metrics.waits(is_outage);
+        }
+        // Last: who reads it finds the metrics true.
+        match is_outage {
+            true => say::fault("store_unreachable", text),
+            false => say::fault("store_back", text),
         }
     }
 

@@ -23,7 +23,7 @@ fn acquiring(client: &Client) -> JoinHandle<Lease> {
 /// Returns once the first waiter has looked twice, before and after its subscription, and so is asleep.
 async fn asleep(store: &FaultyStore, claims: usize) {
     until_so("the first waiter's second look", async || {
-        store.claims() >= claims + 2
+        store.answers() >= claims + 2
     })
     .await;
 }
