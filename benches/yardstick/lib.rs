@@ -56,6 +56,11 @@ impl Server {
         format!("redis+unix://{}/socket", self.folder.path().display())
     }
 
+    /// Returns its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Opens a bare connection.
     pub async fn connect(&self) -> MultiplexedConnection {
         self.try_connect().await.expect("the server answers")

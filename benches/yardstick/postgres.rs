@@ -54,6 +54,11 @@ impl Server {
         panic!("Postgres did not answer within five seconds");
     }
 
+    /// Returns its process, whose children serve the connections.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Returns the URL of its database.
     pub fn url(&self) -> String {
         let folder = self.folder.path().display();
