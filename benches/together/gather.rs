@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// The most that one request carries: a script on Redis stops all other clients meanwhile.
 const MOST: usize = 64;
@@ -35,23 +35,33 @@ impl<Q, A> Clone for Gathered<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Gathered<Q, A> {
-    /// Starts the task that sends them: `send` returns as many answers as it got questions, in their order.
-    pub(crate) fn start<F: Future<Output = Vec<A>> + Send>(
-        count: Count,
-        mut send: impl FnMut(Vec<Q>) -> F + Send + 'static,
+    /// Starts the task that sends them, with so many requests under way at once. `send` returns as many answers as it got
+    /// questions, in their order.
+    pub(crate) fn start<F: Future<Output = Vec<A>> + Send + 'static>(
+        under_way: usize,
+        count: &Count,
+        send: impl Fn(Vec<Q>) -> F + Send + 'static,
     ) -> Self {
         let (sender, mut queue) = mpsc::unbounded_channel::<(Q, oneshot::Sender<A>)>();
+        let (room, count) = (Arc::new(Semaphore::new(under_way)), count.clone());
         tokio::spawn(async move {
-            let mut gathered = Vec::new();
-            while queue.recv_many(&mut gathered, MOST).await > 0 {
-                let (questions, askers): (Vec<_>, Vec<_>) = gathered.drain(..).unzip();
-                count.add(questions.len());
-                let answers = send(questions).await;
-                assert_eq!(answers.len(), askers.len(), "each has its answer");
-                for (asker, answer) in askers.into_iter().zip(answers) {
-                    // Each task of the bench waits.
-                    let _ = asker.send(answer);
+            while let Ok(permit) = room.clone().acquire_owned().await {
+                let mut gathered = Vec::new();
+                if queue.recv_many(&mut gathered, MOST).await == 0 {
+                    return;
                 }
+                let (questions, askers): (Vec<_>, Vec<_>) = gathered.into_iter().unzip();
+                count.add(questions.len());
+                let sent = send(questions);
+                tokio::spawn(async move {
+                    let answers = sent.await;
+                    drop(permit);
+                    assert_eq!(answers.len(), askers.len(), "each has its answer");
+                    for (asker, answer) in askers.into_iter().zip(answers) {
+                        // Each task of the bench waits.
+                        let _ = asker.send(answer);
+                    }
+                });
             }
         });
         Self(sender)

@@ -87,9 +87,9 @@ pub(crate) async fn compare(
 }
 
 /// Prints how many claims and releases one request carried.
-pub(crate) fn carried(store: &str, gathered: &gather::Count) {
+pub(crate) fn carried(store: &str, tasks: usize, gathered: &gather::Count) {
     let (asked, sent) = gathered.so_far();
-    let name = format!("together_{store}_in_one_request");
+    let name = format!("together_{store}_{tasks}_tasks_in_one_request");
     figure(&name, "claims and releases", &[asked as f64 / sent as f64]);
 }
 

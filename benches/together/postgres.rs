@@ -15,7 +15,7 @@ use crate::gather::{Count, Gathered};
 use crate::{Way, carried, compare};
 
 const INFO: &str = r#"{"host":"bench","pid":1}"#;
-const PAIRS: usize = 3_000;
+const PAIRS: usize = 8_000;
 /// As many as the store opens at most, unless it is told otherwise.
 const CONNECTIONS: usize = 10;
 
@@ -90,11 +90,11 @@ impl Together {
         let claims = Arc::new(Session::open(url, ACQUIRE_MANY, RELEASE_MANY).await);
         let releases = Arc::new(Session::open(url, ACQUIRE_MANY, RELEASE_MANY).await);
         Self {
-            claims: Gathered::start(count.clone(), move |asked| {
+            claims: Gathered::start(1, count, move |asked| {
                 let session = claims.clone();
                 async move { ask(&session.client, &session.acquire, asked, Some(INFO)).await }
             }),
-            releases: Gathered::start(count.clone(), move |asked| {
+            releases: Gathered::start(1, count, move |asked| {
                 let session = releases.clone();
                 async move { ask(&session.client, &session.release, asked, None).await }
             }),
@@ -143,18 +143,13 @@ pub(crate) async fn measure() {
         next: Arc::default(),
         client: ClientId::draw(),
     };
-    for (tasks, pairs) in [(1, PAIRS / 4), (64, PAIRS)] {
+    for (tasks, pairs) in [(1, PAIRS / 8), (64, PAIRS)] {
         let count = Count::default();
         let together = Together::start(&url, &count).await;
         together.pair("warm").await;
         single.pair("warm").await;
-        compare(
-            "postgres",
-            (together, single.clone()),
-            (tasks, pairs),
-            server.id(),
-        )
-        .await;
-        carried(&format!("postgres_{tasks}_tasks"), &count);
+        let ways = (together, single.clone());
+        compare("postgres_1_under_way", ways, (tasks, pairs), server.id()).await;
+        carried("postgres_1_under_way", tasks, &count);
     }
 }

@@ -11,7 +11,7 @@ use crate::gather::{Count, Gathered};
 use crate::{Way, carried, compare};
 
 const INFO: &str = r#"{"host":"bench","pid":1}"#;
-const PAIRS: usize = 40_000;
+const PAIRS: usize = 100_000;
 
 const SHARED: &str = concat!(
     include_str!("../../src/store/redis/protocol/lease.lua"),
@@ -117,7 +117,7 @@ struct Together {
 }
 
 impl Together {
-    fn start(connection: MultiplexedConnection, count: Count) -> Self {
+    fn start(under_way: usize, connection: MultiplexedConnection, count: &Count) -> Self {
         let script = Arc::new(script_of_many());
         let send = move |asked: Vec<Asked>| {
             let (script, mut connection) = (script.clone(), connection.clone());
@@ -132,7 +132,7 @@ impl Together {
             }
         };
         Self {
-            gathered: Gathered::start(count, send),
+            gathered: Gathered::start(under_way, count, send),
             client: ClientId::draw(),
         }
     }
@@ -155,19 +155,15 @@ pub(crate) async fn measure() {
         scripts: Arc::new([ACQUIRE, RELEASE].map(|body| Script::new(&format!("{SHARED}{body}")))),
         client: ClientId::draw(),
     };
-    for (tasks, pairs) in [(1, PAIRS / 4), (64, PAIRS)] {
+    for (tasks, pairs, under_way) in [(1, PAIRS / 8, 1), (64, PAIRS, 1), (64, PAIRS, 2)] {
         let count = Count::default();
-        let together = Together::start(server.connect().await, count.clone());
+        let together = Together::start(under_way, server.connect().await, &count);
         // Loads the scripts.
         together.pair("warm").await;
         single.pair("warm").await;
-        compare(
-            "redis",
-            (together, single.clone()),
-            (tasks, pairs),
-            server.id(),
-        )
-        .await;
-        carried(&format!("redis_{tasks}_tasks"), &count);
+        let store = format!("redis_{under_way}_under_way");
+        let ways = (together, single.clone());
+        compare(&store, ways, (tasks, pairs), server.id()).await;
+        carried(&store, tasks, &count);
     }
 }
