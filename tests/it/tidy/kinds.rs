@@ -33,7 +33,7 @@ const LISTS: [List; 15] = [
         "[features]",
         "[dependencies]",
     ),
-    ("tests/run", "leasehold-cli $(features", "leasehold-cli\n"),
+    ("tests/run", "leasehold-cli $(features", "check_alone()"),
     ("tests/it/main.rs", "", ""),
     ("tests/it/pools/stores.rs", "", ""),
     ("tests/it/recorded/mod.rs", "", ""),
