@@ -76,7 +76,7 @@ async fn race(store: &dyn ObjectStore, path: &Path, rounds: usize) -> Result<Put
     Ok(mode)
 }
 
-/// Returns the one put of these that was carried out, by its place among them.
+/// Returns the one put of these that was carried out, by its index.
 fn winner(
     path: &Path,
     answers: Vec<::object_store::Result<PutResult>>,

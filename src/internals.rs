@@ -16,7 +16,7 @@ pub fn pretend_forked(client: &Client, is_forked: bool) {
     client.inner.home.pretend_forked(is_forked);
 }
 
-/// Returns the scripts of a member of a quorum, `names.lua` and `place.lua`, as they are loaded.
+/// Returns the scripts of a member of a quorum, `names.lua` and `node.lua`, as they are loaded.
 #[cfg(feature = "quorum")]
 pub fn quorum_scripts() -> [&'static str; 2] {
     crate::store::quorum::sources()

@@ -48,7 +48,7 @@ use crate::watchdog::signal::Signal;
 #[must_use = "a lease that is dropped is released at once"]
 pub struct Lease {
     pub(crate) handle: LeaseHandle,
-    /// Its place in the schedule; `None` once its enrollment has ended.
+    /// Its slot in the schedule; `None` once its enrollment has ended.
     pub(crate) id: Option<LeaseId>,
     pub(crate) timing: Timing,
     /// When it was handed to its caller, or granted if it was not yet.
@@ -272,7 +272,7 @@ impl Lease {
         (outcome, is_of_one_grant)
     }
 
-    /// Takes its place in the schedule, to end the enrollment. A forked child has none: the lease is the parent's.
+    /// Takes its slot in the schedule, to end the enrollment. A forked child has none: the lease is the parent's.
     fn take_id(&mut self) -> Option<LeaseId> {
         let id = self.id.take();
         id.filter(|_| !self.handle.watchdog.home.is_forked())

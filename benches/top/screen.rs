@@ -86,9 +86,9 @@ impl Screen {
         }
         let sequence = String::from_utf8_lossy(&self.pending).into_owned();
         self.pending.clear();
-        let place = sequence.strip_prefix("\x1b[");
-        if let Some(place) = place.and_then(|rest| rest.strip_suffix('H')) {
-            let (line, column) = place.split_once(';').unwrap_or(("1", "1"));
+        let position = sequence.strip_prefix("\x1b[");
+        if let Some(position) = position.and_then(|rest| rest.strip_suffix('H')) {
+            let (line, column) = position.split_once(';').unwrap_or(("1", "1"));
             let number = |text: &str| text.parse::<usize>().unwrap_or(1) - 1;
             self.line = number(line).min(LINES - 1);
             self.column = number(column);

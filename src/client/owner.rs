@@ -137,7 +137,7 @@ impl Owner {
     /// The leases of this owner, by name.
     fn names(&self) -> MutexGuard<'_, BTreeMap<Key, OwnedName>> {
         let mut names = self.names.lock();
-        // An owner has few names, and this is the only place where it notices that leases have ended.
+        // An owner has few names, and only here does it notice that leases have ended.
         names.retain(|_, owned| owned.is_held() || Arc::strong_count(&owned.turn) > 1);
         names
     }

@@ -170,15 +170,15 @@ impl Asks<'_> {
                 let attempt = async { request?.try_once(self.ends_at).await };
                 (attempt.await, waiting)
             });
-        let mut gifts = Vec::new();
+        let mut taken = Vec::new();
         for (attempt, waiting) in join_all(claims).await.into_iter().rev() {
             match attempt {
-                Ok(Attempt::Acquired(lease)) => gifts.push((waiting, lease)),
+                Ok(Attempt::Acquired(lease)) => taken.push((waiting, lease)),
                 // It is told of an error by its own request for the door.
                 Ok(Attempt::Held(_)) | Err(_) => pools.put_back(waiting),
             }
         }
-        gifts
+        taken
     }
 
     fn timed_out(&self) -> Error {
@@ -252,7 +252,7 @@ impl Pool for Taker<'_> {
             Some(ends_at) => {
                 let request = self.asks.request.of(self.asks.request.name.clone());
                 let place = self.asks.request.client.pools.join(self.access, request);
-                match door.wait_or(ends_at, pin!(place.gift())).await? {
+                match door.wait_or(ends_at, pin!(place.permit())).await? {
                     Ok(lease) => Attempt::Acquired(lease),
                     Err(permit) => {
                         self.permit = Some(permit);
@@ -314,7 +314,7 @@ impl Pool for Taker<'_> {
 
     /// Takes some of these permits for other tasks of this client before. One answer decides for all.
     async fn leave_door(&mut self, others: &[u16]) -> bool {
-        let gifts = match self.permit {
+        let taken = match self.permit {
             Some(_) => self.asks.take_for_others(self.access, others).await,
             None => Vec::new(),
         };
@@ -333,10 +333,10 @@ impl Pool for Taker<'_> {
         if let Some(permit) = &mut self.permit {
             permit.handle.shown = shown.clone().map(Box::new);
         }
-        for (waiting, mut lease) in gifts {
+        for (waiting, mut lease) in taken {
             lease.handle.shown = shown.clone().map(Box::new);
             match was_held && lease.check().is_ok() {
-                true => drop(waiting.gift.send(lease)),
+                true => drop(waiting.permit.send(lease)),
                 false => self.asks.request.client.pools.put_back(waiting),
             }
         }

@@ -26,14 +26,14 @@ pub(super) struct WaitingTaker {
     /// Its own request, with its own options.
     pub(super) request: Acquiring,
     /// Takes a permit for it. What comes after the task has given up is dropped, and so released.
-    pub(super) gift: oneshot::Sender<Lease>,
+    pub(super) permit: oneshot::Sender<Lease>,
 }
 
-/// A task's place among those that wait. Dropping it gives the place up.
-pub(super) struct GiftPlace<'a> {
+/// A task's place in the queue at a door. Dropping it gives the place up.
+pub(super) struct TakerPlace<'a> {
     pools: &'a Pools,
     key: (Name, Access),
-    gift: oneshot::Receiver<Lease>,
+    permit: oneshot::Receiver<Lease>,
 }
 
 impl Pools {
@@ -55,20 +55,20 @@ impl Pools {
     }
 
     /// Joins the tasks that wait at this door, as the last one.
-    pub(super) fn join(&self, access: Access, request: Acquiring) -> GiftPlace<'_> {
-        let (sender, gift) = oneshot::channel();
+    pub(super) fn join(&self, access: Access, request: Acquiring) -> TakerPlace<'_> {
+        let (sender, permit) = oneshot::channel();
         let key = (request.name.clone(), access);
         let waiting = WaitingTaker {
             access,
             request,
-            gift: sender,
+            permit: sender,
         };
         let mut all = self.waiting.lock();
         all.entry(key.clone()).or_default().push_back(waiting);
-        GiftPlace {
+        TakerPlace {
             pools: self,
             key,
-            gift,
+            permit,
         }
     }
 
@@ -83,7 +83,7 @@ impl Pools {
 
     /// Takes a task in again that was taken out for nothing.
     pub(super) fn put_back(&self, waiting: WaitingTaker) {
-        if waiting.gift.is_closed() {
+        if waiting.permit.is_closed() {
             return;
         }
         let key = (waiting.request.name.clone(), waiting.access);
@@ -92,22 +92,22 @@ impl Pools {
     }
 }
 
-impl GiftPlace<'_> {
+impl TakerPlace<'_> {
     /// Waits for a permit that another task took for this one; for ever if there will be none.
-    pub(super) async fn gift(mut self) -> Lease {
-        match (&mut self.gift).await {
-            Ok(permit) => permit,
+    pub(super) async fn permit(mut self) -> Lease {
+        match (&mut self.permit).await {
+            Ok(lease) => lease,
             Err(_) => std::future::pending().await,
         }
     }
 }
 
-impl Drop for GiftPlace<'_> {
+impl Drop for TakerPlace<'_> {
     fn drop(&mut self) {
-        self.gift.close();
+        self.permit.close();
         let mut all = self.pools.waiting.lock();
         if let Some(waiting) = all.get_mut(&self.key) {
-            waiting.retain(|waiting| !waiting.gift.is_closed());
+            waiting.retain(|waiting| !waiting.permit.is_closed());
             if waiting.is_empty() {
                 all.remove(&self.key);
             }

@@ -142,7 +142,7 @@ async fn steps(clock: &dyn Clock, at: Instant, longest: Duration) {
 /// token that no store can have minted, and for what people read.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the one place that reads the wall clock"
+    reason = "only this function reads the wall clock"
 )]
 pub fn wall_clock() -> SystemTime {
     SystemTime::now()

@@ -213,13 +213,13 @@ fn pass(text: &str) -> Result<Pass, Error> {
         let (key, value) = part
             .split_once('=')
             .ok_or_else(|| malformed("a parameter has no value"))?;
-        let place = match key {
+        let field = match key {
             "holder" => &mut holder,
             "name" => &mut name,
             // Later versions may add parameters.
             _ => continue,
         };
-        if place.replace(value).is_some() {
+        if field.replace(value).is_some() {
             return Err(malformed("a parameter appears twice"));
         }
     }

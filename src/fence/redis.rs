@@ -239,7 +239,7 @@ impl Fence {
 
     fn command_failed(&self, index: u64, message: String) -> Error {
         let mut words = message.split_ascii_whitespace();
-        // Redis 6.2 first names the place in the script, then its code after a dash.
+        // Redis 6.2 first names the line of the script, then its code after a dash.
         let dashed = words.clone().find_map(|word| word.strip_prefix('-'));
         let code = dashed.or_else(|| words.next());
         let kind = kind_of(code.unwrap_or_default(), &message).unwrap_or(ErrorKind::Invalid);

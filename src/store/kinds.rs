@@ -223,7 +223,7 @@ pub fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> 
     (row.set_up()?.script)(url, settings)
 }
 
-/// Makes the servers of the quorum at this URL its members in place of those at the URL `old`, as `Quorum::replace`
+/// Makes the servers of the quorum at this URL its members instead of those at the URL `old`, as `Quorum::replace`
 /// does.
 ///
 /// # Errors

@@ -22,8 +22,8 @@ pub struct Metric {
     pub buckets: &'static [f64],
     /// Says whether the command-line tool exports it, and not the library.
     pub is_of_tool: bool,
-    /// Its place in the table.
-    pub(super) place: usize,
+    /// Its index in the table.
+    pub(super) index: usize,
 }
 
 words! {

@@ -1,6 +1,6 @@
 //! Series of single names, for groups that ask for them: at most a given number of names, those that were held first.
 //!
-//! A series cannot be taken back from a recorder. So a name keeps its place once it was held, and shows 0 while it is
+//! A series cannot be taken back from a recorder. So a name keeps its series once it was held, and shows 0 while it is
 //! not.
 
 use std::collections::{HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! The thread that calls the user's subscriber and recorder in place of threads that must not block: one for all
+//! The thread that calls the user's subscriber and recorder instead of threads that must not block: one for all
 //! clients of the process. It shows each event when it comes, and everything else once a tick, until nothing is held,
 //! awaited or counted: then it rests.
 

@@ -149,7 +149,7 @@ impl Sink {
 
     /// `None` for words that the table lacks: they are not counted, as a panic could end the watchdog's thread.
     fn series(&self, metric: &Metric, words: &[&str]) -> Option<&Series> {
-        let mut all = self.all[metric.place].iter();
+        let mut all = self.all[metric.index].iter();
         all.find(|series| series.words == words)
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let sinks = owners.map(|label| Sink::new(label.map(|label| (label, "one"))));
         for metric in table::ALL.iter().filter(|metric| !metric.is_of_tool) {
             let is_open = own_labels(metric).any(|label| label.values.is_empty());
-            let mut all = sinks.iter().flat_map(|sink| &sink.all[metric.place]);
+            let mut all = sinks.iter().flat_map(|sink| &sink.all[metric.index]);
             assert_eq!(all.next().is_some(), !is_open, "{}", metric.name);
             assert!(
                 !is_open || metric.kind == MetricKind::Gauge,
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_counted_in_one_place_and_what_has_none_in_another() {
+    fn a_group_is_counted_apart_from_what_has_none() {
         let sink = Sink::of_group(Group::DEFAULT);
         assert!(std::ptr::eq(sink, Sink::of_group(Group::DEFAULT)));
         assert!(!std::ptr::eq(sink, Sink::of_group(Group::OTHER)));

@@ -1,4 +1,4 @@
-//! Every metric, in one place: the source of the descriptions, the zero series, the buckets, the page in the docs and
+//! Every metric: the only source of the descriptions, the zero series, the buckets, the page in the docs and
 //! the tests.
 
 use super::metric::{Metric, MetricKind, MetricLabel};
@@ -77,12 +77,12 @@ macro_rules! table {
                 }),*],
                 buckets: table!(@buckets $($buckets)?),
                 is_of_tool: matches!(stringify!($section).as_bytes(), b"tool"),
-                place: MetricPlace::$metric as usize,
+                index: MetricIndex::$metric as usize,
             };
         )+)+
 
         #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as the constants are")]
-        enum MetricPlace { $($($metric,)+)+ }
+        enum MetricIndex { $($($metric,)+)+ }
 
         /// All of them: those of the library, then those of the tool.
         pub(crate) static ALL: &[Metric] = &[$($($metric,)+)+];

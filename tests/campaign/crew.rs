@@ -26,7 +26,7 @@ pub(crate) struct WorkerProcess {
     /// How often it was started.
     starts: u32,
     base: String,
-    /// None only while another one takes its place.
+    /// None only while another one is started.
     child: Option<GuardedChild>,
 }
 
@@ -124,7 +124,7 @@ impl WorkerProcess {
             .is_none_or(|child| child.ended().is_some())
     }
 
-    /// Kills it, and starts another one in its place.
+    /// Kills it, and starts another one.
     pub(crate) fn replace(&mut self, scribe: &Scribe) {
         self.starts += 1;
         let dead = self.role.process.clone();

@@ -14,7 +14,7 @@ pub(crate) enum Fault {
     WorkerStopped,
     /// SIGSTOP between the last check of the lease and the write.
     WorkerStoppedBeforeWrite,
-    /// SIGKILL; another one takes its place.
+    /// SIGKILL; another one is started.
     WorkerKilled,
     /// It runs for 3 of 60 ms only.
     WorkerStarved,

@@ -1,4 +1,4 @@
-//! The locks that the controls take in place of leasehold's leases: two of the textbooks, and a published crate. None of
+//! The locks that the controls take instead of leasehold's leases: two of the textbooks, and a published crate. None of
 //! them has a token, so none of their writes can be fenced.
 
 use std::time::Duration;

@@ -149,7 +149,7 @@ impl BucketServer {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// The crate makes no buckets, but signs a request for the place where one would be.
+    /// The crate makes no buckets, but signs a request for the address that one would have.
     async fn make_bucket(&self) -> Option<()> {
         let put = http::Method::PUT;
         let signed = self.bucket().signed_url(put, &Key::default(), LIMIT).await;

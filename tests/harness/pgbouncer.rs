@@ -95,7 +95,7 @@ impl PgBouncer {
         }
     }
 
-    /// Ends it and starts another in its place.
+    /// Ends it and starts another.
     pub async fn again(self, database: &Database) -> Self {
         let (port, connections) = (self.port, self.connections);
         drop(self);

@@ -76,11 +76,11 @@ impl RedisQuorum {
 
     /// Returns the URL of all of them.
     pub fn url(&self) -> String {
-        let places = self
+        let servers = self
             .servers
             .iter()
             .map(|server| format!("127.0.0.1:{}", server.port()));
-        format!("redis+quorum://{}", places.collect::<Vec<_>>().join(","))
+        format!("redis+quorum://{}", servers.collect::<Vec<_>>().join(","))
     }
 
     /// Returns a store on all of them, which takes the longest ttl from them.

@@ -275,7 +275,7 @@ fn defined_type(line: &str) -> Option<&str> {
 
 #[test]
 fn a_type_name_has_one_meaning_in_the_library() {
-    let mut places: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
+    let mut files: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
     let is_test = |source: &Source| {
         source
             .path
@@ -285,19 +285,19 @@ fn a_type_name_has_one_meaning_in_the_library() {
     for source in library().into_iter().filter(|source| !is_test(source)) {
         for (_, line) in source.lines_without_comments() {
             if let Some(name) = defined_type(line) {
-                let places = places.entry(name.to_owned()).or_default();
-                places.insert(source.path.clone());
+                let files = files.entry(name.to_owned()).or_default();
+                files.insert(source.path.clone());
             }
         }
     }
     for shared in SHARED_NAMES {
         assert!(
-            places.contains_key(*shared),
+            files.contains_key(*shared),
             "{shared} is on the list and defined nowhere"
         );
     }
-    places.retain(|name, paths| paths.len() > 1 && !SHARED_NAMES.contains(&name.as_str()));
-    assert!(places.is_empty(), "defined more than once: {places:#?}");
+    files.retain(|name, paths| paths.len() > 1 && !SHARED_NAMES.contains(&name.as_str()));
+    assert!(files.is_empty(), "defined more than once: {files:#?}");
 }
 
 #[test]

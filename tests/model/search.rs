@@ -100,12 +100,12 @@ pub(crate) fn walk<S: Space>(
                     continue;
                 }
                 walked.ways.push(Some((at, *step)));
-                let place = u32::try_from(walked.ways.len() - 1).expect("fewer states than that");
+                let index = u32::try_from(walked.ways.len() - 1).expect("fewer states than that");
                 if let Some(promise) = space.broken(&to) {
-                    walked.broken = Some((promise, place));
+                    walked.broken = Some((promise, index));
                     return walked;
                 }
-                next.push((to, place));
+                next.push((to, index));
             }
         }
         level = next;
@@ -118,7 +118,7 @@ pub(crate) fn walk<S: Space>(
 impl<T: Copy> Walked<T> {
     /// Returns the verdict, with the way to the state that breaks a promise.
     pub(crate) fn found<S: Space<Step = T>>(&self, space: &S) -> Found {
-        let told = |(promise, place)| (promise, told(space, &self.ways, place));
+        let told = |(promise, index)| (promise, told(space, &self.ways, index));
         Found {
             states: self.ways.len(),
             depth: self.depth,
@@ -130,11 +130,11 @@ impl<T: Copy> Walked<T> {
 }
 
 /// Returns the way to a state, in words.
-fn told<S: Space>(space: &S, ways: &[Option<(u32, S::Step)>], mut place: u32) -> Vec<String> {
+fn told<S: Space>(space: &S, ways: &[Option<(u32, S::Step)>], mut index: u32) -> Vec<String> {
     let mut way = Vec::new();
-    while let Some((from, step)) = ways[place as usize] {
+    while let Some((from, step)) = ways[index as usize] {
         way.push(step);
-        place = from;
+        index = from;
     }
     let mut state = space.first();
     space.settle(&mut state);

@@ -21,24 +21,24 @@ pub fn search_serving<S: Serving>(space: &S, most: usize) -> Found {
     let mut graph = Graph::default();
     let mut walked = walk(space, most, |from, print, new| {
         if let Some(state) = new {
-            graph.places.insert(print, graph.served.len() as u32);
+            graph.indices.insert(print, graph.served.len() as u32);
             graph.served.push(space.served(state));
         }
         if let Some((from, _)) = from.filter(|(_, step)| space.may_need(*step)) {
-            graph.edges.push((graph.places[&print], from));
+            graph.edges.push((graph.indices[&print], from));
         }
     });
     if walked.is_whole {
         let stuck = graph.first_stuck(space.waiters());
-        walked.broken = stuck.map(|place| ("X3", place));
+        walked.broken = stuck.map(|index| ("X3", index));
     }
     walked.found(space)
 }
 
-/// The states by their places, with the steps that a waiter may need.
+/// The states by their indices, with the steps that a waiter may need.
 #[derive(Default)]
 struct Graph {
-    places: HashMap<u64, u32, BuildHasherDefault<Ready>>,
+    indices: HashMap<u64, u32, BuildHasherDefault<Ready>>,
     served: Vec<u8>,
     /// To which state, and from which.
     edges: Vec<(u32, u32)>,
@@ -58,6 +58,6 @@ impl Graph {
             }
         }
         let stuck = self.served.iter().position(|can| can & waiters != waiters);
-        stuck.map(|place| place as u32)
+        stuck.map(|index| index as u32)
     }
 }

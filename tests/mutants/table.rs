@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Table {
-    /// Places of the copy in which a script or a schema is loaded.
+    /// Edits of the copy where a script or a schema is loaded.
     #[serde(default)]
     pub(crate) loader: Vec<Edit>,
     pub(crate) mutant: Vec<Mutant>,
@@ -35,7 +35,7 @@ pub(crate) struct Mutant {
     /// A whole expression, statement or block in Rust; any text in Lua and SQL.
     pub(crate) text: String,
     pub(crate) becomes: String,
-    /// What else changes in Rust with it, where one place does not make the bug.
+    /// What else changes in Rust with it, where one edit does not make the bug.
     #[serde(default)]
     pub(crate) also: Vec<Edit>,
     /// Each is a test program (`lib`, `it`, `model`, `mutants` of none) and a filter: one failure in each is asked for.

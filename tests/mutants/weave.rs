@@ -123,8 +123,8 @@ fn with_choice(source: &str, name: &str, (file, text, becomes): (&str, &str, &st
         },
     );
     // A function that chooses is not const.
-    let place = source.find(text).expect("it was replaced");
-    match woven[..place].rfind("fn ") {
+    let at = source.find(text).expect("it was replaced");
+    match woven[..at].rfind("fn ") {
         Some(start) if woven[..start].ends_with("const ") => {
             let before = &woven[..start - "const ".len()];
             format!("{before}{}", &woven[start..])

@@ -35,7 +35,7 @@ pub mod export {
     pub struct JobMetrics;
 
     impl JobMetrics {
-        /// Refuses a place that the user named.
+        /// Refuses the destination that the user named.
         pub async fn start(
             _: &args::LeaseOptions,
             options: &args::MetricsOptions,

@@ -336,7 +336,7 @@ pub struct InitOptions {
     #[arg(long)]
     pub print: bool,
 
-    /// Make the servers of --store the members in place of those at this URL; nothing is granted for the longest ttl
+    /// Make the servers of --store the members instead of those at this URL; nothing is granted for the longest ttl
     #[arg(long, value_name = "URL")]
     pub replace: Option<String>,
 
@@ -422,11 +422,11 @@ impl Arguments {
         };
         // An option whose variable is shown takes too much of the short help.
         let is_long = |option: &Arg| option.get_env().is_some() && !option.is_hide_env_set();
-        let placed = |option: Arg| match is_long(&option) {
+        let grouped = |option: Arg| match is_long(&option) {
             true => option.hide_short_help(true),
             false => option,
         };
-        Self::command().mut_subcommands(|command| command.mut_args(named).mut_args(placed))
+        Self::command().mut_subcommands(|command| command.mut_args(named).mut_args(grouped))
     }
 
     /// Reads the command line. Help and the version are errors, too.
@@ -440,7 +440,7 @@ impl Arguments {
         read.map_err(|error| error.format(&mut definition))
     }
 
-    /// Reads the command line again, with these values in place of the defaults.
+    /// Reads the command line again, with these values instead of the defaults.
     pub fn with_defaults(default_of: impl Fn(&Arg) -> Option<String>) -> Result<Self, clap::Error> {
         let set = |option: Arg| match default_of(&option) {
             Some(value) => option.default_value(value),

@@ -127,7 +127,7 @@ impl Choice {
     fn hint(&self, exit: Exit) -> &'static str {
         match (self, exit) {
             (Self::Default, Exit::Denied | Exit::Misconfigured) => {
-                "; another place can be named by --store sqlite:PATH"
+                "; choose another file with --store sqlite:PATH"
             }
             (Self::Url(url, _), Exit::Misconfigured)
                 if url.starts_with("sqlite://") && !url.starts_with("sqlite:///") =>

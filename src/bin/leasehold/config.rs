@@ -70,13 +70,13 @@ impl Files {
         if let Some(path) = store.config.take() {
             return Ok(Self(vec![File::read(&path)?]));
         }
-        let places = own().into_iter().chain([PathBuf::from(SHARED)]);
-        let files = places.filter(|path| is_there(path));
+        let paths = own().into_iter().chain([PathBuf::from(SHARED)]);
+        let files = paths.filter(|path| is_there(path));
         let files = files.map(|path| File::read(&path));
         files.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Reads the command line again, with the values of the files in place of the defaults.
+    /// Reads the command line again, with the values of the files instead of the defaults.
     pub fn fill(&self, mut arguments: Arguments) -> Result<Arguments, Failure> {
         if !self.0.is_empty() {
             arguments = Arguments::with_defaults(|option| self.default_of(option))

@@ -1,4 +1,4 @@
-//! All exit codes in one place, and the failure that carries one.
+//! All exit codes, and the failure that carries one.
 
 use std::fmt;
 use std::process::ExitCode;

@@ -112,7 +112,7 @@ fn tables(object: &Value) -> String {
     for name in required.iter().copied().chain(absent) {
         let field = &fields[name];
         let (inner, is_nullable) = without_null(field);
-        // What is left out is left out in place of a null.
+        // What is left out is left out instead of a null.
         let may_be = match (is_nullable, required.contains(&name)) {
             (_, false) => " or absent",
             (true, true) => " or null",

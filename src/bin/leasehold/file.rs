@@ -41,7 +41,7 @@ pub fn replace(path: &Path, content: &[u8], mode: Option<u32>) -> io::Result<()>
     }
 }
 
-/// The place of a text that is written when a run ends.
+/// Where a text goes that is written when a run ends.
 #[derive(Debug)]
 pub enum Output {
     /// A regular file, which is replaced.
@@ -51,7 +51,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Looks at the place. Nothing waits for the reader of a pipe: without one it is refused.
+    /// Checks the path. A pipe without a reader is refused, because nothing waits for one.
     pub fn open(path: &Path) -> io::Result<Self> {
         match target(path)? {
             Target::File(_) => Ok(Self::File(path.into())),

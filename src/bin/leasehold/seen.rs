@@ -75,7 +75,7 @@ impl Seen {
 /// Takes a list, with what an earlier one in name order knows of the same leases.
 pub fn listed(leases: Vec<Held>, earlier: &[Seen], now: Instant) -> Vec<Seen> {
     let seen = leases.into_iter().map(|held| {
-        let earlier = find(earlier, &held.name).map(|place| &earlier[place]);
+        let earlier = find(earlier, &held.name).map(|index| &earlier[index]);
         Seen::new(held, earlier, now)
     });
     seen.collect()
@@ -137,18 +137,18 @@ impl Order {
         (kept.unwrap_or(pool), if is_one { 0 } else { number })
     }
 
-    /// Returns the rows of a table of these leases, each as the places of its leases: one, or all of a folded pool.
+    /// Returns the rows of a table of these leases, each as the indices of its leases: one, or all of a folded pool.
     pub fn rows(&self, leases: &[Seen]) -> Vec<Vec<usize>> {
         let needle = self.filter.to_lowercase();
         let mut rows: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        for (place, seen) in leases.iter().enumerate() {
+        for (index, seen) in leases.iter().enumerate() {
             if needle.is_empty() || has(&seen.held, &needle) {
                 let row = self.row_of(&seen.held);
-                rows.entry(row).or_default().push(place);
+                rows.entry(row).or_default().push(index);
             }
         }
         let mut rows: Vec<_> = rows.into_values().collect();
-        let urgency = |place: &usize| urgency(self.sort, &leases[*place]);
+        let urgency = |index: &usize| urgency(self.sort, &leases[*index]);
         // Stable, so that equal rows stay in name order.
         rows.sort_by_cached_key(|row| row.iter().map(urgency).min());
         if self.is_reversed {
@@ -161,7 +161,7 @@ impl Order {
 /// Describes a row of these leases as it is now: one, or all of a pool or of a schedule's kept fires, with the longest
 /// time held and the least time left. A permit that was found free is left out, unless all were.
 pub fn described(leases: &[Seen], row: &[usize], now: Instant, wall_clock: SystemTime) -> Row {
-    let all = row.iter().map(|place| &leases[*place]);
+    let all = row.iter().map(|index| &leases[*index]);
     let mut leases: Vec<_> = all.clone().filter(|seen| !seen.is_free).collect();
     if leases.is_empty() {
         leases.extend(all.take(1));
@@ -355,7 +355,7 @@ mod tests {
 
     fn sorted(by: Column, leases: &[Seen]) -> String {
         let rows = Order::by(by).rows(leases).into_iter();
-        rows.map(|places| leases[places[0]].held.name.as_str())
+        rows.map(|indices| leases[indices[0]].held.name.as_str())
             .collect()
     }
 

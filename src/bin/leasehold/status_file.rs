@@ -272,7 +272,7 @@ pub fn path(pid: u32, holder: &str) -> Option<PathBuf> {
 }
 
 /// Returns why no run of this user could have a file, if so.
-pub fn no_place() -> Option<io::Error> {
+pub fn no_folder() -> Option<io::Error> {
     own_folder(folders()).err()
 }
 

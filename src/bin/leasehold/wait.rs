@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::pool::PoolOptions;
 use crate::row::in_words;
 use crate::span::Span;
-use crate::waiting::{self, Look, Places};
+use crate::waiting::{self, Look, Outputs};
 
 /// The longest time that the store may take to answer after the first contact.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -37,12 +37,12 @@ pub fn main(arguments: args::WaitOptions) -> Result<Exit, Failure> {
             return Ok(Exit::Success);
         };
         let (looks, looked) = watch::channel(None);
-        let places = Places::default();
+        let outputs = Outputs::default();
         tokio::select! {
             end = until_free(&**store, &name, &wanted, held.clone(), limit, began, looks) => end?,
-            never = waiting::announce(name.as_str(), held, looked, &places) => match never {},
+            never = waiting::announce(name.as_str(), held, looked, &outputs) => match never {},
         }
-        places.ended();
+        outputs.ended();
         Ok(Exit::Success)
     })
 }

@@ -37,7 +37,7 @@ pub type Look = Option<Result<Held, Error>>;
 
 /// Where a wait is announced, besides the messages.
 #[derive(Default)]
-pub struct Places<'a> {
+pub struct Outputs<'a> {
     pub service: Option<&'a Service>,
     pub metrics: Option<&'a JobMetrics>,
     /// An outage was said, and not its end.
@@ -49,7 +49,7 @@ pub async fn announce(
     name: &str,
     held: Held,
     mut looks: Receiver<Look>,
-    places: &Places<'_>,
+    outputs: &Outputs<'_>,
 ) -> Infallible {
     let mut wait = Wait::new(name, held, Monotonic.now());
     let has_line = say::is_for_people() && say::width().is_some();
@@ -60,7 +60,7 @@ pub async fn announce(
     loop {
         let now = Monotonic.now();
         if let Some(message) = wait.due(now, !has_line) {
-            places.tell(&message, has_line);
+            outputs.tell(&message, has_line);
         }
         if has_line {
             let width = say::width().unwrap_or(80).saturating_sub(1);
@@ -71,7 +71,7 @@ pub async fn announce(
                 let look = looks.borrow_and_update().clone();
                 let message = look.and_then(|look| wait.looked(look, Monotonic.now()));
                 if let Some(message) = message {
-                    places.tell(&message, has_line);
+                    outputs.tell(&message, has_line);
                 }
             }
             () = Monotonic.sleep_until(now.after(REFRESH)) => {}
@@ -79,7 +79,7 @@ pub async fn announce(
     }
 }
 
-impl Places<'_> {
+impl Outputs<'_> {
     fn tell(&self, message: &Message, has_line: bool) {
         if has_line {
             say::raw(WIPE.into());

@@ -103,7 +103,7 @@ impl State {
     fn open(path: PathBuf) -> Result<Self, Error> {
         let made = OpenOptions::new().append(true).create(true).open(&path);
         let file = made.map_err(|error| failed("open", &path, error))?;
-        // A new file takes the place of the old one, and not of a link to it.
+        // A new file replaces the old one, and not a link to it.
         let path = fs::canonicalize(&path).map_err(|error| failed("open", &path, error))?;
         let beside = beside(&path, "lock");
         let lock = OpenOptions::new()
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_opened_by_a_link_keeps_its_place_and_rights() {
+    fn a_file_that_is_opened_by_a_link_keeps_its_path_and_rights() {
         let folder = tempfile::tempdir().expect("a folder");
         let (kept, link) = (folder.path().join("kept"), folder.path().join("link"));
         fs::write(&kept, "").expect("written");

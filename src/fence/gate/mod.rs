@@ -86,7 +86,7 @@ pub trait Journal: fmt::Debug + Send + Sync + 'static {
     /// Returns every pass that was kept, with its resource, in the order in which they were kept.
     fn load(&self) -> BoxFuture<'_, Result<Vec<(String, Pass)>, Error>>;
 
-    /// Keeps the row of a resource, in place of an older row. It completes only when the row would survive a loss of
+    /// Keeps the row of a resource, instead of an older row. It completes only when the row would survive a loss of
     /// power.
     fn keep<'a>(&'a self, resource: &'a str, pass: &'a Pass) -> BoxFuture<'a, Result<(), Error>>;
 }

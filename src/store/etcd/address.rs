@@ -61,7 +61,7 @@ impl Address {
             _ => return Err("its user or its password is missing".into()),
         };
         Ok(Self {
-            servers: read.places(PORT),
+            servers: read.endpoints(PORT),
             login,
             prefix: read.parameter("prefix").unwrap_or(PREFIX).into(),
             tls: None,

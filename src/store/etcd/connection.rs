@@ -346,10 +346,10 @@ async fn open(address: &Address, index: usize, watches: bool) -> Result<Link, Un
 }
 
 async fn try_open(address: &Address, index: usize, watches: bool) -> Result<Link, Unconnected> {
-    let place = &address.servers[index];
-    let server = place.to_string();
+    let endpoint = &address.servers[index];
+    let server = endpoint.to_string();
     let failed = |error: std::io::Error| Unconnected::of(&server, &error);
-    let (host, port) = (&*place.host, place.port);
+    let (host, port) = (&*endpoint.host, endpoint.port);
     let stream = TcpStream::connect((host, port)).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let Some(tls) = &address.tls else {

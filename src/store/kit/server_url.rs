@@ -46,7 +46,7 @@ pub(crate) struct ServerUrl {
     parameters: Vec<(String, String)>,
 }
 
-/// The place at which a server is reached.
+/// The endpoint of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct HostPort {
     pub(crate) host: Arc<str>,
@@ -71,8 +71,8 @@ impl ServerUrl {
         if rest.contains('#') {
             return Err("it has a part after '#'".into());
         }
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+        let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = before.split_once('/').unwrap_or((before, ""));
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
         let some = |text| Ok::<_, Reason>(Some(decode(text)?).filter(|text| !text.is_empty()));
@@ -142,8 +142,8 @@ impl ServerUrl {
         }
     }
 
-    /// Returns where the servers are, with this port for those that have none of their own.
-    pub(crate) fn places(&self, default_port: u16) -> Vec<HostPort> {
+    /// Returns the endpoints of the servers, with this port for those that have none of their own.
+    pub(crate) fn endpoints(&self, default_port: u16) -> Vec<HostPort> {
         let hosts = self.hosts.iter();
         hosts
             .map(|(host, port)| HostPort::new(host, port.unwrap_or(default_port)))

@@ -20,7 +20,7 @@ use crate::error::Error;
 /// server to have.
 ///
 /// The server's certificate and its name are always checked; no setting turns that off. Each setting is taken from the
-/// first of these places that has it:
+/// first of these that has it:
 ///
 /// | | the URL | the builder | the environment |
 /// |---|---|---|---|
@@ -30,7 +30,7 @@ use crate::error::Error;
 /// | its key | `key=FILE` | the same | `LEASEHOLD_TLS_KEY=FILE` |
 /// | name of the server | `server_name=NAME` | [`server_name`](Self::server_name) | `LEASEHOLD_TLS_SERVER_NAME=NAME` |
 ///
-/// A certificate and its key are one setting and come from the same place. Without any setting a store trusts the usual
+/// A certificate and its key are one setting and come from the same source. Without any setting a store trusts the usual
 /// web roots, shows no certificate, and expects the name of the host that it connects to.
 ///
 /// The variables are read when a store is made, by the library as well as by the tool, so that an operator can set them
@@ -51,7 +51,7 @@ pub struct Tls {
     server_name: Option<Setting>,
 }
 
-/// A value, and what its place calls it, for messages.
+/// A value, and its name where it was set, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Setting {
     label: &'static str,

@@ -149,9 +149,9 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts = self.hosts.iter().map(|place| match is_socket(&place.host) {
-            true => percent::encode(&place.host).to_string(),
-            false => place.to_string(),
+        let hosts = self.hosts.iter().map(|host| match is_socket(&host.host) {
+            true => percent::encode(&host.host).to_string(),
+            false => host.to_string(),
         });
         let hosts = hosts.collect::<Vec<_>>().join(",");
         let database = percent::encode(self.config.get_dbname().unwrap_or_default());
@@ -162,8 +162,8 @@ impl fmt::Display for Address {
         }
         write!(f, "postgres:///{database}?host={hosts}")?;
         // Two servers of one machine have their sockets in one folder.
-        if self.hosts.iter().any(|place| place.port != PORT) {
-            let ports = self.hosts.iter().map(|place| place.port.to_string());
+        if self.hosts.iter().any(|host| host.port != PORT) {
+            let ports = self.hosts.iter().map(|host| host.port.to_string());
             write!(f, "&port={}", ports.collect::<Vec<_>>().join(","))?;
         }
         write!(f, "&schema={schema}")
@@ -211,15 +211,15 @@ fn config(read: &ServerUrl) -> Config {
 
 /// Returns the hosts before or after the question mark, each with its port.
 fn hosts(read: &ServerUrl) -> Result<Vec<HostPort>, Reason> {
-    let in_place: Vec<_> = read
+    let in_authority: Vec<_> = read
         .hosts
         .iter()
         .filter(|(host, _)| !host.is_empty())
         .cloned()
         .collect();
     let hosts = match read.parameter("host") {
-        None if in_place.len() == read.hosts.len() => in_place,
-        Some(named) if in_place.is_empty() => named
+        None if in_authority.len() == read.hosts.len() => in_authority,
+        Some(named) if in_authority.is_empty() => named
             .split(',')
             .map(|host| match is_socket(host) {
                 true => Ok((host.into(), None)),
@@ -276,7 +276,7 @@ fn is_of_this_machine(host: &str) -> bool {
 
 /// TLS is on or off. If it is on, the server's certificate is always checked; no mode falls back to an unchecked one.
 fn ssl_mode(asked: Option<&str>, hosts: &[HostPort]) -> Result<SslMode, Reason> {
-    let has_socket = hosts.iter().any(|place| is_socket(&place.host));
+    let has_socket = hosts.iter().any(|host| is_socket(&host.host));
     let is_here = |host: &str| is_socket(host) || is_of_this_machine(host);
     match asked {
         Some("disable") => Ok(SslMode::Disable),
@@ -289,7 +289,7 @@ fn ssl_mode(asked: Option<&str>, hosts: &[HostPort]) -> Result<SslMode, Reason> 
              and name, and no mode goes on without TLS where the server has none"
                 .into(),
         ),
-        None if hosts.iter().all(|place| is_here(&place.host)) => Ok(SslMode::Disable),
+        None if hosts.iter().all(|host| is_here(&host.host)) => Ok(SslMode::Disable),
         None if has_socket => Err("it mixes sockets and hosts without an sslmode".into()),
         None => Ok(SslMode::Require),
     }

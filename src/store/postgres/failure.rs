@@ -1,4 +1,4 @@
-//! The failures of requests, and the kinds of errors that they become: the one place where the two are matched.
+//! The failures of requests, and the kinds of errors that they become. Nothing else matches the two.
 //!
 //! No value here contains a URL, so no password can reach a message or a source. Of a server's error only the code and
 //! the message are kept, because its details can contain other clients' rows.

@@ -41,7 +41,7 @@ impl Failure {
             _ => ErrorKind::TimedOut,
         };
         let of_member = |(member, failed): &(usize, Failed)| {
-            format!("{}: {}", members.place(*member), root(&failed.error))
+            format!("{}: {}", members.location(*member), root(&failed.error))
         };
         let is_unsent = |(_, failed): &&(usize, Failed)| failed.sent == Sent::Never;
         let told: Vec<_> = failures.iter().map(of_member).collect();

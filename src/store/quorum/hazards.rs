@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Quorum;
-use super::connection::{MemberPlace, QuorumMember};
+use super::connection::{MemberNode, QuorumMember};
 use super::failure::Failure;
 use super::protocol::{Absence, majority};
 use crate::clock::wall_clock_us;
@@ -28,26 +28,26 @@ pub(super) async fn find(quorum: &Quorum, limit: Duration) -> Result<Vec<Hazard>
         let found = member.server.hazards(limit).await;
         let mut found = found.map_err(Failed::perhaps)?;
         found.retain(|hazard| !OF_A_SERVER_ALONE.contains(&hazard.id));
-        let place = member.look(limit).await?;
-        found.extend(balancer(&member, &place, limit).await?);
+        let node = member.look(limit).await?;
+        found.extend(balancer(&member, &node, limit).await?);
         for hazard in &mut found {
-            hazard.what = format!("{}: {}", member.server.place, hazard.what).into();
+            hazard.what = format!("{}: {}", member.server.location, hazard.what).into();
         }
-        Ok((found, place))
+        Ok((found, node))
     });
     let (mut hazards, mut missing) = (Vec::new(), quorum.members.len());
-    for (member, (found, place)) in quorum.all_answers(asked).await? {
+    for (member, (found, node)) in quorum.all_answers(asked).await? {
         hazards.extend(found);
-        let absence = known.as_ref().map(|known| place.absence(known.id(member)));
+        let absence = known.as_ref().map(|known| node.absence(known.id(member)));
         missing -= usize::from(!matches!(absence, Some(Some(_))));
         if let (Some(known), Some(Some(Absence::Other(other)))) = (&known, absence)
             && other.quorum == known.quorum
         {
-            hazards.push(displaced(quorum.members.place(member)));
+            hazards.push(displaced(quorum.members.location(member)));
         }
     }
     hazards.extend((missing > 0).then(|| away(missing, quorum.members.len())));
-    let ours = quorum.members.places();
+    let ours = quorum.members.locations();
     let other = known.filter(|known| known.members != ours);
     hazards.extend(other.map(|known| other_list(&known.members, &ours)));
     hazards.extend(tokens_ahead(quorum.shared.seen()));
@@ -113,13 +113,13 @@ fn tokens_ahead(highest: u64) -> Option<Hazard> {
 /// Returns the hazard of a member whose connections end at different servers.
 async fn balancer(
     member: &QuorumMember,
-    place: &MemberPlace,
+    node: &MemberNode,
     limit: Duration,
 ) -> Result<Option<Hazard>, Failed> {
     let beside = member.beside(Purpose::Watchdog);
     let other = beside.look(limit).await?;
     beside.server.close().await;
-    Ok((place.incarnation != other.incarnation).then(|| {
+    Ok((node.incarnation != other.incarnation).then(|| {
         Hazard::new(
             "quorum-balancer",
             Severity::Critical,

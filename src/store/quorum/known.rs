@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Quorum;
-use super::connection::{MemberPlace, PAUSE, words};
+use super::connection::{MemberNode, PAUSE, words};
 use super::failure::Failure;
 use super::protocol::{Absence, MemberId, Membership, adoption, keep_out_us};
 use crate::clock::{Boottime, Clock as _};
@@ -24,7 +24,7 @@ pub(super) struct KnownQuorum {
     pub(super) quorum: u64,
     pub(super) of: u8,
     pub(super) max_ttl: Duration,
-    /// The places of all members, as `init` was given them.
+    /// The locations of all members, as `init` was given them.
     pub(super) members: String,
 }
 
@@ -45,35 +45,35 @@ impl Quorum {
     pub(super) async fn learn(&self, limit: Duration) -> Result<Arc<KnownQuorum>, Failure> {
         let (members, enough) = (self.members.len(), self.members.majority());
         let is_open = |it: &Membership| it.closed_for.is_none();
-        let told_by = |places: &[_]| KnownQuorum::told_by(places, members, is_open);
+        let told_by = |nodes: &[_]| KnownQuorum::told_by(nodes, members, is_open);
         let asked = self.members.look(limit);
-        let (places, failures) = asked
-            .gather(|places| told_by(places).is_some_and(|(_, votes)| votes >= enough))
+        let (nodes, failures) = asked
+            .gather(|nodes| told_by(nodes).is_some_and(|(_, votes)| votes >= enough))
             .await;
-        let known = match told_by(&places) {
+        let known = match told_by(&nodes) {
             Some((known, _)) => Arc::new(known),
-            None if places.len() < enough => {
-                let failure = Failure::too_few(&self.members, places.len(), &failures);
+            None if nodes.len() < enough => {
+                let failure = Failure::too_few(&self.members, nodes.len(), &failures);
                 return Err(failure.with_sent(Sent::Never));
             }
-            None => return Err(Failure::misconfigured(self.unknown(&places))),
+            None => return Err(Failure::misconfigured(self.unknown(&nodes))),
         };
         if let Some(ours) = self.members.max_ttl().filter(|ours| *ours != known.max_ttl) {
             let why = "the members were set up with another longest ttl";
             let why = format!("{why} max_ttl={ours:?} theirs={:?}", known.max_ttl);
             return Err(Failure::misconfigured(why));
         }
-        for (member, place) in &places {
-            // Also of one that is out, or not in its place.
+        for (member, node) in &nodes {
+            // Also of one that is out, or not at its index.
             let of_ours = |it: &Membership| it.id.quorum == known.quorum;
-            let highest = place.membership.filter(of_ours).map_or(0, |it| it.max);
+            let highest = node.membership.filter(of_ours).map_or(0, |it| it.max);
             self.shared.note_seen(highest);
-            if let Some(absence) = place.absence(known.id(*member)) {
+            if let Some(absence) = node.absence(known.id(*member)) {
                 self.care_for(*member, absence, &known);
             }
         }
         self.shared
-            .read_clocks(places.iter().map(|(_, place)| place.clock_us));
+            .read_clocks(nodes.iter().map(|(_, node)| node.clock_us));
         *self.shared.known.lock() = Some(known.clone());
         Ok(known)
     }
@@ -95,7 +95,7 @@ impl Quorum {
             let _permit = permit;
             nap(known.left(out_us) + SPREAD.mul_f64(fastrand::f64())).await;
             let adopted = quorum.adopt(member, &known).await;
-            let member = quorum.members.place(member);
+            let member = quorum.members.location(member);
             match adopted {
                 Ok(true) => return tracing::info!(member, "a member of the quorum is in again"),
                 Ok(false) => {}
@@ -121,12 +121,12 @@ impl Quorum {
         let is_over = is_out && known.left(found.out_us).is_zero();
         // Another server may be another one than `init` was given, by a list that is not that of the others.
         let is_known = found.membership.is_some_and(|found| found.id == id)
-            || known.members == self.members.places();
+            || known.members == self.members.locations();
         if !is_over || !is_known {
             return Ok(false);
         }
         // The highest token that any grant can have, now that the member was found to have kept out.
-        let answer = |(of, place): &(usize, MemberPlace)| match place.highest(known.id(*of)) {
+        let answer = |(of, node): &(usize, MemberNode)| match node.highest(known.id(*of)) {
             // It has the data of another one, and none of its own.
             Err(Absence::Other(_)) if *of == member => Err(Absence::Out(found.out_us)),
             highest => highest,
@@ -144,21 +144,16 @@ impl Quorum {
     }
 
     /// Returns whether a server that was found to be this member of the quorum has its data only, as one that was its
-    /// replica: another server answers in its place. Then it has lost its own data.
-    async fn is_displaced(
-        &self,
-        found: &MemberPlace,
-        other: MemberId,
-        known: &KnownQuorum,
-    ) -> bool {
-        let place = usize::from(other.index);
+    /// replica: another server answers at its address. Then it has lost its own data.
+    async fn is_displaced(&self, found: &MemberNode, other: MemberId, known: &KnownQuorum) -> bool {
+        let index = usize::from(other.index);
         let is_in = found
             .membership
             .is_none_or(|it| it.is_in || it.closed_for.is_some());
-        if is_in || place >= self.members.len() || known.id(place) != other {
+        if is_in || index >= self.members.len() || known.id(index) != other {
             return false;
         }
-        let there = self.members[place]
+        let there = self.members[index]
             .look(self.members.connect_timeout())
             .await;
         there.is_ok_and(|there| {
@@ -180,21 +175,21 @@ impl Quorum {
         let id = known.id(member);
         let (max_ttl, highest) = (millis(known.max_ttl).to_string(), highest.to_string());
         let arguments = [&words(id), by, &max_ttl, &highest, &known.members];
-        let place = self.members[member].place(word, &arguments, limit).await?;
-        Ok(place.absence(id).is_none())
+        let node = self.members[member].node(word, &arguments, limit).await?;
+        Ok(node.absence(id).is_none())
     }
 
     /// Returns why these members are no quorum of ours.
-    fn unknown(&self, places: &[(usize, MemberPlace)]) -> String {
-        let mut members = places.iter();
-        let member = members.find_map(|(index, place)| Some((index, place, place.membership?)));
+    fn unknown(&self, nodes: &[(usize, MemberNode)]) -> String {
+        let mut members = nodes.iter();
+        let member = members.find_map(|(index, node)| Some((index, node, node.membership?)));
         match member {
             Some((.., it)) if it.closed_for.is_some() => CLOSED.into(),
-            Some((member, place, _)) => format!(
+            Some((member, node, _)) => format!(
                 "{} is a member of another quorum: use the URL with which that was set up, or `leasehold init --replace` \
                  members={}",
-                self.members.place(*member),
-                place.members
+                self.members.location(*member),
+                node.members
             ),
             None => "the quorum was not set up, or all members lost their data: run `leasehold init --store URL`, with the URL \
                      of this store; if it was set up before, wait for the longest ttl first"
@@ -213,19 +208,19 @@ impl Quorum {
 }
 
 impl KnownQuorum {
-    /// Returns the quorum that most of these servers belong to, each in its place, and how many do.
+    /// Returns the quorum that most of these servers belong to, each at its index, and how many do.
     pub(super) fn told_by(
-        places: &[(usize, MemberPlace)],
+        nodes: &[(usize, MemberNode)],
         members: usize,
         counts: impl Fn(&Membership) -> bool,
     ) -> Option<(Self, usize)> {
-        let told = places.iter().filter_map(|(index, place)| {
-            let member = place.membership.filter(|it| counts(it))?;
+        let told = nodes.iter().filter_map(|(index, node)| {
+            let member = node.membership.filter(|it| counts(it))?;
             let told = Self {
                 quorum: member.id.quorum,
                 of: u8::try_from(members).ok()?,
                 max_ttl: Duration::from_micros(member.max_ttl_us),
-                members: place.members.clone(),
+                members: node.members.clone(),
             };
             (told.id(*index) == member.id).then_some(told)
         });
@@ -235,7 +230,7 @@ impl KnownQuorum {
         Some((most.clone(), votes(most)))
     }
 
-    /// Returns the identity of the member at this place in the list.
+    /// Returns the identity of the member at this index in the list.
     pub(super) fn id(&self, member: usize) -> MemberId {
         MemberId {
             quorum: self.quorum,

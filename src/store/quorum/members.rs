@@ -45,11 +45,11 @@ async fn state(
     known: &Arc<KnownQuorum>,
     limit: Duration,
 ) -> Result<MemberState, Error> {
-    let place = match quorum.members[member].look(limit).await {
+    let node = match quorum.members[member].look(limit).await {
         Err(failed) if failed.error.is_transient() => return Ok(MemberState::Down),
-        place => place?,
+        node => node?,
     };
-    let Some(absence) = place.absence(known.id(member)) else {
+    let Some(absence) = node.absence(known.id(member)) else {
         return Ok(MemberState::Up);
     };
     quorum.care_for(member, absence, known);

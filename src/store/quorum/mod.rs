@@ -178,8 +178,11 @@ impl Quorum {
         let members: Result<Vec<_>, _> = servers.into_iter().map(QuorumMember::new).collect();
         let members = members?;
         for (index, QuorumMember { server, .. }) in members.iter().enumerate() {
-            let place = &server.place;
-            let why = if members[..index].iter().any(|it| it.server.place == *place) {
+            let location = &server.location;
+            let why = if members[..index]
+                .iter()
+                .any(|it| it.server.location == *location)
+            {
                 "expected different members"
             } else if server.max_ttl != members[0].server.max_ttl {
                 "expected the same max_ttl for all members"
@@ -189,7 +192,7 @@ impl Quorum {
                 continue;
             };
             return Err(Error::invalid(format!(
-                "quorum refused: {why} member={place}"
+                "quorum refused: {why} member={location}"
             )));
         }
         let count = members.len();

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use super::MAX_TTL;
 use super::Quorum;
-use super::connection::{Failures, MemberPlace, words};
+use super::connection::{Failures, MemberNode, words};
 use super::failure::Failure;
 use super::known::{CLOSED, KnownQuorum, nap};
 use super::protocol::{Membership, closing, majority};
@@ -34,14 +34,14 @@ impl Quorum {
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown: run it again.
     pub async fn init(&self, limit: Duration) -> Result<(), Error> {
-        let Some((run, places)) = self.reserve(None, limit).await? else {
+        let Some((run, nodes)) = self.reserve(None, limit).await? else {
             return Ok(());
         };
-        let highest = places.iter().map(|place| place.clock_us).max().unwrap_or(0);
+        let highest = nodes.iter().map(|node| node.clock_us).max().unwrap_or(0);
         self.open_all(fastrand::u64(1..), run, highest, limit).await
     }
 
-    /// Makes these servers the members of the quorum in place of those of `old`, which has to name all of them, in
+    /// Makes these servers the members of the quorum instead of those of `old`, which has to name all of them, in
     /// their order. Some servers may be members of both. It closes the old members first, and writes the new ones after
     /// the longest ttl, so it takes as long; meanwhile nothing is granted. All leases end. If it fails or is stopped,
     /// run it again: until then nothing is granted either.
@@ -63,7 +63,7 @@ impl Quorum {
         from_clock: bool,
         limit: Duration,
     ) -> Result<(), Error> {
-        if old.members.places() == self.members.places() {
+        if old.members.locations() == self.members.locations() {
             return Err(self.refused("the new members are the old ones"));
         }
         let Some(before) = old.to_replace(self, from_clock, limit).await? else {
@@ -112,18 +112,18 @@ impl Quorum {
         let asked = self.members.iter().enumerate();
         let asked = asked.map(async |(index, member)| {
             let arguments = [&*words(old.id(index)), &new.to_string()];
-            member.place("close", &arguments, limit).await
+            member.node("close", &arguments, limit).await
         });
         let (mut closed, mut failures) = (Vec::<Membership>::new(), Failures::new());
         for (index, answer) in join_all(asked).await.into_iter().enumerate() {
             match answer {
-                Ok(place) => closed.extend(place.membership.filter(|it| {
+                Ok(node) => closed.extend(node.membership.filter(|it| {
                     let is_of_these = it.id == old.id(index) || it.id.quorum == new;
                     // One server may be behind two addresses.
                     is_of_these && closed.iter().all(|other| other.id != it.id)
                 })),
                 Err(failed) => {
-                    let (member, error) = (self.members.place(index), &failed.error);
+                    let (member, error) = (self.members.location(index), &failed.error);
                     tracing::warn!(member, %error, "an old member was not closed: shut it down");
                     failures.push((index, failed));
                 }
@@ -141,7 +141,7 @@ impl Quorum {
                 ", or is one of the old members.\n\
                  -- Closes each of {}: from then on nothing is granted, and all leases end.\n\
                  -- Waits {:?}, or for the longest ttl of the old members and a hundredth more if that is longer",
-                old.members.places(),
+                old.members.locations(),
                 made.left(0)
             )
         });
@@ -149,14 +149,14 @@ impl Quorum {
         format!(
             "-- Checks that each of {new} answers, is a master, is another server than the others, and has no key with \
              this prefix{replacing}.\n\
-             -- Writes its place and the longest ttl, {max_ttl:?}, on each of {new}, in one hash: leasehold:node.\n"
+             -- Writes its index and the longest ttl, {max_ttl:?}, on each of {new}, in one hash: leasehold:node.\n"
         )
     }
 
     /// Returns the quorum of these members; `None` if those that are left were replaced by `new` already.
     ///
     /// # Errors
-    /// None has its data, and the clock is not to serve in its place. Or they are not all members of their quorum, in
+    /// None has its data, and the clock is not to serve instead. Or they are not all members of their quorum, in
     /// its order: then a majority of them is none.
     async fn to_replace(
         &self,
@@ -165,23 +165,22 @@ impl Quorum {
         limit: Duration,
     ) -> Result<Option<KnownQuorum>, Error> {
         let asked = self.members.iter().map(|member| member.look(limit));
-        let (mut places, mut is_replaced) = (Vec::new(), false);
-        for (index, place) in join_all(asked).await.into_iter().enumerate() {
-            match place {
-                Ok(place) if place.members == new.members.places() => is_replaced = true,
-                Ok(place) => places.push((index, place)),
+        let (mut nodes, mut is_replaced) = (Vec::new(), false);
+        for (index, node) in join_all(asked).await.into_iter().enumerate() {
+            match node {
+                Ok(node) if node.members == new.members.locations() => is_replaced = true,
+                Ok(node) => nodes.push((index, node)),
                 // It may be down for good. Without a majority of the others the change is refused.
                 Err(failed) if failed.error.is_transient() => {}
                 Err(failed) => return Err(failed.error),
             }
         }
-        let known = KnownQuorum::told_by(&places, self.members.len(), |_| true);
-        // The others of an old quorum would not be closed by the places of another order.
+        let known = KnownQuorum::told_by(&nodes, self.members.len(), |_| true);
+        // The others of an old quorum would not be closed if the order is another.
         let is_displaced = |known: &KnownQuorum| {
-            let ids = |(index, place): &(usize, MemberPlace)| {
-                Some((known.id(*index), place.membership?.id))
-            };
-            let mut ids = places.iter().filter_map(ids);
+            let ids =
+                |(index, node): &(usize, MemberNode)| Some((known.id(*index), node.membership?.id));
+            let mut ids = nodes.iter().filter_map(ids);
             ids.any(|(named, id)| id.quorum == named.quorum && id != named)
         };
         if let Some((known, _)) = known.filter(|(known, _)| !is_displaced(known)) {
@@ -189,10 +188,10 @@ impl Quorum {
         }
         let lost =
             "none of the old members has its data: start those that have it, or use --from-clock";
-        let why = match places.iter().find(|(_, place)| place.membership.is_some()) {
-            Some((_, place)) => format!(
+        let why = match nodes.iter().find(|(_, node)| node.membership.is_some()) {
+            Some((_, node)) => format!(
                 "--replace has to name all old members, in the order in which they were set up members={}",
-                place.members
+                node.members
             ),
             None if is_replaced => return Ok(None),
             None if from_clock => return Ok(Some(self.made(0))),
@@ -208,43 +207,43 @@ impl Quorum {
         &self,
         old: Option<u64>,
         limit: Duration,
-    ) -> Result<Option<(u64, Vec<MemberPlace>)>, Error> {
+    ) -> Result<Option<(u64, Vec<MemberNode>)>, Error> {
         let run = fastrand::u64(..) & !0xff;
-        let mut places = Vec::new();
+        let mut nodes = Vec::new();
         for word in ["look", "reserve", "look"] {
             let mut is_set_up = false;
-            places.clear();
+            nodes.clear();
             for (index, member) in self.members.iter().enumerate() {
                 // Each server is reserved under a number of its own, which shows two names of one server.
                 let by = (run + index as u64).to_string();
                 let arguments: &[&str] = if word == "reserve" { &[&by] } else { &[] };
-                let place = member.place(word, arguments, limit).await;
-                let place = place.map_err(|failed| self.unanswered(index, failed))?;
-                is_set_up |= self.check(index, &place, old)?;
-                self.check_distinct(&places, &place)?;
-                places.push(place);
+                let node = member.node(word, arguments, limit).await;
+                let node = node.map_err(|failed| self.unanswered(index, failed))?;
+                is_set_up |= self.check(index, &node, old)?;
+                self.check_distinct(&nodes, &node)?;
+                nodes.push(node);
             }
             if is_set_up {
                 return Ok(None);
             }
         }
-        for (index, place) in places.iter().enumerate() {
-            self.check_fit(index, place, run, old.is_none(), limit)
+        for (index, node) in nodes.iter().enumerate() {
+            self.check_fit(index, node, run, old.is_none(), limit)
                 .await?;
         }
-        Ok(Some((run, places)))
+        Ok(Some((run, nodes)))
     }
 
     /// Checks that a server is none of those before it, in the same or in another database.
     ///
     /// # Errors
     /// It is one of them.
-    fn check_distinct(&self, before: &[MemberPlace], place: &MemberPlace) -> Result<(), Error> {
-        let is_same = |other: &MemberPlace| other.run() == place.run();
+    fn check_distinct(&self, before: &[MemberNode], node: &MemberNode) -> Result<(), Error> {
+        let is_same = |other: &MemberNode| other.run() == node.run();
         let Some(other) = before.iter().position(is_same) else {
             return Ok(());
         };
-        let other = self.members.place(other);
+        let other = self.members.location(other);
         let why = format!("it is the same server as {other}: name different servers");
         Err(self.refused_at(before.len(), &why))
     }
@@ -253,25 +252,25 @@ impl Quorum {
     ///
     /// # Errors
     /// It is one of another quorum, or of one that was closed.
-    fn check(&self, index: usize, place: &MemberPlace, old: Option<u64>) -> Result<bool, Error> {
+    fn check(&self, index: usize, node: &MemberNode, old: Option<u64>) -> Result<bool, Error> {
         let is_other = |it: &Membership| Some(it.id.quorum) != old;
-        let Some(member) = place.membership.filter(is_other) else {
+        let Some(member) = node.membership.filter(is_other) else {
             return Ok(false);
         };
         let quorum = old.map_or(member.id.quorum, |old| self.successor(old));
         let made = self.made(quorum);
-        let is_ours = member.id == made.id(index) && place.members == made.members;
+        let is_ours = member.id == made.id(index) && node.members == made.members;
         let theirs = Duration::from_micros(member.max_ttl_us);
         let ours = self.members.max_ttl().filter(|ours| *ours != theirs);
         let why = match ours {
-            _ if member.id.quorum == quorum && place.members == made.members && member.id != made.id(index) => {
+            _ if member.id.quorum == quorum && node.members == made.members && member.id != made.id(index) => {
                 "it has the data of another member of this quorum, as after REPLICAOF: remove the keys of leases from it \
                  (they begin with the prefix), and it comes in after the longest ttl"
                     .into()
             }
             _ if !is_ours => format!(
                 "it is a member of another quorum: use `leasehold init --replace URL` with the URL of that one members={}",
-                place.members
+                node.members
             ),
             _ if member.closed_for.is_some() => CLOSED.into(),
             Some(ours) => format!(
@@ -291,21 +290,21 @@ impl Quorum {
     async fn check_fit(
         &self,
         index: usize,
-        place: &MemberPlace,
+        node: &MemberNode,
         run: u64,
         is_first: bool,
         limit: Duration,
     ) -> Result<(), Error> {
-        let left = self.made(0).left(place.out_us);
-        let by_this_run = place.reserved_by.filter(|by| by & !0xff == run);
+        let left = self.made(0).left(node.out_us);
+        let by_this_run = node.reserved_by.filter(|by| by & !0xff == run);
         let why = match by_this_run {
             None => "another `leasehold init` is under way: wait for it, and run this again".into(),
             Some(by) if by != run + index as u64 => {
-                let other = self.members.place(usize::from(by as u8));
+                let other = self.members.location(usize::from(by as u8));
                 format!("it is the same server as {other}: name different servers")
             }
-            _ if place.membership.is_some() => return Ok(()),
-            _ if is_first && place.asked_for.is_some() && !left.is_zero() => format!(
+            _ if node.membership.is_some() => return Ok(()),
+            _ if is_first && node.asked_for.is_some() && !left.is_zero() => format!(
                 "clients ask it for a quorum whose data it lost: wait for {left:.0?} until its leases have ended, and run this again"
             ),
             _ => {
@@ -339,7 +338,7 @@ impl Quorum {
                 Ok(is_in) => written += usize::from(is_in),
                 // The others are written all the same: a majority is a quorum, and the rest come in by adoption.
                 Err(failed) if written + (of - index - 1) >= majority(of) => {
-                    let (member, error) = (self.members.place(index), failed.error);
+                    let (member, error) = (self.members.location(index), failed.error);
                     tracing::warn!(member, %error, "a member was not written, it comes in later");
                 }
                 Err(failed) => return Err(self.unanswered(index, failed)),
@@ -357,27 +356,27 @@ impl Quorum {
             quorum,
             of: u8::try_from(self.members.len()).unwrap_or(u8::MAX),
             max_ttl: self.members.max_ttl().unwrap_or(MAX_TTL),
-            members: self.members.places(),
+            members: self.members.locations(),
         }
     }
 
-    /// Returns the id of the quorum that has these members in place of an older one, so that a command that was stopped
+    /// Returns the id of the quorum that has these members and replaces an older one, so that a command that was stopped
     /// is the same when it is run again (FNV-1a, 64 bits).
     fn successor(&self, old: u64) -> u64 {
-        let text = format!("{old} {}", self.members.places());
+        let text = format!("{old} {}", self.members.locations());
         text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         })
     }
 
     fn unanswered(&self, member: usize, failed: Failed) -> Error {
-        let place = self.members.place(member);
-        let message = format!("init failed: all members have to answer member={place}");
+        let location = self.members.location(member);
+        let message = format!("init failed: all members have to answer member={location}");
         Error::new(failed.error.kind(), message).with_source(failed.error)
     }
 
     fn refused_at(&self, member: usize, why: &str) -> Error {
-        self.refused(&format!("{why} member={}", self.members.place(member)))
+        self.refused(&format!("{why} member={}", self.members.location(member)))
     }
 
     fn refused(&self, why: &str) -> Error {

@@ -12,7 +12,7 @@ use crate::name::Name;
 use crate::store::{Ask, Claim, Eviction, Held, HeldState, Info, Outcome, Release, Renewal};
 use crate::token::Token;
 
-/// A record in hand: what was seen, and for how long the name is still taken. `None` in its place: there is no record.
+/// A record in hand: what was seen, and for how long the name is still taken. `None`: there is no record.
 #[derive(Debug)]
 pub(super) struct InHand {
     pub(super) sighting: Sighting,

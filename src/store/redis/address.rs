@@ -20,8 +20,8 @@ pub(super) const PORT: u16 = 6_379;
 pub(super) struct Address {
     /// The scheme of one server.
     pub(super) scheme: String,
-    /// The place at which it listens. A host that begins with a slash is the path of a socket.
-    pub(super) place: HostPort,
+    /// The endpoint of the server. A host that begins with a slash is the path of a socket.
+    pub(super) endpoint: HostPort,
     /// The user, the password and the database.
     pub(super) login: RedisConnectionInfo,
     /// `None`: without TLS.
@@ -49,28 +49,28 @@ impl Address {
             "" => 0,
             db => (db.parse()).map_err(|_| "its database is not a number from 0")?,
         };
-        let (place, login) = match is_of_socket(scheme) {
+        let (endpoint, login) = match is_of_socket(scheme) {
             true => (
                 HostPort::new(&format!("/{}", url.path), 0),
                 login(url.parameter("user"), url.parameter("pass")),
             ),
             false => (
-                url.places(PORT).swap_remove(0),
+                url.endpoints(PORT).swap_remove(0),
                 login(url.user.as_deref(), url.password.as_deref()),
             ),
         };
         Ok(Self {
             scheme: scheme.into(),
-            place,
+            endpoint,
             login: login.set_db(db.into()),
             tls,
         })
     }
 
     /// Returns the address of another server, with the same credentials and certificates.
-    pub(super) fn at(&self, place: &HostPort) -> Self {
+    pub(super) fn at(&self, endpoint: &HostPort) -> Self {
         Self {
-            place: place.clone(),
+            endpoint: endpoint.clone(),
             ..self.clone()
         }
     }
@@ -86,7 +86,7 @@ impl Address {
     /// Returns the path of its socket, if it listens at one. A host that a server names is never one: a socket has no
     /// TLS.
     pub(super) fn socket(&self) -> Option<&str> {
-        is_of_socket(&self.scheme).then_some(&*self.place.host)
+        is_of_socket(&self.scheme).then_some(&*self.endpoint.host)
     }
 
     /// Returns the name that the certificate of the server at this host must have.
@@ -127,7 +127,7 @@ impl fmt::Display for Address {
         let (scheme, db) = (&self.scheme, self.login.db());
         match self.socket() {
             Some(path) => write!(f, "{scheme}://{}?db={db}", percent::encode(path)),
-            None => write!(f, "{scheme}://{}/{db}", self.place),
+            None => write!(f, "{scheme}://{}/{db}", self.endpoint),
         }
     }
 }
@@ -143,7 +143,7 @@ impl AddressMap {
         Self(Some(Arc::new(map)))
     }
 
-    /// Makes the one of a list: the place that is named, and the one at which it is reached.
+    /// Makes a map of pairs: the endpoint that servers name, and the one to connect to.
     pub(super) fn of(pairs: Vec<[HostPort; 2]>) -> Self {
         if pairs.is_empty() {
             return Self::default();
@@ -185,19 +185,19 @@ impl AddressMap {
 mod tests {
     use super::*;
 
-    fn place(port: u16) -> HostPort {
+    fn endpoint(port: u16) -> HostPort {
         HostPort::new("node", port)
     }
 
     #[test]
     fn a_redirection_is_read() {
-        let read = |address| AddressMap::default().redirected(address, &place(1));
+        let read = |address| AddressMap::default().redirected(address, &endpoint(1));
         assert_eq!(
             read("10.0.0.1:7000"),
             Some(HostPort::new("10.0.0.1", 7_000))
         );
         assert_eq!(read("fe80::1:7000"), Some(HostPort::new("fe80::1", 7_000)));
-        assert_eq!(read(":7000"), Some(place(7_000)));
+        assert_eq!(read(":7000"), Some(endpoint(7_000)));
         assert_eq!(read("?:7000"), None);
         assert_eq!(read("nonsense"), None);
         assert_eq!(HostPort::new("fe80::1", 1).to_string(), "[fe80::1]:1");
@@ -206,9 +206,9 @@ mod tests {
     #[test]
     fn a_server_that_is_named_is_reached_where_the_map_says() {
         let outside = AddressMap::new(|host, port| (format!("outside-{host}"), port + 1));
-        let read = |address| outside.redirected(address, &place(1));
+        let read = |address| outside.redirected(address, &endpoint(1));
         assert_eq!(read("a:7"), Some(HostPort::new("outside-a", 8)));
-        assert_eq!(read(":7"), Some(place(7)), "the one that was reached");
+        assert_eq!(read(":7"), Some(endpoint(7)), "the one that was reached");
         assert_eq!(read("?:7"), None);
     }
 }

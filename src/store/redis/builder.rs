@@ -91,7 +91,7 @@ impl Builder {
     /// Turns keep-out on, with this longest ttl (default: off; in a URL `?max_ttl=60s`). It must be the same for all
     /// clients of a server, and a claim with a longer ttl is `Invalid`.
     ///
-    /// A server that comes back without its data, or another one that is promoted in its place, then grants nothing for
+    /// A server that comes back without its data, or another one that is promoted instead, then grants nothing for
     /// this long, so that every lease that it may have forgotten has ended before a name is granted again. Renewals and
     /// releases go on, and a claim is answered as held in the state [`KeepOut`](crate::store::HeldState::KeepOut), with
     /// the time that is left. Every restart and every failover costs this time, as does the first contact with a server
@@ -126,7 +126,7 @@ impl Builder {
     /// Sets where the servers are reached that Sentinels or the nodes of a cluster name, if that differs from the
     /// names, as behind NAT or a load balancer. The function gets a host and a port, and returns the host and the port
     /// to connect to; it should return what it does not know as it is. The hosts of the URL are used as they are.
-    /// In a URL it is `?reach=HOST:PORT=HOST:PORT`, or a list of these with commas: the place that is named, and the
+    /// In a URL it is `?reach=HOST:PORT=HOST:PORT`, or a list of these with commas: the endpoint that servers name, and the
     /// one to connect to.
     ///
     /// ```
@@ -165,7 +165,7 @@ impl Builder {
         let target = Target::new(&self.url.clone()?, &self.tls)?;
         let prefix = target.settings.prefix.as_ref().unwrap_or(&self.prefix);
         let keys = Keys::new(prefix)?;
-        let place = target.shown(prefix);
+        let location = target.shown(prefix);
         let acknowledged_by = target.settings.acknowledged_by;
         let acknowledged_by = acknowledged_by.unwrap_or(self.acknowledged_by);
         if acknowledged_by > MOST_REPLICAS {
@@ -181,7 +181,7 @@ impl Builder {
                 "alone refused: it says how a server without replicas keeps out; expected redis:// with max_ttl",
             ));
         }
-        self.check_servers(&target.servers, max_ttl, &place)?;
+        self.check_servers(&target.servers, max_ttl, &location)?;
         let connector = Connector {
             address: target.address,
             is_of_several: !matches!(target.servers, UrlServers::One),
@@ -206,7 +206,7 @@ impl Builder {
             keys,
             max_ttl,
             is_alone,
-            place: place.into(),
+            location: location.into(),
         })
     }
 
@@ -215,7 +215,7 @@ impl Builder {
         &self,
         servers: &UrlServers,
         max_ttl: Option<Duration>,
-        place: &str,
+        location: &str,
     ) -> Result<(), Error> {
         let needs_one = self.pool.is_some() || self.program.kind != PROGRAM.kind;
         match servers {
@@ -225,7 +225,7 @@ impl Builder {
             )),
             UrlServers::One => Ok(()),
             _ if needs_one => Err(Error::invalid(format!(
-                "store URL refused: expected one server, as redis:// or rediss:// store={place}"
+                "store URL refused: expected one server, as redis:// or rediss:// store={location}"
             ))),
             UrlServers::Cluster(_) if max_ttl.is_some() => Err(Error::invalid(
                 "max_ttl refused: a cluster does not keep out; use acknowledged_by with the number of replicas of a primary",

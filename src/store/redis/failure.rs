@@ -1,4 +1,4 @@
-//! The failures of requests, and the kinds of errors that they become: the one place where the two are matched.
+//! The failures of requests, and the kinds of errors that they become. Nothing else matches the two.
 //!
 //! No value here contains a URL, so no password can reach a message or a source.
 
@@ -126,9 +126,9 @@ impl Failure {
         }
     }
 
-    /// Makes this the failure of the server at this place, one of several.
-    pub(super) fn at(self, place: &HostPort) -> Self {
-        let at = Some(place.clone());
+    /// Makes this the failure of the server at this endpoint, one of several.
+    pub(super) fn at(self, endpoint: &HostPort) -> Self {
+        let at = Some(endpoint.clone());
         Self { at, ..self }
     }
 
@@ -243,7 +243,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.at {
-            Some(place) => write!(f, "{place}: {}", self.cause),
+            Some(endpoint) => write!(f, "{endpoint}: {}", self.cause),
             None => self.cause.fmt(f),
         }
     }
@@ -467,8 +467,8 @@ mod tests {
 
     #[test]
     fn a_failure_names_its_server_once_and_before_its_cause() {
-        let place = HostPort::new("db", 7_000);
-        let failure = Failure::from(FailureCause::Silent).at(&place);
+        let endpoint = HostPort::new("db", 7_000);
+        let failure = Failure::from(FailureCause::Silent).at(&endpoint);
         assert_eq!(failure.to_string(), "db:7000: no answer in time");
     }
 

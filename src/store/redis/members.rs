@@ -36,8 +36,8 @@ async fn ask(server: &Server, node: &str, budget: Budget) -> Result<Member, Fail
         Err(failure) if is_transient(&failure) => (MemberState::Down, None),
         looked => looked?,
     };
-    let place = server.connector().address.to_string();
-    Ok(Member::new(place, state).with_version(version))
+    let location = server.connector().address.to_string();
+    Ok(Member::new(location, state).with_version(version))
 }
 
 /// Returns the server's name and version. Valkey shows the version of Redis with its own.

@@ -134,7 +134,7 @@ pub struct Redis {
     /// Whether the server never has a replica, as its operator says.
     pub(super) is_alone: bool,
     /// Where the servers are, without secrets.
-    pub(super) place: Arc<str>,
+    pub(super) location: Arc<str>,
 }
 
 impl Redis {
@@ -188,14 +188,14 @@ impl Redis {
             keys: self.keys.clone(),
             max_ttl: self.max_ttl,
             is_alone: self.is_alone,
-            place: self.place.clone(),
+            location: self.location.clone(),
         }
     }
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Redis").field(&self.place).finish()
+        f.debug_tuple("Redis").field(&self.location).finish()
     }
 }
 
@@ -214,7 +214,7 @@ impl Backend for Redis {
     }
 
     fn own_location(&self) -> &dyn fmt::Display {
-        &self.place
+        &self.location
     }
 
     fn own_shard(&self, name: &Name) -> u32 {

@@ -47,7 +47,7 @@ impl Redis {
         while let Some(part) = waiting.pop().filter(|part| !part.is_empty()) {
             match self.renew_batch(part, budget).await {
                 Ok((time, renewed)) => {
-                    // The last part of a batch was answered last. A replica that takes its master's place has the
+                    // The last part of a batch was answered last. A replica that is promoted has the
                     // leases' ends by its master's clock, so one behind the other they count as one server.
                     server_time = Some(ServerTime { shard: 0, time });
                     outcomes.extend(renewed);

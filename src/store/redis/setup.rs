@@ -28,7 +28,7 @@ impl Redis {
         let set_up = self.try_init(max_ttl, Budget::new(limit)).await;
         let refusal = set_up.map_err(|failure| self.error_of_all(failure, "init"))?;
         refusal.map_or(Ok(()), |why| {
-            let message = format!("init refused: {why} store={}", self.place);
+            let message = format!("init refused: {why} store={}", self.location);
             Err(Error::new(ErrorKind::Misconfigured, message))
         })
     }

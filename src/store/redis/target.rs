@@ -19,7 +19,7 @@ const STORE_PARAMETERS: [&str; 4] = ["prefix", "max_ttl", "acknowledged_by", "al
 const REACH: &str = "reach";
 /// The parameters with the credentials of the Sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_username", "sentinel_password"];
-/// The parameters that take the place of the parts of a URL that a socket has no room for.
+/// The parameters that stand for the parts of a URL that a socket has no room for.
 const SOCKET_PARAMETERS: [&str; 3] = ["db", "user", "pass"];
 
 /// The servers of a store, and the settings that its URL has.
@@ -45,7 +45,7 @@ pub(super) enum UrlServers {
 pub(super) struct SentinelGroup {
     /// The Sentinels' name of the group.
     pub(super) name: String,
-    pub(super) places: Vec<HostPort>,
+    pub(super) endpoints: Vec<HostPort>,
     /// An address with the credentials of the Sentinels.
     pub(super) address: Address,
 }
@@ -54,7 +54,7 @@ pub(super) struct SentinelGroup {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UrlSettings {
     pub(super) prefix: Option<String>,
-    /// Pairs of a place that servers name, and the one at which it is reached.
+    /// Pairs of an endpoint that servers name and the one to connect to.
     pub(super) reach: Vec<[HostPort; 2]>,
     pub(super) acknowledged_by: Option<u8>,
     pub(super) max_ttl: Option<Duration>,
@@ -91,14 +91,14 @@ impl UrlSettings {
 
 /// Reads `HOST:PORT=HOST:PORT`.
 fn read_pair(text: &str) -> Result<[HostPort; 2], Reason> {
-    let why = "its reach is not HOST:PORT=HOST:PORT, or a list of these: the place that servers name, and the one at which \
-               it is reached";
+    let why = "its reach is not HOST:PORT=HOST:PORT, or a list of these: the address that servers name, and the one to connect \
+               to";
     let (named, reached) = text.split_once('=').ok_or(why)?;
-    let place = |text| match read_host(text)? {
+    let endpoint = |text| match read_host(text)? {
         (host, Some(port)) if !host.is_empty() => Ok(HostPort::new(&host, port)),
         _ => Err(Reason::from(why)),
     };
-    Ok([place(named)?, place(reached)?])
+    Ok([endpoint(named)?, endpoint(reached)?])
 }
 
 impl Target {
@@ -136,11 +136,11 @@ impl Target {
                 let address = address(db)?;
                 let [user, password] = SENTINEL_PARAMETERS.map(|name| url.parameter(name));
                 // One that is named twice counts once, when they are asked how many agree.
-                let (mut places, mut named) = (url.places(SENTINEL_PORT), HashSet::new());
-                places.retain(|place| named.insert(place.clone()));
+                let (mut endpoints, mut named) = (url.endpoints(SENTINEL_PORT), HashSet::new());
+                endpoints.retain(|endpoint| named.insert(endpoint.clone()));
                 let group = SentinelGroup {
                     name: name.into(),
-                    places,
+                    endpoints,
                     address: address.with_login(user, password),
                 };
                 (UrlServers::Sentinels(Box::new(group)), address)
@@ -148,7 +148,7 @@ impl Target {
             "cluster" if !matches!(&*url.path, "" | "0") => {
                 return Err("a cluster has only the database 0".into());
             }
-            "cluster" => (UrlServers::Cluster(url.places(PORT)), address("")?),
+            "cluster" => (UrlServers::Cluster(url.endpoints(PORT)), address("")?),
             "" if url.hosts.len() > 1 => return Err("it names several servers".into()),
             "" => {
                 let db = match is_of_socket(scheme) {
@@ -179,18 +179,18 @@ impl Target {
     }
 
     fn shown_servers(&self) -> String {
-        let join = |places: &[HostPort]| {
-            let places: Vec<_> = places.iter().map(ToString::to_string).collect();
-            places.join(",")
+        let join = |endpoints: &[HostPort]| {
+            let endpoints: Vec<_> = endpoints.iter().map(ToString::to_string).collect();
+            endpoints.join(",")
         };
         let (scheme, db) = (&self.address.scheme, self.address.login.db());
         match &self.servers {
             UrlServers::One => self.address.to_string(),
             UrlServers::Sentinels(group) => {
-                let (places, name) = (join(&group.places), percent::encode(&group.name));
-                format!("{scheme}+sentinel://{places}/{name}/{db}")
+                let (endpoints, name) = (join(&group.endpoints), percent::encode(&group.name));
+                format!("{scheme}+sentinel://{endpoints}/{name}/{db}")
             }
-            UrlServers::Cluster(places) => format!("{scheme}+cluster://{}", join(places)),
+            UrlServers::Cluster(endpoints) => format!("{scheme}+cluster://{}", join(endpoints)),
         }
     }
 }

@@ -73,7 +73,7 @@ impl fmt::Display for Bell {
     }
 }
 
-/// What tells a file from one that took its place: its device and inode.
+/// What tells a file from one that replaced it: its device and inode.
 type Inode = (u64, u64);
 
 /// A bell that is open to listen.
@@ -141,7 +141,7 @@ mod fifos {
     use super::{Bell, Bells, File, Inode, Listener, Opened, PathBuf, SLOTS, fs, io};
 
     const OWN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
-    /// Waits for no other end, and becomes no terminal of this process, whatever lies in the place of the bell.
+    /// Waits for no other end, and becomes no terminal of this process, whatever lies where the bell should be.
     const AT_ONCE: OFlags = OWN.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
     /// Clients whose bells are looked at by one that makes its own: each leaves one behind at most.
@@ -182,7 +182,7 @@ mod fifos {
             found.is_ok_and(|found| inode_of(&found) == inode)
         }
 
-        /// Returns why a process like this one may have no bell, and the place of the fault.
+        /// Returns why a process like this one may have no bell, and where the fault is.
         pub(in super::super) fn fault(&self) -> Option<(PathBuf, io::Error)> {
             let folder = match self.folder_for_all() {
                 Ok(folder) => folder,

@@ -284,7 +284,7 @@ fn create(path: &Path) -> Result<(), Failure> {
     }
     match named {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
-        // A link in place of the rename would give the file two names, and keep both after a crash.
+        // A link instead of the rename would give the file two names, and keep both after a crash.
         Err(error) if is_without_flag(error) => match new_file(path, Users::of(path)?) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(failed(error)),
             _ => Ok(()),

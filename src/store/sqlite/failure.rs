@@ -1,4 +1,4 @@
-//! The failures of the file, and the one place where each becomes an [`Error`].
+//! The failures of the file, and how each becomes an [`Error`].
 
 use std::{fmt, io};
 
@@ -41,7 +41,7 @@ pub(crate) enum Failure {
         "two kernels share this file, and a lease in one must not be granted by the other writer_boot={writer} our_boot={ours}"
     )]
     Shared { writer: String, ours: String },
-    /// The file, or its place, cannot be used: why.
+    /// The file, or its folder, cannot be used: why.
     #[error("{0}")]
     Unfit(String),
 }
@@ -102,7 +102,7 @@ impl Failing for Failure {
         }
     }
 
-    /// A transaction that was refused, or that never got the writer's place, changed nothing; what its thread did past
+    /// A transaction that was refused, or that never became the writer, changed nothing; what its thread did past
     /// the limit is not known.
     fn sent(&self) -> Sent {
         match self {

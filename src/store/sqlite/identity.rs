@@ -86,11 +86,11 @@ pub(super) fn examine(path: &Path) -> Result<Identity, Failure> {
     }
     refuse_strangers(&file)?;
     // SQLite would answer no more than "cannot open" or fall back to reading.
-    for (place, what) in [
+    for (checked, what) in [
         (path, "write the file"),
         (folder, "write in the file's folder"),
     ] {
-        access(place, Access::READ_OK | Access::WRITE_OK)
+        access(checked, Access::READ_OK | Access::WRITE_OK)
             .map_err(|error| Failure::io(what, error.into()))?;
     }
     Identity::of(path.into())

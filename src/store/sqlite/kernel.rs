@@ -2,7 +2,7 @@
 //!
 //! Each process that has the file open keeps a FIFO next to it open for reading, named after its boot id. A FIFO opens
 //! for writing only if its reader is on this kernel, whatever the file system: none forwards FIFOs, as some do locks.
-//! So a process that finds a FIFO with a reader is of the same kernel, and uses that boot id in place of its own.
+//! So a process that finds a FIFO with a reader is of the same kernel, and uses that boot id instead of its own.
 //! Where there is none, or none can be made, each boot id is taken for a kernel of its own.
 
 use std::fs::{self, File, OpenOptions};

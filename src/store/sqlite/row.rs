@@ -164,7 +164,7 @@ impl Tx<'_> {
         Ok(rows)
     }
 
-    /// Begins a lease, in place of whatever row the name had, and without its watches. `info` is JSON.
+    /// Begins a lease, instead of whatever row the name had, and without its watches. `info` is JSON.
     pub(super) fn put(
         &self,
         name: &Name,

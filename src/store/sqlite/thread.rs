@@ -13,7 +13,7 @@ use super::transaction::Caller;
 use crate::clock::{Clock, Monotonic};
 
 /// Requests that wait for the thread. Each takes some 20 to 50 microseconds, so a full queue is a few milliseconds of
-/// work; a caller that finds it full waits for a place, within the limit.
+/// work; a caller that finds it full waits, within the limit.
 const QUEUE: usize = 128;
 
 /// The time after its limit at which a request gives up if the thread does not answer, because the disk hangs.

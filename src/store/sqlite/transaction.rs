@@ -23,7 +23,7 @@ use crate::name::Name;
 pub(super) struct Tx<'a> {
     pub(super) db: &'a Connection,
     pub(super) boot: &'a Boot,
-    /// Read after the writer's place was taken, so that no transaction of this boot that is written earlier is later by
+    /// Read once this transaction is the writer, so that no transaction of this boot that is written earlier is later by
     /// this clock.
     pub(super) now: Instant,
     pub(super) bells: &'a Bells,

@@ -57,8 +57,8 @@ impl Address {
         if read.hosts.iter().any(|(host, _)| host.is_empty()) {
             return Err("it names no host".into());
         }
-        let places = read.places(PORT);
-        let servers = places.iter();
+        let endpoints = read.endpoints(PORT);
+        let servers = endpoints.iter();
         let prefix = read.parameter("prefix").unwrap_or(PREFIX);
         Ok(Self {
             servers: servers.map(ToString::to_string).collect(),

@@ -1,4 +1,4 @@
-//! Why a request failed, and what a caller is told to do about it: the one place where the two are matched.
+//! Why a request failed, and what to tell the caller. Nothing else matches the two.
 
 use super::protocol::wire;
 use crate::error::{Error, ErrorKind};

@@ -170,7 +170,7 @@ impl SessionCall<'_> {
     }
 
     /// Returns the children of a name on a server that has seen all that other sessions of this client have seen of it;
-    /// `None` if the name has no node. Watches them if there is a place for the watch.
+    /// `None` if the name has no node. Watches them if there is room for the watch.
     pub(super) async fn children_of(
         &self,
         name: &Name,

@@ -177,7 +177,7 @@ impl Zookeeper {
         Ok(Self::at(Address::parse(url)?))
     }
 
-    /// The same, for tests: a name is swept this long after it was freed, in place of an hour.
+    /// The same, for tests: a name is swept this long after it was freed, instead of an hour.
     #[cfg(feature = "internals")]
     #[doc(hidden)]
     pub fn open_sweeping(url: &str, token_memory: Duration) -> Result<Self, Error> {

@@ -127,7 +127,7 @@ mod tests {
     /// The view of the schedule's tests.
     impl Queues {
         /// In how many queues this lease waits for its end, and in how many for its next renewal.
-        pub(crate) fn places(&self, id: LeaseId, holding: &Holding) -> (usize, usize) {
+        pub(crate) fn counts(&self, id: LeaseId, holding: &Holding) -> (usize, usize) {
             let has = |queue: &Queue, at| usize::from(queue.0.contains(&(at, id)));
             let renewals = has(&self.renewals, holding.renew_at) + has(&self.due, holding.deadline);
             (has(&self.ends, holding.ends_at), renewals)

@@ -12,12 +12,12 @@ use crate::term::{Instant, Timing};
 use crate::watchdog::doubtful::Doubt;
 use crate::watchdog::signal::Signal;
 
-/// The place of a lease's slot.
+/// The index of a lease's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(u32);
 
 impl LeaseId {
-    /// The place of the first lease of all.
+    /// The index of the first lease of all.
     pub const FIRST: Self = Self(0);
 
     pub(super) fn new(index: usize) -> Self {

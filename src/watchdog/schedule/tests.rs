@@ -350,7 +350,7 @@ fn a_reply_to_a_former_lease_does_not_touch_the_one_in_its_place() {
     let ticket = leaving.expect("something to release").ticket;
     bench.schedule.settle_release(ticket, true, at(10_002));
     let (reused, signal) = bench.held(at(10_003));
-    assert_eq!(reused, id, "the place is used again");
+    assert_eq!(reused, id, "the slot is used again");
     let before = signal.deadline();
     bench.settle(&old, || Outcome::Refused, at(10_004));
     assert_eq!(signal.deadline(), before);

@@ -62,11 +62,11 @@ impl QuorumGround {
 #[async_trait(?Send)]
 impl Ground for QuorumGround {
     fn url(&self) -> String {
-        let places = self.relays.iter();
-        let places: Vec<_> = places
+        let servers = self.relays.iter();
+        let servers: Vec<_> = servers
             .map(|relay| format!("127.0.0.1:{}", relay.port()))
             .collect();
-        format!("redis+quorum://{}?max_ttl=4s", places.join(","))
+        format!("redis+quorum://{}?max_ttl=4s", servers.join(","))
     }
 
     fn direct_url(&self) -> String {

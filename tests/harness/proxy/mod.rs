@@ -42,7 +42,7 @@ pub enum Fault {
     DoubleRequest,
     /// Its reply arrives twice.
     DoubleReply,
-    /// It is carried out; the client receives this text in place of the reply.
+    /// It is carried out; the client receives this text instead of the reply.
     GarbleReply(&'static str),
 }
 

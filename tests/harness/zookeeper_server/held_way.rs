@@ -46,8 +46,8 @@ impl HeldWay {
 
     /// The URL that leads along this way to the same chroot.
     pub fn url(&self, direct: &str) -> String {
-        let place = direct.trim_start_matches("zookeeper://");
-        let chroot = place.find('/').map_or("", |at| &place[at..]);
+        let rest = direct.trim_start_matches("zookeeper://");
+        let chroot = rest.find('/').map_or("", |at| &rest[at..]);
         format!("zookeeper://127.0.0.1:{}{chroot}", self.port)
     }
 

@@ -53,7 +53,7 @@ static CHROOTS: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct ZookeeperServer {
     folder: TempDir,
-    place: ServerPlace,
+    at: ServerAddress,
     /// Its wall clock, if it has one of its own.
     clock: Option<ServerClock>,
     /// What fills its disk, if the test can.
@@ -65,7 +65,7 @@ pub struct ZookeeperServer {
 
 /// Where a server runs.
 #[derive(Debug)]
-struct ServerPlace {
+struct ServerAddress {
     address: SocketAddr,
     /// A host of a network of the test's own. `None` stands for this machine.
     host: Option<Host>,
@@ -115,7 +115,7 @@ impl ZookeeperServer {
     async fn start_on(tick: Duration, more: &str, machine: impl Fn(Self) -> Self) -> Self {
         let mut why = String::new();
         for _ in 0..STARTS {
-            let server = Self::configured(ServerPlace::here(free_port()), tick, more);
+            let server = Self::configured(ServerAddress::here(free_port()), tick, more);
             let server = machine(server);
             server.run();
             match server.try_serving().await {
@@ -149,7 +149,7 @@ impl ZookeeperServer {
         self.disk.as_ref().expect("it has one").set(full);
     }
 
-    fn configured(place: ServerPlace, tick: Duration, more: &str) -> Self {
+    fn configured(at: ServerAddress, tick: Duration, more: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
         fs::create_dir(&data).expect("a folder");
@@ -159,8 +159,8 @@ impl ZookeeperServer {
              znode.container.checkIntervalMs=60000\nskipACL=no\n{more}",
             tick.as_millis(),
             data.display(),
-            place.address.ip(),
-            place.address.port()
+            at.address.ip(),
+            at.address.port()
         );
         fs::write(folder.path().join("zoo.cfg"), settings).expect("a file");
         let log = "log4j.rootLogger=WARN, console\nlog4j.appender.console=org.apache.log4j.ConsoleAppender\n\
@@ -168,7 +168,7 @@ impl ZookeeperServer {
         fs::write(folder.path().join("log4j.properties"), log).expect("a file");
         Self {
             folder,
-            place,
+            at,
             clock: None,
             disk: None,
             options: "",
@@ -189,7 +189,7 @@ impl ZookeeperServer {
             .append(true)
             .open(self.path("log"))
             .expect("a file");
-        let mut command = match &self.place.host {
+        let mut command = match &self.at.host {
             Some(host) => host.program("java"),
             None => Command::new("java"),
         };
@@ -308,7 +308,7 @@ impl ZookeeperServer {
 
     fn connect(&self) -> Option<TcpStream> {
         let limit = Duration::from_secs(2);
-        let connection = TcpStream::connect_timeout(&self.place.address, limit).ok()?;
+        let connection = TcpStream::connect_timeout(&self.at.address, limit).ok()?;
         connection.set_read_timeout(Some(limit)).ok()?;
         Some(connection)
     }
@@ -349,17 +349,17 @@ impl ZookeeperServer {
     }
 
     pub fn port(&self) -> u16 {
-        self.place.address.port()
+        self.at.address.port()
     }
 
     /// The host on which it runs, in a network of the test's own.
     pub fn host(&self) -> &Host {
-        self.place.host.as_ref().expect("it has a host of its own")
+        self.at.host.as_ref().expect("it has a host of its own")
     }
 
     /// The URL of a chroot, or with `""` of the whole.
     pub fn url(&self, chroot: &str) -> String {
-        format!("zookeeper://{}{chroot}", self.place.address)
+        format!("zookeeper://{}{chroot}", self.at.address)
     }
 
     /// Forgets everything; it must not run.
@@ -406,7 +406,7 @@ impl ZookeeperServer {
     }
 }
 
-impl ServerPlace {
+impl ServerAddress {
     fn here(port: u16) -> Self {
         let address = (Ipv4Addr::LOCALHOST, port).into();
         Self {
@@ -436,8 +436,8 @@ impl ZookeeperEnsemble {
             .chunks(2)
             .map(|ports| format!("127.0.0.1:{}:{}", ports[0], ports[1]))
             .collect();
-        let places = client.iter().map(|port| ServerPlace::here(*port));
-        let servers = configured(places, tick, |_| peers.clone()).zip(ahead_ms);
+        let addresses = client.iter().map(|port| ServerAddress::here(*port));
+        let servers = configured(addresses, tick, |_| peers.clone()).zip(ahead_ms);
         let servers = servers.map(|(server, ahead_ms)| match ahead_ms {
             Some(ahead_ms) => {
                 let server = server.with_clock();
@@ -468,8 +468,8 @@ impl ZookeeperEnsemble {
             .each_ref()
             .map(|host| format!("{}:2888:3888", host.address()))
             .to_vec();
-        let places = hosts.into_iter().map(ServerPlace::on);
-        Self::run(configured(places, tick, |_| peers.clone()).collect()).await
+        let addresses = hosts.into_iter().map(ServerAddress::on);
+        Self::run(configured(addresses, tick, |_| peers.clone()).collect()).await
     }
 
     async fn run(servers: Vec<ZookeeperServer>) -> Self {
@@ -504,23 +504,23 @@ impl ZookeeperEnsemble {
 
     pub fn url(&self, chroot: &str) -> String {
         let servers = self.servers.iter();
-        let servers: Vec<_> = servers.map(|it| it.place.address.to_string()).collect();
+        let servers: Vec<_> = servers.map(|it| it.at.address.to_string()).collect();
         format!("zookeeper://{}{chroot}", servers.join(","))
     }
 }
 
 /// The servers of an ensemble, in the order of their numbers, each with the peers that it knows.
 fn configured(
-    places: impl Iterator<Item = ServerPlace>,
+    addresses: impl Iterator<Item = ServerAddress>,
     tick: Duration,
     peers_of: impl Fn(usize) -> Vec<String>,
 ) -> impl Iterator<Item = ZookeeperServer> {
-    places.enumerate().map(move |(index, place)| {
+    addresses.enumerate().map(move |(index, at)| {
         let mut members = String::from("initLimit=20\nsyncLimit=5\n");
         for (index, peer) in peers_of(index).iter().enumerate() {
             members += &format!("server.{}={peer}\n", index + 1);
         }
-        let server = ZookeeperServer::configured(place, tick, &members);
+        let server = ZookeeperServer::configured(at, tick, &members);
         let id = server.path("data").join("myid");
         fs::write(id, (index + 1).to_string()).expect("a file");
         server
@@ -543,8 +543,8 @@ mod tests {
     async fn a_server_is_not_taken_for_another_one_that_has_its_port() {
         let tick = Duration::from_secs(2);
         let first = ZookeeperServer::start(tick).await;
-        let place = ServerPlace::here(first.port());
-        let second = ZookeeperServer::configured(place, tick, "");
+        let at = ServerAddress::here(first.port());
+        let second = ZookeeperServer::configured(at, tick, "");
         second.run();
         let why = second.try_serving().await.expect_err("the port is taken");
         assert!(why.contains("Address already in use"), "{why}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ServerPlace, ZookeeperEnsemble, ZookeeperServer, configured};
+use super::{ServerAddress, ZookeeperEnsemble, ZookeeperServer, configured};
 use crate::ports::free_port;
 use crate::relay::{Passing, Relay};
 
@@ -42,8 +42,8 @@ impl PeerNetwork {
             }
             peers.push(known);
         }
-        let places = client.iter().map(|port| ServerPlace::here(*port));
-        let servers = configured(places, tick, |server| peers[server].clone());
+        let addresses = client.iter().map(|port| ServerAddress::here(*port));
+        let servers = configured(addresses, tick, |server| peers[server].clone());
         let servers = servers.map(ZookeeperServer::with_clock);
         (
             ZookeeperEnsemble::run(servers.collect()).await,

@@ -64,9 +64,9 @@ fn metric(series: &str) -> Option<(&'static Metric, bool)> {
 }
 
 /// Fails unless the table has the metric, each label that is matched, and each value that is matched.
-fn assert_known(selector: &Selector<'_>, place: &str) {
+fn assert_known(selector: &Selector<'_>, location: &str) {
     let Some((metric, is_bucket)) = metric(selector.name) else {
-        panic!("{place}: {} is not in the table", selector.name);
+        panic!("{location}: {} is not in the table", selector.name);
     };
     for matcher in selector
         .matchers
@@ -78,11 +78,11 @@ fn assert_known(selector: &Selector<'_>, place: &str) {
             continue;
         }
         let known = metric.labels.iter().find(|known| known.name == label);
-        let known = known.unwrap_or_else(|| panic!("{place}: {} has no {label}", metric.name));
+        let known = known.unwrap_or_else(|| panic!("{location}: {} has no {label}", metric.name));
         let values = rest.split('"').nth(1).expect("a quoted value");
         for value in values.split('|').filter(|value| !value.starts_with('$')) {
             let is_there = known.values.is_empty() || known.values.contains(&value);
-            assert!(is_there, "{place}: {label} is never {value}");
+            assert!(is_there, "{location}: {label} is never {value}");
         }
     }
 }
@@ -95,10 +95,10 @@ fn grouped_by(expression: &str) -> BTreeSet<&str> {
     labels.collect()
 }
 
-fn assert_agrees(expression: &str, place: &str) {
+fn assert_agrees(expression: &str, location: &str) {
     let selectors = selectors(expression);
     for selector in &selectors {
-        assert_known(selector, place);
+        assert_known(selector, location);
     }
     let metrics = selectors.iter().filter_map(|found| metric(found.name));
     let known = metrics.flat_map(|(metric, _)| metric.labels.iter().map(|label| label.name));
@@ -107,7 +107,7 @@ fn assert_agrees(expression: &str, place: &str) {
         return;
     }
     for label in grouped_by(expression) {
-        assert!(known.contains(label), "{place}: no metric has {label}");
+        assert!(known.contains(label), "{location}: no metric has {label}");
     }
 }
 
@@ -115,8 +115,8 @@ fn assert_agrees(expression: &str, place: &str) {
 fn boards_ask_for_what_is_in_the_table() {
     for panel in Panel::all() {
         for expression in panel.expressions() {
-            assert!(!selectors(expression).is_empty(), "{}", panel.place());
-            assert_agrees(expression, &panel.place());
+            assert!(!selectors(expression).is_empty(), "{}", panel.location());
+            assert_agrees(expression, &panel.location());
         }
     }
 }

@@ -61,20 +61,23 @@ fn a_board_has_the_choices_that_an_operator_expects() {
 fn a_panel_has_a_title_a_unit_and_what_good_looks_like() {
     let mut titles = BTreeSet::new();
     for panel in Panel::all() {
-        let place = panel.place();
-        assert!(titles.insert(place.clone()), "{place} is there twice");
+        let location = panel.location();
+        assert!(titles.insert(location.clone()), "{location} is there twice");
         let unit = &panel.json["fieldConfig"]["defaults"]["unit"];
         assert!(
             unit.as_str().is_some_and(|unit| !unit.is_empty()),
-            "{place}"
+            "{location}"
         );
         let description = panel.text("description");
         for part in [". Good: ", ". If not: "] {
-            assert!(description.contains(part), "{place} lacks {part:?}");
+            assert!(description.contains(part), "{location} lacks {part:?}");
         }
-        assert!(description.ends_with('.'), "{place}");
-        assert_eq!(panel.json["datasource"]["uid"], "${datasource}", "{place}");
-        assert!(!panel.expressions().is_empty(), "{place}");
+        assert!(description.ends_with('.'), "{location}");
+        assert_eq!(
+            panel.json["datasource"]["uid"], "${datasource}",
+            "{location}"
+        );
+        assert!(!panel.expressions().is_empty(), "{location}");
     }
 }
 
@@ -98,16 +101,16 @@ fn panels_do_not_overlap() {
 fn a_query_keeps_to_the_choices_and_to_the_rate_interval() {
     for panel in Panel::all() {
         for expression in panel.expressions() {
-            let place = format!("{} {expression}", panel.place());
+            let location = format!("{} {expression}", panel.location());
             let selectors = expression.matches("leasehold_").count();
             let filter = r#"{job=~"$job", instance=~"$instance""#;
-            assert_eq!(expression.matches(filter).count(), selectors, "{place}");
+            assert_eq!(expression.matches(filter).count(), selectors, "{location}");
             for range in expression.split('[').skip(1) {
                 let range = range.split(']').next().unwrap();
                 // Of a sum there is no range, but a subquery, whose steps are a part of every interval of scrapes.
                 let range = range.strip_suffix(":5s").unwrap_or(range);
                 let is_known = ["$__rate_interval", "$__range"].contains(&range);
-                assert!(is_known, "{place}");
+                assert!(is_known, "{location}");
             }
             for metric in expression.split("leasehold_").skip(1) {
                 let name = metric.split('{').next().unwrap();
@@ -115,7 +118,7 @@ fn a_query_keeps_to_the_choices_and_to_the_rate_interval() {
                     let call = expression.split(&format!("leasehold_{name}{{")).next();
                     let call = call.unwrap();
                     let is_rate = ["rate(", "increase("].iter().any(|f| call.ends_with(f));
-                    assert!(is_rate, "{place}");
+                    assert!(is_rate, "{location}");
                 }
             }
         }
@@ -242,7 +245,7 @@ fn a_word_with_a_meaning_has_its_colour_in_every_panel() {
             assert!(
                 meaning.is_none_or(|it| it == colour),
                 "{} {word}",
-                panel.place()
+                panel.location()
             );
         }
         for word in panel.json["targets"]
@@ -251,11 +254,11 @@ fn a_word_with_a_meaning_has_its_colour_in_every_panel() {
             .iter()
             .flat_map(shown_values)
         {
-            let place = panel.place();
+            let location = panel.location();
             let meaning =
-                colour_of(word).unwrap_or_else(|| panic!("{place}: {word} has no meaning"));
+                colour_of(word).unwrap_or_else(|| panic!("{location}: {word} has no meaning"));
             let colour = colours.get(word).map(String::as_str);
-            assert_eq!(colour, Some(meaning), "{place}: {word}");
+            assert_eq!(colour, Some(meaning), "{location}: {word}");
             checked += 1;
         }
     }
@@ -270,16 +273,16 @@ const EVENTS: [&str; 2] = ["token fell", "two holders seen"];
 #[test]
 fn no_panel_draws_a_healthy_fleet_in_red() {
     for panel in Panel::all() {
-        let place = panel.place();
+        let location = panel.location();
         let config = &panel.json["fieldConfig"];
-        assert_ne!(config["defaults"]["color"]["fixedColor"], RED, "{place}");
+        assert_ne!(config["defaults"]["color"]["fixedColor"], RED, "{location}");
         let overrides = config["overrides"].as_array().unwrap().iter();
         for one in overrides.filter(|one| one.to_string().contains(r#""fixedColor":"red""#)) {
             let names = one["matcher"]["options"].as_str().unwrap();
             let names = names.rsplit('(').next().unwrap().split(')').next().unwrap();
             for name in names.split('|') {
                 let is_bad = colour_of(name) == Some(RED) || EVENTS.contains(&name);
-                assert!(is_bad, "{place}: {name}");
+                assert!(is_bad, "{location}: {name}");
             }
         }
     }
@@ -296,8 +299,8 @@ fn each_row_is_full() {
             heights.insert(grid("h"));
         }
         for (y, (width, heights)) in rows {
-            let place = format!("{} at {y}", board["title"]);
-            assert_eq!((width, heights.len()), (24, 1), "{place}");
+            let location = format!("{} at {y}", board["title"]);
+            assert_eq!((width, heights.len()), (24, 1), "{location}");
         }
     }
 }
@@ -307,8 +310,8 @@ fn legends_are_lists() {
     for panel in Panel::all() {
         if panel.json["type"] == "timeseries" {
             let legend = &panel.json["options"]["legend"];
-            assert_eq!(legend["displayMode"], "list", "{}", panel.place());
-            assert_eq!(legend["placement"], "bottom", "{}", panel.place());
+            assert_eq!(legend["displayMode"], "list", "{}", panel.location());
+            assert_eq!(legend["placement"], "bottom", "{}", panel.location());
         }
     }
 }

@@ -187,7 +187,7 @@ impl Stage {
                 .prometheus
                 .values_since(&filled_in(expression), self.began);
             match values.iter().filter(|value| !value.is_nan()).count() {
-                0 => Err(format!("{} has no data: {expression}", panel.place())),
+                0 => Err(format!("{} has no data: {expression}", panel.location())),
                 count => Ok(count),
             }
         });
@@ -209,7 +209,7 @@ fn every_panel_has_data_and_every_fault_its_alert() {
     }
     for panel in Panel::all() {
         let counts = look_within(PATIENCE, || stage.values(&panel));
-        writeln!(stage.report, "{}: {counts:?}", panel.place()).unwrap();
+        writeln!(stage.report, "{}: {counts:?}", panel.location()).unwrap();
     }
     assert_texts_are_filled_in(&stage.prometheus.data("alerts"));
     println!("{}", stage.report);

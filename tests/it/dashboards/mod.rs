@@ -56,7 +56,7 @@ impl Panel {
     }
 
     /// For messages: where it is.
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         let title = self.json["title"].as_str().unwrap_or("no title");
         format!("{}: {title}", self.board)
     }

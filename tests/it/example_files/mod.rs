@@ -69,10 +69,10 @@ fn with_job<'a>(words: &[&'a str], job: &[&'a str]) -> Vec<&'a str> {
 
 /// The value of `--option value` or `--option=value`.
 fn option<'a>(words: &[&'a str], option: &str) -> Option<&'a str> {
-    let place = words.iter().position(|word| word.starts_with(option))?;
-    let rest = words[place].strip_prefix(option)?;
+    let index = words.iter().position(|word| word.starts_with(option))?;
+    let rest = words[index].strip_prefix(option)?;
     rest.strip_prefix('=')
-        .or_else(|| words.get(place + 1).copied())
+        .or_else(|| words.get(index + 1).copied())
 }
 
 /// What follows this key, in the first line that begins with it.

@@ -4,7 +4,7 @@ use crate::tool::{boundary, schedules};
 
 #[test]
 fn nothing_of_the_job_lives_when_the_next_holder_begins_however_its_lease_ended() {
-    if !crate::sqlite::places::are_allowed() {
+    if !crate::sqlite::surroundings::are_allowed() {
         return;
     }
     boundary::end_each_way(&boundary::ALL);

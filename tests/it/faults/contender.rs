@@ -112,8 +112,8 @@ pub(super) fn take_turns_behind(socket: &Path, ttl: Duration, seed: u64) -> Subp
     Subprocess::start(TEST, &task_for("storm", seed, ttl, &socket))
 }
 
-fn task_for(kind: &str, seed: u64, ttl: Duration, place: &str) -> String {
-    format!("{kind} {seed} {} {place}", ttl.as_millis())
+fn task_for(kind: &str, seed: u64, ttl: Duration, location: &str) -> String {
+    format!("{kind} {seed} {} {location}", ttl.as_millis())
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_contender_does_what_it_is_told() {
         return;
     };
     let words: Vec<_> = task.splitn(4, ' ').collect();
-    let [kind, seed, ttl, place] = words[..] else {
+    let [kind, seed, ttl, location] = words[..] else {
         panic!("{task}");
     };
     let dice = fastrand::Rng::with_seed(seed.parse().expect("a number"));
@@ -133,13 +133,13 @@ fn a_contender_does_what_it_is_told() {
     runtime.block_on(async {
         let mut orders = subprocess::orders();
         match kind {
-            "orders" => obey(&client_at(place, ttl).await, orders).await,
+            "orders" => obey(&client_at(location, ttl).await, orders).await,
             "turns" => tokio::select! {
-                () = contend(place, ttl, dice) => {}
+                () = contend(location, ttl, dice) => {}
                 _ = orders.recv() => {}
             },
             _ => tokio::select! {
-                () = contend_in_a_storm(Path::new(place), ttl, dice) => {}
+                () = contend_in_a_storm(Path::new(location), ttl, dice) => {}
                 _ = orders.recv() => {}
             },
         }

@@ -53,8 +53,8 @@ impl Stand {
     }
 }
 
-fn start_process(kind: &str, place: &str, more: &str) -> Subprocess {
-    Subprocess::start(TEST, &format!("{kind} {place} {more}"))
+fn start_process(kind: &str, location: &str, more: &str) -> Subprocess {
+    Subprocess::start(TEST, &format!("{kind} {location} {more}"))
 }
 
 #[test]
@@ -65,13 +65,13 @@ fn a_process_does_what_it_is_told() {
         return;
     };
     let words: Vec<_> = task.split(' ').collect();
-    let [kind, place, more] = words[..] else {
+    let [kind, location, more] = words[..] else {
         panic!("{task}");
     };
     let mut stands = Stand::ALL.into_iter();
     match stands.find(|stand| format!("{stand:?}") == kind) {
-        Some(stand) => take_haltingly(stand, place),
-        None => write_late(place, Path::new(more)),
+        Some(stand) => take_haltingly(stand, location),
+        None => write_late(location, Path::new(more)),
     }
 }
 

@@ -105,8 +105,8 @@ async fn pause_writers(test: &str, storage: &Storage, leases: &str, is_fenced: b
     let mut tally = Tally::default();
     let mut random = fastrand::Rng::with_seed(7);
     for _ in 0..pauses() {
-        let place = ["granted", "read", "checked"][random.usize(..3)];
-        for outcome in round(&mut stopped, &mut rival, place).await {
+        let point = ["granted", "read", "checked"][random.usize(..3)];
+        for outcome in round(&mut stopped, &mut rival, point).await {
             match outcome.as_str() {
                 "wrote" => tally.acknowledged += 1,
                 "refused" => tally.refused += 1,
@@ -125,9 +125,9 @@ async fn pause_writers(test: &str, storage: &Storage, leases: &str, is_fenced: b
     tally
 }
 
-/// How both writers fared while one was stopped at this place.
-async fn round(stopped: &mut Writer, rival: &mut Writer, place: &str) -> [String; 2] {
-    stopped.line.say(place).await;
+/// How both writers fared while one was stopped at this point.
+async fn round(stopped: &mut Writer, rival: &mut Writer, point: &str) -> [String; 2] {
+    stopped.line.say(point).await;
     let reached = stopped.line.hear().await;
     if reached != "there" {
         // It lost its lease before it came so far: a busy machine.

@@ -208,8 +208,8 @@ fn debug_tells_the_life_of_a_lease_in_order() {
                 .then_some(told)
         };
         let told = until("a whole life", whole).await;
-        let place = |message| told.iter().position(|told| told == message);
-        assert!(life.map(place).is_sorted(), "{told:?}");
+        let index = |message| told.iter().position(|told| told == message);
+        assert!(life.map(index).is_sorted(), "{told:?}");
     });
 }
 

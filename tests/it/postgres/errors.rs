@@ -90,7 +90,7 @@ async fn what_a_server_answers_while_it_is_full_or_goes_down_is_unavailable() {
     let (database, store) = store().await;
     granted(&*store, &claim("held", LONG)).await;
     let stranger = database.connect().await;
-    // Raised by the server in place of a claim, where it cannot be brought about.
+    // Raised by the server instead of a claim, where it cannot be brought about.
     let raise = async |code: &str| {
         let sql = format!(
             "CREATE OR REPLACE FUNCTION leasehold.refuse() RETURNS trigger LANGUAGE plpgsql

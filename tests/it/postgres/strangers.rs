@@ -9,7 +9,7 @@ use crate::harness::asking::{Asking, asked, chain, claim, granted, held, release
 use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::times::{LIMIT, LONG};
 
-/// Plants an operator for every pair of types that the functions use, a function in place of each one of the server's
+/// Plants an operator for every pair of types that the functions use, a function instead of each one of the server's
 /// that they call, and types and views with the names of the server's. Whatever of it is run fails. Casts are not among it: only the owner of a
 /// type can make one from it, and the functions use types of the server alone.
 const PLANTED: &str = "

@@ -46,7 +46,7 @@ impl Pair {
         let server = Setup::default().with_clock().start().await;
         server.stop_clock_at(BEGIN_US).await;
         let mut raw = RawMember::of(&server).await;
-        let (_, at, _) = raw.place(&["look".into()]).await;
+        let (_, at, _) = raw.node(&["look".into()]).await;
         let mut node = Node::default();
         let _ = node.look(id_in(7), &at);
         Self {
@@ -120,7 +120,7 @@ impl Pair {
     async fn step(&mut self) {
         match self.rng.u8(0..40) {
             0..28 => self.ask().await,
-            28..34 => self.place().await,
+            28..34 => self.node().await,
             34..38 => {
                 self.at.now_us += self.pick(&STEPS_S) * 1_000_000;
                 self.server.stop_clock_at(self.at.now_us).await;
@@ -193,8 +193,8 @@ impl Pair {
         });
     }
 
-    async fn place(&mut self) {
-        let (_, at, _) = self.raw.place(&["look".into()]).await;
+    async fn node(&mut self) {
+        let (_, at, _) = self.raw.node(&["look".into()]).await;
         self.at.incarnation = at.incarnation;
         let write = Writing {
             id: match self.rng.u8(0..4) {
@@ -233,10 +233,10 @@ impl Pair {
                 vec![word.into(), raw::member_words(write.id), "8".into()]
             }
         };
-        self.raw.place(&arguments).await;
+        self.raw.node(&arguments).await;
     }
 
-    /// Looks at the plain member as `place.lua` does, which notes when one that is out was first seen. Returns whether it
+    /// Looks at the plain member as `node.lua` does, which notes when one that is out was first seen. Returns whether it
     /// is in; `id` is that of a blank one.
     fn look(&mut self, id: MemberId) -> bool {
         let member = self.node.membership.as_ref();
@@ -250,7 +250,7 @@ impl Pair {
 
     /// Compares what both keep.
     async fn compare(&mut self) {
-        let (kept, at, is_in) = self.raw.place(&["look".into()]).await;
+        let (kept, at, is_in) = self.raw.node(&["look".into()]).await;
         self.at.incarnation = at.incarnation;
         let is_expected = self.look(id_in(7))
             || self.node.membership.as_ref().is_some_and(|member| {

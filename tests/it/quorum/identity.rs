@@ -81,7 +81,7 @@ async fn a_replica_refuses_a_release_as_one_so_that_another_connection_is_made_f
     let replica = Setup::default().with_port().start().await;
     replica.follow(master).await;
     let [mut master, mut replica] = [RawMember::of(master).await, RawMember::of(&replica).await];
-    let (node, ..) = master.place(&["look".into()]).await;
+    let (node, ..) = master.node(&["look".into()]).await;
     let asked = MemberRequest {
         id: node.membership.expect("it was set up").id,
         holder: Holder::new(ClientId::from_u128(7), 1),

@@ -47,14 +47,14 @@ impl RawMember {
             .arg(member_words(asked.id))
             .arg(request)
             .arg(INFO);
-        // One that may be away tells its place, and is asked again if it is in.
+        // One that may be away tells its node, and is asked again if it is in.
         for _ in 0..2 {
             let reply: Value = call.invoke_async(&mut self.connection).await?;
             if text(&items(&reply)[0]) != "away" {
                 return Ok(said(reply));
             }
             let look = ["look".into(), member_words(asked.id)];
-            let (node, at, _) = placed(self.told(&look).await?);
+            let (node, at, _) = noted(self.told(&look).await?);
             if let Some(absence) = node.absence(asked.id, &at) {
                 return Ok(MemberAnswer::Away(absence));
             }
@@ -62,9 +62,9 @@ impl RawMember {
         panic!("it is in, and takes no part");
     }
 
-    /// Asks for the member's place, and returns what it then is.
-    pub(super) async fn place(&mut self, arguments: &[String]) -> (Node<String>, At<String>, bool) {
-        placed(self.told(arguments).await.expect("place.lua answers"))
+    /// Asks for the member's node, and returns what it then is.
+    pub(super) async fn node(&mut self, arguments: &[String]) -> (Node<String>, At<String>, bool) {
+        noted(self.told(arguments).await.expect("node.lua answers"))
     }
 
     async fn told(&mut self, arguments: &[String]) -> Result<Value, RedisError> {
@@ -80,7 +80,7 @@ pub(super) fn member_words(MemberId { quorum, index, of }: MemberId) -> String {
     format!("{quorum} {index} {of}")
 }
 
-/// The arguments of `place.lua` that write.
+/// The arguments of `node.lua` that write.
 pub(super) fn writing_words(word: &str, by: &str, writing: &Writing<String>) -> Vec<String> {
     let max_ttl_ms = writing.max_ttl_us / 1_000;
     [
@@ -155,7 +155,7 @@ pub(super) fn lease_in(value: &str, left_ms: u64, now_us: u64) -> MemberLease {
     }
 }
 
-fn placed(reply: Value) -> (Node<String>, At<String>, bool) {
+fn noted(reply: Value) -> (Node<String>, At<String>, bool) {
     let items = items(&reply);
     assert_eq!(text(&items[0]), "node", "{reply:?}");
     let (present, is_in) = (text(&items[2]), number(&items[4]) == 1);

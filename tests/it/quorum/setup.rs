@@ -69,22 +69,22 @@ async fn two_members_that_have_each_others_data_are_not_taken_in() {
     let last = quorum.servers[2].snapshot().await;
     quorum.servers[0].restart_from(&last).await;
     quorum.servers[2].restart_from(&first).await;
-    let before = places(&quorum).await;
+    let before = nodes(&quorum).await;
     // Far longer than the keep-out of members that are out. The three others grant.
     let end = now().after(STORED_TTL * 3);
     while now() < end {
         token_of(&store).await;
         tokio::time::sleep(STORED_TTL / 8).await;
     }
-    assert_eq!(places(&quorum).await, before);
+    assert_eq!(nodes(&quorum).await, before);
 }
 
-async fn places(quorum: &RedisQuorum) -> Vec<String> {
-    let mut places = Vec::new();
+async fn nodes(quorum: &RedisQuorum) -> Vec<String> {
+    let mut nodes = Vec::new();
     for server in &quorum.servers {
-        places.push(server.told("HGET leasehold:node member").await);
+        nodes.push(server.told("HGET leasehold:node member").await);
     }
-    places
+    nodes
 }
 
 #[tokio::test]
@@ -283,7 +283,7 @@ async fn a_replacement_that_names_fewer_members_than_there_are_is_refused() {
     token_of(&old.open()).await;
 }
 
-/// Those in another place would not be closed, and go on beside the new ones.
+/// Those in another order would not be closed, and go on beside the new ones.
 #[tokio::test]
 async fn a_replacement_that_names_the_members_in_another_order_is_refused() {
     let old = RedisQuorum::start_new(3).await.set_up(SHORT).await;

@@ -1,4 +1,4 @@
-//! Two servers of which one follows the other: what a client behind one address goes through when they change places,
+//! Two servers of which one follows the other: what a client behind one address goes through when they change roles,
 //! and, with clocks that differ, what the promises do not cover, and what still protects then.
 
 use std::time::Duration;

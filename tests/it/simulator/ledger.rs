@@ -93,7 +93,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A fault: a replica that missed writes takes its server's place.
+/// A fault: a replica that missed writes replaces its server.
 pub(super) const FAILOVER: &str = "failover that missed writes";
 
 /// Counts by the name of what was counted.

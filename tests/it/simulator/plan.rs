@@ -60,7 +60,7 @@ pub(super) struct Plan {
     /// Of each server.
     pub(super) server_rates: Vec<f64>,
     pub(super) client_rates: Vec<f64>,
-    /// Whether replicas that missed the last writes take the place of servers.
+    /// Whether replicas that missed the last writes replace servers.
     pub(super) fails_over: bool,
     /// How long a server grants nothing after it came back without its data, or was promoted.
     pub(super) keep_out: Option<Duration>,

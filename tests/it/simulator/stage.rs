@@ -90,7 +90,7 @@ pub(super) enum Disturbance {
     RestartEmpty(usize),
     /// The replica of this server gets no more writes.
     ReplicaStops(usize),
-    /// That replica takes its server's place.
+    /// That replica replaces its server.
     FailOver(usize),
     EvictNow,
     EvictMarked,

@@ -295,7 +295,7 @@ impl ModelStore {
         self.replica = Some((self.rows.clone(), self.counters.clone()));
     }
 
-    /// Its replica takes its place, without the writes that it missed. Returns whose lease, or whose last renewal, it has
+    /// Its replica replaces it, without the writes that it missed. Returns whose lease, or whose last renewal, it has
     /// never heard of; `None` if there is no replica any more.
     pub(super) fn fail_over(&mut self, now: Real) -> Option<Vec<Holder>> {
         let (mut rows, counters) = self.replica.take()?;

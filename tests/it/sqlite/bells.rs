@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::child::Child;
 use super::{
-    Asking, LIMIT, LONG, claim, granted, held, name, open, pass_time, places, queued, raw,
+    Asking, LIMIT, LONG, claim, granted, held, name, open, pass_time, queued, raw, surroundings,
 };
 use crate::harness::asking::{released, renewed};
 use crate::harness::subprocess::{self, Subprocess, say};
@@ -416,7 +416,7 @@ async fn a_client_that_may_make_no_bell_looks_each_ten_milliseconds() {
     let bench = Bench::new();
     close_folder(&bench.bells(), 0o500);
     let store = open(&bench.file()).await;
-    let ear = Ear::start_under(places::not_root(), &bench.file(), "a");
+    let ear = Ear::start_under(surroundings::not_root(), &bench.file(), "a");
     assert_rung(&store, &ear, "a").await;
     assert!(!bench.bell().exists());
     let looks = ear.looks_within_two_seconds(async || {}).await;
@@ -435,7 +435,7 @@ async fn a_release_that_may_not_ring_is_found_within_a_second() {
     let store = open(&bench.file()).await;
     let notices = listening(&store, "a").await;
     fs::set_permissions(bench.bell(), fs::Permissions::from_mode(0o400)).expect("set");
-    let mut other = Child::start_under(places::not_root(), &bench.file());
+    let mut other = Child::start_under(surroundings::not_root(), &bench.file());
     for _ in 0..3 {
         assert!(other.ask("acquire a 60000").starts_with("granted"));
         let freed = Monotonic.now();
@@ -460,7 +460,7 @@ async fn a_bell_rings_through_a_mount_a_link_and_another_network() {
     let of_link = open(&link).await;
     let ear = Ear::start(&file, "a");
     assert_rung(&of_link, &ear, "a").await;
-    let mount = places::bound_to(&outside, &inside);
+    let mount = surroundings::bound_to(&outside, &inside);
     let mounted = Ear::start_under(&mount, &inside.join("leases.sqlite"), OTHER);
     assert_rung(&store, &mounted, OTHER).await;
     let apart = ["unshare", "--user", "--net"];
@@ -716,7 +716,7 @@ async fn what_frees_a_name_or_passes_it_on_rings_and_nothing_else_does() {
     assert!(probe.was_rung(), "a claim that passes it on");
     pass_time(Duration::from_secs(1)).await;
     granted(&store, &claim("a", LONG)).await;
-    assert!(!probe.was_rung(), "a grant in place of what ran out");
+    assert!(!probe.was_rung(), "a grant instead of what ran out");
 }
 
 #[tokio::test]

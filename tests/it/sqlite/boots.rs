@@ -7,7 +7,7 @@ use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Store;
 
 use super::child::Child;
-use super::{LIMIT, LONG, asked, claim, granted, held, name, open, pass_time, places};
+use super::{LIMIT, LONG, asked, claim, granted, held, name, open, pass_time, surroundings};
 use crate::harness::asking::chain;
 
 const TTL: Duration = Duration::from_millis(1_500);
@@ -26,8 +26,8 @@ impl Bench {
         // Two kernels that share the file and its locks: no FIFO says that they are one, because none can be made.
         let own = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("read");
         for id in [own.trim(), OTHER, THIRD] {
-            let place = bench.folder.path().join(format!("leases.sqlite-boot-{id}"));
-            std::fs::write(place, "").expect("a file");
+            let path = bench.folder.path().join(format!("leases.sqlite-boot-{id}"));
+            std::fs::write(path, "").expect("a file");
         }
         bench
     }
@@ -46,7 +46,10 @@ impl Bench {
 
     /// A child under another boot id.
     fn child(&self, id: &str) -> Child {
-        Child::start_under(&places::boot(&self.folder.path().join(id)), &self.file())
+        Child::start_under(
+            &surroundings::boot(&self.folder.path().join(id)),
+            &self.file(),
+        )
     }
 }
 
@@ -75,7 +78,7 @@ fn told_once(file: &Path, order: &str) -> String {
 
 #[tokio::test]
 async fn a_lease_of_another_boot_ends_after_short_processes_watched_one_ttl() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let bench = Bench::new();
@@ -98,7 +101,7 @@ async fn a_lease_of_another_boot_ends_after_short_processes_watched_one_ttl() {
 
 #[tokio::test]
 async fn a_live_lease_of_another_boot_is_kept_and_two_kernels_are_told_apart() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let bench = Bench::new();
@@ -131,7 +134,7 @@ async fn a_live_lease_of_another_boot_is_kept_and_two_kernels_are_told_apart() {
 
 #[tokio::test]
 async fn a_third_boot_begins_its_own_watch() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let bench = Bench::new();
@@ -147,7 +150,7 @@ async fn a_third_boot_begins_its_own_watch() {
 /// As with containers whose boot ids are their own: each of them asks again and again.
 #[tokio::test]
 async fn boots_that_watch_at_once_do_not_end_each_others_watch() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     for watchers in [&["other"] as &[&str], &["other", "third"]] {
@@ -173,7 +176,7 @@ async fn boots_that_watch_at_once_do_not_end_each_others_watch() {
 /// As containers of one kernel have them.
 #[tokio::test]
 async fn boot_ids_of_one_kernel_are_one_boot_for_live_and_for_dead_holders() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let bench = Bench::of_one_kernel();
@@ -197,7 +200,7 @@ async fn boot_ids_of_one_kernel_are_one_boot_for_live_and_for_dead_holders() {
 /// A FIFO is a file for another kernel too, and opens there for no writer: its reader is here.
 #[tokio::test]
 async fn a_fifo_without_a_reader_on_this_kernel_makes_no_boot_ids_one() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let bench = Bench::of_one_kernel();
@@ -220,7 +223,7 @@ async fn a_fifo_without_a_reader_on_this_kernel_makes_no_boot_ids_one() {
 
 #[tokio::test]
 async fn leases_of_another_boot_are_shown_and_are_a_hazard() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let bench = Bench::new();
@@ -246,7 +249,7 @@ async fn leases_of_another_boot_are_shown_and_are_a_hazard() {
 
 #[tokio::test]
 async fn leases_of_dead_names_of_another_boot_are_swept() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let bench = Bench::new();
@@ -267,7 +270,7 @@ async fn leases_of_dead_names_of_another_boot_are_swept() {
 
 #[tokio::test]
 async fn a_live_lease_of_another_boot_is_not_swept() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let bench = Bench::new();
@@ -305,7 +308,7 @@ async fn a_live_lease_of_another_boot_is_not_swept_with_a_dead_one() {
 
 #[tokio::test]
 async fn a_time_namespace_does_not_shift_a_lease() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -313,7 +316,7 @@ async fn a_time_namespace_does_not_shift_a_lease() {
     let store = open(&file).await;
     let ttl = Duration::from_secs(20);
     granted(&store, &claim("ours", ttl)).await;
-    let mut ahead = Child::start_under(&places::clock_ahead("100000"), &file);
+    let mut ahead = Child::start_under(&surroundings::clock_ahead("100000"), &file);
     let left = told_left(&ahead.ask("acquire ours 1000"));
     assert!((ttl / 2..=ttl).contains(&left), "{left:?}");
     assert!(ahead.ask("acquire theirs 20000").starts_with("granted "));

@@ -23,7 +23,7 @@ fn stopped_writer(file: &Path) -> rusqlite::Connection {
     let writer = raw(file);
     writer
         .execute_batch("BEGIN IMMEDIATE")
-        .expect("the writer's place");
+        .expect("the writer is in");
     writer
 }
 

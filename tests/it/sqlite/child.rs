@@ -224,10 +224,10 @@ async fn make_files(count: u32, folder: &str) -> usize {
 /// Returns whether this process has a lock on the file of this number.
 fn is_locked(inode: u64) -> bool {
     let locks = std::fs::read_to_string("/proc/locks").expect("the kernel tells");
-    let (pid, place) = (std::process::id().to_string(), format!(":{inode}"));
+    let (pid, inode) = (std::process::id().to_string(), format!(":{inode}"));
     locks.lines().any(|line| {
         let words: Vec<_> = line.split_whitespace().collect();
-        words.contains(&&*pid) && words.iter().any(|word| word.ends_with(&place))
+        words.contains(&&*pid) && words.iter().any(|word| word.ends_with(&inode))
     })
 }
 

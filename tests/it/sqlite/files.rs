@@ -13,8 +13,8 @@ use crate::harness::leases::{client_at, take};
 
 use super::child::Child;
 use super::{
-    Asking, LIMIT, LONG, asked, claim, granted, held, name, open, pass_time, places, raw,
-    refused_file,
+    Asking, LIMIT, LONG, asked, claim, granted, held, name, open, pass_time, raw, refused_file,
+    surroundings,
 };
 
 fn folder_and_file() -> (TempDir, PathBuf) {
@@ -64,7 +64,7 @@ async fn a_new_file_that_many_open_at_once_is_refused_to_none() {
 /// NFS, most of FUSE, and ZFS before 2.2 lack it.
 #[tokio::test]
 async fn a_file_is_made_where_every_rename_may_replace_another() {
-    let surroundings = places::plain_rename();
+    let surroundings = surroundings::plain_rename();
     let surroundings = surroundings.each_ref().map(String::as_str);
     let (folder, file) = folder_and_file();
     let mut child = Child::start_under(&surroundings, &file);
@@ -190,7 +190,7 @@ async fn a_file_that_is_mounted_by_itself_is_refused_untouched() {
     let link = inside.join("link");
     std::os::unix::fs::symlink(&bound, &link).expect("a link");
     for path in [&bound, &link] {
-        let mut child = Child::start_under(&places::bound_to(&file, &bound), path);
+        let mut child = Child::start_under(&surroundings::bound_to(&file, &bound), path);
         let said = child.refusal().unwrap_or_default();
         assert!(
             said.starts_with("refused Misconfigured: open failed: ")
@@ -212,7 +212,7 @@ async fn a_file_in_a_mounted_folder_is_shared_with_those_outside() {
     }
     let store = open(&outside.join("leases.sqlite")).await;
     granted(&store, &claim("a", LONG)).await;
-    let surroundings = places::bound_to(&outside, &inside);
+    let surroundings = surroundings::bound_to(&outside, &inside);
     let mut child = Child::start_under(&surroundings, &inside.join("leases.sqlite"));
     assert!(child.ask("acquire a 60000").starts_with("held "));
 }
@@ -307,11 +307,11 @@ async fn assert_nothing_is_held(store: &dyn Store, ours: &Asking) {
 
 #[tokio::test]
 async fn a_read_only_disk_is_misconfigured() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let (folder, file) = folder_and_file();
-    let surroundings = places::read_only(folder.path());
+    let surroundings = surroundings::read_only(folder.path());
     let refusal = || Child::start_under(&surroundings, &file).answer();
     assert!(refusal().is_some_and(|said| said.starts_with("refused Misconfigured: open failed: ")));
     made(&file).await;
@@ -320,13 +320,13 @@ async fn a_read_only_disk_is_misconfigured() {
 
 #[tokio::test]
 async fn a_file_without_the_right_to_write_it_is_denied() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let (_folder, file) = folder_and_file();
     made(&file).await;
     fs::set_permissions(&file, PermissionsExt::from_mode(0o444)).expect("it is ours");
-    let said = Child::start_under(places::not_root(), &file).answer();
+    let said = Child::start_under(surroundings::not_root(), &file).answer();
     assert!(
         said.as_ref()
             .is_some_and(|said| said.starts_with("refused Denied: open failed: ")),
@@ -336,11 +336,11 @@ async fn a_file_without_the_right_to_write_it_is_denied() {
 
 #[tokio::test]
 async fn a_full_disk_refuses_new_leases_and_still_renews_releases_and_passes_on() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let (folder, file) = folder_and_file();
-    let mut child = Child::start_under(&places::small_disk(folder.path()), &file);
+    let mut child = Child::start_under(&surroundings::small_disk(folder.path()), &file);
     assert!(child.ask("acquire a 60000").starts_with("granted "));
     assert_eq!(child.ask("stand a"), "ahead 0");
     let filler = folder.path().join("filler");
@@ -370,11 +370,11 @@ async fn a_full_disk_refuses_new_leases_and_still_renews_releases_and_passes_on(
 
 #[tokio::test]
 async fn a_full_disk_ends_no_wait() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let (folder, file) = folder_and_file();
-    let mut child = Child::start_under(&places::small_disk(folder.path()), &file);
+    let mut child = Child::start_under(&surroundings::small_disk(folder.path()), &file);
     assert!(child.ask("acquire a 60000").starts_with("granted "));
     assert!(child.ask("acquire b 60000").starts_with("granted "));
     assert!(child.ask("acquire free 1000").starts_with("granted "));
@@ -431,7 +431,7 @@ async fn a_new_file_is_for_its_user_only_and_nothing_else_is_left_beside_it() {
 
 #[tokio::test]
 async fn the_default_file_is_in_a_folder_of_the_users_own() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -439,7 +439,7 @@ async fn the_default_file_is_in_a_folder_of_the_users_own() {
     let other = at("other.sqlite");
     let default = |state: &str, home: &str| {
         let (state, home) = (format!("XDG_STATE_HOME={state}"), format!("HOME={home}"));
-        let surroundings = [places::not_root(), &["env", &state, &home]].concat();
+        let surroundings = [surroundings::not_root(), &["env", &state, &home]].concat();
         Child::start_under(&surroundings, &other).ask("default")
     };
     let (state, home) = (

@@ -5,11 +5,11 @@ mod boots;
 mod busy;
 mod child;
 mod files;
-pub(crate) mod places;
 mod power_cut;
 mod processes;
 mod queue;
 mod schemas;
+pub(crate) mod surroundings;
 
 use std::path::Path;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::boots::told_token;
 use super::child::Child;
-use super::places;
+use super::surroundings;
 use crate::harness::preload;
 use crate::harness::server_clock::ServerClock;
 
@@ -56,7 +56,7 @@ impl Machine {
             format!("LEASEHOLD_TEST_SYNCED={}", self.path("synced").display()),
         ];
         let boot = self.path("boot");
-        let mut surroundings = places::boot(&boot).to_vec();
+        let mut surroundings = surroundings::boot(&boot).to_vec();
         surroundings.push("env");
         surroundings.extend(variables.iter().map(String::as_str));
         Child::start_under(&surroundings, &self.path("disk").join("leases.sqlite"))

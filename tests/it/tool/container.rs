@@ -4,15 +4,15 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Place, Process};
-use crate::sqlite::places;
+use super::{Bench, Process};
+use crate::sqlite::surroundings;
 
 /// The tool as process 1.
-fn contained(place: &Place, script: &str) -> Command {
+fn contained(bench: &Bench, script: &str) -> Command {
     let tool = env!("CARGO_BIN_EXE_leasehold");
     let unshare = ["--pid", "--fork", "--mount-proc", "--kill-child"];
     let run = [tool, "run", "x", "--", "sh", "-c", script];
-    place.program("unshare", &[&unshare[..], &run].concat())
+    bench.program("unshare", &[&unshare[..], &run].concat())
 }
 
 /// The tool, by its number outside: the one child of the program that made the namespace.
@@ -22,80 +22,80 @@ fn first_process(unshare: &Process) -> Pid {
 
 #[test]
 fn as_process_1_the_end_of_the_command_is_passed_on() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
-    let place = Place::new();
+    let bench = Bench::new();
     for (script, code) in [("exit 7", 7), ("kill -KILL $$", 137)] {
-        let ended = place.start(contained(&place, script)).end();
+        let ended = bench.start(contained(&bench, script)).end();
         assert_eq!(ended.code, Some(code), "{ended:?}");
     }
     let script = "cat /proc/1/comm > first; echo $PPID > parent";
-    let ended = place.start(contained(&place, script)).end();
+    let ended = bench.start(contained(&bench, script)).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(place.mark("first"), "leasehold");
-    assert_ne!(place.mark("parent"), "1", "the guardian stands in between");
+    assert_eq!(bench.mark("first"), "leasehold");
+    assert_ne!(bench.mark("parent"), "1", "the guardian stands in between");
 }
 
 #[test]
 fn as_process_1_term_reaches_the_job() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
-    let place = Place::new();
+    let bench = Bench::new();
     let script = "trap 'exit 5' TERM; echo up > up; while :; do sleep 0.05; done";
-    let mut run = place.start(contained(&place, script));
-    place.mark("up");
+    let mut run = bench.start(contained(&bench, script));
+    bench.mark("up");
     kill_process(first_process(&run), Signal::TERM).expect("it lives");
     assert_eq!(run.end().code, Some(5));
 }
 
 #[test]
 fn as_process_1_which_no_signal_ends_the_end_of_the_job_is_a_code() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
-    let place = Place::new();
-    let mut run = place.start(contained(&place, "echo up > up; exec sleep 20"));
-    place.mark("up");
+    let bench = Bench::new();
+    let mut run = bench.start(contained(&bench, "echo up > up; exec sleep 20"));
+    bench.mark("up");
     kill_process(first_process(&run), Signal::TERM).expect("it lives");
     assert_eq!(run.end().code, Some(143));
 }
 
 #[test]
 fn as_process_1_it_reaps_the_orphans_of_its_job_and_of_others() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
-    let place = Place::new();
+    let bench = Bench::new();
     let ended = "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l";
     let script = format!(
         "(sleep 0.1 &); echo up > up; while ! test -e entered; do sleep 0.02; done
         while test $({ended}) -gt 0; do sleep 0.02; done; exit 6"
     );
-    let mut run = place.start(contained(&place, &script));
-    place.mark("up");
+    let mut run = bench.start(contained(&bench, &script));
+    bench.mark("up");
     // As `docker exec` does: what this leaves behind becomes the child of process 1.
     let pid = first_process(&run).as_raw_pid().to_string();
     let orphan = "(sleep 0.1; echo ended > orphan) &";
     let arguments = ["--target", &pid, "--pid", "sh", "-c", orphan];
-    let status = place.program("nsenter", &arguments).status();
+    let status = bench.program("nsenter", &arguments).status();
     assert!(status.expect("nsenter is there").success());
-    place.mark("orphan");
-    std::fs::write(place.path("entered"), "").expect("written");
+    bench.mark("orphan");
+    std::fs::write(bench.path("entered"), "").expect("written");
     assert_eq!(run.end().code, Some(6), "{}", run.said());
 }
 
 #[test]
 fn where_no_device_is_there_a_job_runs_and_its_end_is_passed_on() {
-    if !places::are_allowed() {
+    if !surroundings::are_allowed() {
         return;
     }
-    let place = Place::new();
+    let bench = Bench::new();
     let job = "echo up > started; exit 7";
     let script = format!("mount -t tmpfs none /dev; exec $TOOL run x -- sh -c '{job}'");
-    let unshare = place.program("unshare", &["--mount", "sh", "-ec", &script]);
-    let ended = place.start(unshare).end();
+    let unshare = bench.program("unshare", &["--mount", "sh", "-ec", &script]);
+    let ended = bench.start(unshare).end();
     assert_eq!(ended.code, Some(7), "{ended:?}");
-    assert!(place.has("started"));
+    assert!(bench.has("started"));
 }

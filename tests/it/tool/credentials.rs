@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use super::{HOLDER, Place, Process};
+use super::{Bench, HOLDER, Process};
 use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::{now, pause, until_so};
@@ -89,35 +89,35 @@ impl Server {
     }
 }
 
-fn run_from_file(place: &Place, options: &[&str], script: &str) -> Process {
+fn run_from_file(bench: &Bench, options: &[&str], script: &str) -> Process {
     let ttl = format!("{TTL:?}");
     let times = ["--ttl", &ttl, "--kill-after", "100ms"];
     let options = [&["--store-file", "url"], &times[..], options].concat();
-    place.run(&options, script)
+    bench.run(&options, script)
 }
 
-fn write_url(place: &Place, url: &str) {
-    fs::write(place.path("url"), format!("{url}\n")).expect("written");
+fn write_url(bench: &Bench, url: &str) {
+    fs::write(bench.path("url"), format!("{url}\n")).expect("written");
 }
 
 /// The password of the server changes before that in the file: the login is refused meanwhile.
 async fn holds_through_a_new_password(server: Server) {
-    let place = Place::new();
-    write_url(&place, &server.url("old-s3cret"));
-    let mut holder = run_from_file(&place, &[], HOLDER);
-    place.mark("first");
+    let bench = Bench::new();
+    write_url(&bench, &server.url("old-s3cret"));
+    let mut holder = run_from_file(&bench, &[], HOLDER);
+    bench.mark("first");
     server.change_password().await;
     // A renewal has been refused by then.
     pause(TTL * 2 / 5).await;
-    write_url(&place, &server.url("new-s3cret"));
+    write_url(&bench, &server.url("new-s3cret"));
     pause(TTL * 3 / 2).await;
-    let rival = run_from_file(&place, &["-n"], "true").end();
+    let rival = run_from_file(&bench, &["-n"], "true").end();
     assert_eq!(rival.code, Some(75), "{rival:?}");
-    place.let_go();
+    bench.let_go();
     let ended = holder.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(!ended.stderr.contains("s3cret"), "{ended:?}");
-    let after = run_from_file(&place, &["-n"], "true").end();
+    let after = run_from_file(&bench, &["-n"], "true").end();
     assert_eq!(after.code, Some(0), "it was released: {after:?}");
 }
 
@@ -133,23 +133,23 @@ async fn a_lease_on_postgres_is_held_through_a_new_password() {
 
 /// The file has the new password first, as a waiting run that is refused ends.
 async fn waits_through_a_new_password(server: Server) {
-    let place = Place::new();
-    write_url(&place, &server.url("old-s3cret"));
-    let mut holder = run_from_file(&place, &[], HOLDER);
-    place.mark("first");
-    let mut waiting = run_from_file(&place, &["-v"], "echo up > second");
+    let bench = Bench::new();
+    write_url(&bench, &server.url("old-s3cret"));
+    let mut holder = run_from_file(&bench, &[], HOLDER);
+    bench.mark("first");
+    let mut waiting = run_from_file(&bench, &["-v"], "echo up > second");
     waiting.wait_to_say("waiting for");
     // Else it may listen for the first time after the change.
     server.is_listened_to().await;
-    write_url(&place, &server.url("new-s3cret"));
+    write_url(&bench, &server.url("new-s3cret"));
     server.change_password().await;
     waiting.wait_to_say("has another one by now");
     server.is_listened_to().await;
     pause(TTL / 2).await;
-    place.let_go();
+    bench.let_go();
     assert_eq!(holder.end().code, Some(0));
     let freed = now();
-    place.mark("second");
+    bench.mark("second");
     // By a notice: without one it would look every five seconds.
     let took = now().since(freed);
     assert!(took < Duration::from_secs(2), "{took:?}");
@@ -172,11 +172,11 @@ async fn a_run_that_waits_on_postgres_gets_its_turn_after_a_new_password() {
 #[tokio::test]
 async fn a_lease_does_not_move_to_another_store_that_the_file_names() {
     let (server, other) = (Server::redis().await, Server::redis().await);
-    let place = Place::new();
-    write_url(&place, &server.url("old-s3cret"));
-    let mut holder = run_from_file(&place, &[], "echo up > first; sleep 20");
-    place.mark("first");
-    write_url(&place, &other.url("old-s3cret"));
+    let bench = Bench::new();
+    write_url(&bench, &server.url("old-s3cret"));
+    let mut holder = run_from_file(&bench, &[], "echo up > first; sleep 20");
+    bench.mark("first");
+    write_url(&bench, &other.url("old-s3cret"));
     server.change_password().await;
     let ended = holder.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");

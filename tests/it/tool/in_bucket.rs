@@ -2,52 +2,52 @@
 
 use rustix::process::Signal;
 
-use super::Place;
+use super::Bench;
 use crate::harness::bucket_server::BucketServer;
 
 #[tokio::test]
 async fn a_job_runs_under_a_lease_in_a_bucket_and_status_shows_it() {
     let prefix = format!("tool-{:016x}", fastrand::u64(..));
     let url = BucketServer::shared().await.leases_url(&prefix);
-    let place = Place::new();
+    let bench = Bench::new();
     let doctor = ["doctor", "--json", "--store", &url];
-    let untried = place.start(place.tool(&doctor)).end();
+    let untried = bench.start(bench.tool(&doctor)).end();
     assert!(untried.stdout.contains("bucket-untried"), "{untried:?}");
-    let init = place
-        .start(place.tool(&["init", "--connect-timeout", "1min", "--store", &url]))
+    let init = bench
+        .start(bench.tool(&["init", "--connect-timeout", "1min", "--store", &url]))
         .end();
     assert_eq!(init.code, Some(0), "{init:?}");
-    let mut run = place.run(
+    let mut run = bench.run(
         &["--store", &url],
         "echo $LEASEHOLD_TOKEN > token; sleep 600",
     );
-    let token = place.mark("token");
+    let token = bench.mark("token");
     let status = ["status", "--store", &url, "--json"];
-    let shown = place.start(place.tool(&status)).end();
+    let shown = bench.start(bench.tool(&status)).end();
     assert_eq!(shown.code, Some(0), "{shown:?}");
     assert!(shown.stdout.contains(&token), "{shown:?}");
     run.signal(Signal::TERM);
     run.end();
-    let shown = place.start(place.tool(&status)).end();
+    let shown = bench.start(bench.tool(&status)).end();
     assert!(!shown.stdout.contains(&token), "{shown:?}");
-    let tried = place.start(place.tool(&doctor)).end();
+    let tried = bench.start(bench.tool(&doctor)).end();
     assert_eq!(tried.code, Some(0), "{tried:?}");
     assert!(!tried.stdout.contains("bucket-untried"), "{tried:?}");
 }
 
 /// Nothing is noted, and no job begins.
 pub(crate) fn init_and_a_job_are_refused(url: &str, words: &str) {
-    let place = Place::new();
-    let init = place.tool(&["init", "--connect-timeout", "1min", "--store", url]);
-    let init = place.start(init).end();
-    let job = place.run(&["--store", url], "touch ran").end();
+    let bench = Bench::new();
+    let init = bench.tool(&["init", "--connect-timeout", "1min", "--store", url]);
+    let init = bench.start(init).end();
+    let job = bench.run(&["--store", url], "touch ran").end();
     for refused in [init, job] {
         println!("{refused:?}");
         assert_eq!(refused.code, Some(78), "{refused:?}");
         assert!(refused.stderr.contains(words), "{refused:?}");
     }
-    assert!(!place.has("ran"));
-    let doctor = place.tool(&["doctor", "--json", "--store", url]);
-    let doctor = place.start(doctor).end();
+    assert!(!bench.has("ran"));
+    let doctor = bench.tool(&["doctor", "--json", "--store", url]);
+    let doctor = bench.start(doctor).end();
     assert!(doctor.stdout.contains("bucket-untried"), "{doctor:?}");
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use leasehold::store::kinds;
 use serde_json::Value;
 
-use super::Place;
+use super::Bench;
 use crate::harness::redis_server::Setup;
 use crate::harness::tree::root;
 
@@ -169,13 +169,13 @@ fn the_column_of_needs_beside_the_costs_names_only_what_the_table_has() {
 
 #[tokio::test]
 async fn a_redis_as_it_is_installed_lacks_what_the_table_says_and_no_more() {
-    // What redis.conf has, in place of what the tests use.
+    // What redis.conf has, instead of what the tests use.
     let setup = Setup::default().with(["--save", "3600 1 300 100 60 10000"]);
     let server = setup.start().await;
-    let place = Place::new();
+    let bench = Bench::new();
     let url = server.url();
-    let doctor = place
-        .start(place.tool(&["doctor", "--json", "--store", &url]))
+    let doctor = bench
+        .start(bench.tool(&["doctor", "--json", "--store", &url]))
         .end();
     let diagnosis: Value = serde_json::from_str(&doctor.stdout).expect("JSON");
     let findings = diagnosis["findings"].as_array().expect("a list").iter();

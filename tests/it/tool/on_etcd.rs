@@ -1,23 +1,23 @@
 //! The tool on a server of etcd.
 
-use super::{HOLDER, Place, operators, top};
+use super::{Bench, HOLDER, operators, top};
 use crate::harness::etcd_server::EtcdServer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_two_runs_has_the_name_and_an_evicted_job_ends_with_79() {
     let url = EtcdServer::shared().await.url();
-    let place = Place::new();
+    let bench = Bench::new();
     let store = ["--store", &url];
-    let mut job = place.run(&[&store[..], &["--ttl", "4s"]].concat(), HOLDER);
-    place.mark("first");
-    let held = place.run(&[&store[..], &["-n"]].concat(), "true").end();
+    let mut job = bench.run(&[&store[..], &["--ttl", "4s"]].concat(), HOLDER);
+    bench.mark("first");
+    let held = bench.run(&[&store[..], &["-n"]].concat(), "true").end();
     assert_eq!(held.code, Some(75), "{held:?}");
     let evict = [&["evict"], &store[..], &["x"]].concat();
-    assert_eq!(place.start(place.tool(&evict)).end().code, Some(0));
+    assert_eq!(bench.start(bench.tool(&evict)).end().code, Some(0));
     let ended = job.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
     assert!(ended.stderr.contains("reason=evicted"), "{ended:?}");
-    let doctor = place.start(place.tool(&["doctor", "--store", &url])).end();
+    let doctor = bench.start(bench.tool(&["doctor", "--store", &url])).end();
     for words in ["ok       trial: ", "etcd-few-members", "etcd 3."] {
         assert!(doctor.stdout.contains(words), "{words}: {doctor:?}");
     }
@@ -32,7 +32,7 @@ async fn operators_see_and_evict_what_is_held() {
 
 #[test]
 fn bad_input_is_64_and_a_server_that_is_not_there_69() {
-    let place = Place::new();
+    let bench = Bench::new();
     for (url, code, words) in [
         ("etcd://me@a", 64, "its user or its password is missing"),
         ("etcd://a/path", 64, "prefix= is what all keys begin with"),
@@ -40,7 +40,7 @@ fn bad_input_is_64_and_a_server_that_is_not_there_69() {
         ("etcds://a?ca=/absent.pem", 64, "the file cannot be read"),
         ("etcd://127.0.0.1:9", 69, "no server listens at 127.0.0.1:9"),
     ] {
-        let said = place.fails(&["-n", "--store", url], code).stderr;
+        let said = bench.fails(&["-n", "--store", url], code).stderr;
         assert!(said.contains(words), "{url}: {said}");
     }
 }

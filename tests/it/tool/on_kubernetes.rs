@@ -1,16 +1,16 @@
 //! The tool on a namespace of Kubernetes. `faults::kubernetes` has the server, and calls this.
 
-use super::{HOLDER, Place, operators, top};
+use super::{Bench, HOLDER, operators, top};
 
 pub(crate) fn one_of_two_runs_has_the_name_and_an_evicted_job_ends_with_79(url: &str) {
-    let place = Place::new();
+    let bench = Bench::new();
     let store = ["--store", url];
-    let mut job = place.run(&[&store[..], &["--ttl", "4s"]].concat(), HOLDER);
-    place.mark("first");
-    let held = place.run(&[&store[..], &["-n"]].concat(), "true").end();
+    let mut job = bench.run(&[&store[..], &["--ttl", "4s"]].concat(), HOLDER);
+    bench.mark("first");
+    let held = bench.run(&[&store[..], &["-n"]].concat(), "true").end();
     assert_eq!(held.code, Some(75), "{held:?}");
     let evict = [&["evict"], &store[..], &["x"]].concat();
-    assert_eq!(place.start(place.tool(&evict)).end().code, Some(0));
+    assert_eq!(bench.start(bench.tool(&evict)).end().code, Some(0));
     let ended = job.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
     assert!(ended.stderr.contains("reason=evicted"), "{ended:?}");
@@ -23,31 +23,31 @@ pub(crate) fn operators_see_and_evict_what_is_held([one, other]: [&str; 2]) {
 
 /// Expects all these words in what the doctor says of this store.
 pub(crate) fn the_doctor_says(url: &str, words: &[&str]) {
-    let place = Place::new();
-    let told = place.start(place.tool(&["doctor", "--store", url])).end();
+    let bench = Bench::new();
+    let told = bench.start(bench.tool(&["doctor", "--store", url])).end();
     for words in words {
         assert!(told.stdout.contains(words), "{words}: {told:?}");
     }
 }
 
 pub(crate) fn a_namespace_that_is_not_there_is_78(url: &str) {
-    let place = Place::new();
-    let said = place.fails(&["--store", url], 78).stderr;
+    let bench = Bench::new();
+    let said = bench.fails(&["--store", url], 78).stderr;
     assert!(said.contains("the namespace does not exist"), "{said}");
 }
 
 #[test]
 fn a_machine_without_credentials_for_a_cluster_is_told_so() {
-    let place = Place::new();
+    let bench = Bench::new();
     for (kubeconfig, words) in [
         ("", "no credentials for a cluster were found"),
         ("/absent/config", "/absent/config"),
     ] {
-        let mut run = place.tool(&["run", "--store", "kubernetes:a", "x", "true"]);
-        run.env("HOME", place.path("home"))
+        let mut run = bench.tool(&["run", "--store", "kubernetes:a", "x", "true"]);
+        run.env("HOME", bench.path("home"))
             .env("KUBECONFIG", kubeconfig)
             .env_remove("KUBERNETES_SERVICE_HOST");
-        let ended = place.start(run).end();
+        let ended = bench.start(run).end();
         assert_eq!(ended.code, Some(78), "{ended:?}");
         assert!(ended.stderr.contains(words), "{ended:?}");
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::export::Busy;
-use super::{Place, operators, top};
+use super::{Bench, operators, top};
 use crate::harness::pgbouncer::PgBouncer;
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::wait::{at, now};
@@ -12,22 +12,22 @@ use crate::harness::wait::{at, now};
 async fn init_makes_the_tables_and_without_them_a_run_is_78_and_names_it() {
     let database = PostgresServer::database().await;
     let url = database.url();
-    let place = Place::new();
-    let said = place.fails(&["--store", &url], 78).stderr;
+    let bench = Bench::new();
+    let said = bench.fails(&["--store", &url], 78).stderr;
     assert!(said.contains("leasehold init"), "{said}");
     for _ in 0..2 {
         let init = ["init", "--store", &url, "--max-ttl", "1min"];
-        let ended = place.start(place.tool(&init)).end();
+        let ended = bench.start(bench.tool(&init)).end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(ended.stderr.contains("longest ttl is 60s"), "{ended:?}");
     }
-    let ended = place.run(&["--store", &url], "echo $LEASEHOLD_TOKEN").end();
+    let ended = bench.run(&["--store", &url], "echo $LEASEHOLD_TOKEN").end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:?}");
-    let said = place.fails(&["--store", &url, "--ttl", "2min"], 64).stderr;
+    let said = bench.fails(&["--store", &url, "--ttl", "2min"], 64).stderr;
     assert!(said.contains("max_ttl_ms=60000"), "{said}");
     let doctor = ["doctor", "--ttl", "2min", "--store", &url];
-    let ended = place.start(place.tool(&doctor)).end();
+    let ended = bench.start(bench.tool(&doctor)).end();
     assert_eq!(ended.code, Some(2), "{ended:?}");
     let line = ended.stdout.lines().find(|line| line.contains("max-ttl"));
     assert!(
@@ -40,9 +40,9 @@ async fn init_makes_the_tables_and_without_them_a_run_is_78_and_names_it() {
 async fn the_printed_sql_makes_the_tables() {
     let database = PostgresServer::database().await;
     let url = database.url();
-    let place = Place::new();
+    let bench = Bench::new();
     let print = ["init", "--print", "--store", &url];
-    let printed = place.start(place.tool(&print)).end();
+    let printed = bench.start(bench.tool(&print)).end();
     assert_eq!(printed.code, Some(0), "{printed:?}");
     let made = database
         .connect()
@@ -50,27 +50,27 @@ async fn the_printed_sql_makes_the_tables() {
         .batch_execute(&printed.stdout)
         .await;
     made.expect("it is SQL");
-    assert_eq!(place.run(&["--store", &url], "true").end().code, Some(0));
+    assert_eq!(bench.run(&["--store", &url], "true").end().code, Some(0));
 }
 
 #[test]
 fn init_of_a_store_that_needs_no_set_up_is_64() {
-    let place = Place::new();
+    let bench = Bench::new();
     for store in [
         "sqlite:./a",
         "redis://localhost",
         "redis+cluster://localhost",
     ] {
-        let ended = place.start(place.tool(&["init", "--store", store])).end();
+        let ended = bench.start(bench.tool(&["init", "--store", store])).end();
         assert_eq!(ended.code, Some(64), "{ended:?}");
     }
 }
 
 #[test]
 fn an_init_without_a_log_is_refused_by_name() {
-    let place = Place::new();
+    let bench = Bench::new();
     let init = ["init", "--unlogged", "--store", "postgres://localhost/x"];
-    let ended = place.start(place.tool(&init)).end();
+    let ended = bench.start(bench.tool(&init)).end();
     assert_eq!(ended.code, Some(64), "{ended:?}");
     assert!(ended.stderr.contains("--unlogged"), "{ended:?}");
 }
@@ -80,10 +80,10 @@ async fn a_restart_behind_a_pooler_ends_no_run_that_waits_and_none_that_begins()
     let (server, database) = crate::postgres::own_server().await;
     let pooler = PgBouncer::before(&database, 5).await;
     let url = pooler.url();
-    let place = Place::new();
-    let mut holder = place.run(&["--store", &url, "--ttl", "30s"], super::HOLDER);
-    place.mark("first");
-    let mut waiting = place.run(&["--store", &url], "echo up > waiting");
+    let bench = Bench::new();
+    let mut holder = bench.run(&["--store", &url, "--ttl", "30s"], super::HOLDER);
+    bench.mark("first");
+    let mut waiting = bench.run(&["--store", &url], "echo up > waiting");
     waiting.wait_to_say("waiting for");
     let names = ["a", "b", "c"];
     let begin = |name: &'static str| {
@@ -100,7 +100,7 @@ async fn a_restart_behind_a_pooler_ends_no_run_that_waits_and_none_that_begins()
             "-c",
             &script,
         ];
-        place.start(place.tool(&run))
+        bench.start(bench.tool(&run))
     };
     server.end("INT").await;
     // While the server is down, and just after it is back.
@@ -112,7 +112,7 @@ async fn a_restart_behind_a_pooler_ends_no_run_that_waits_and_none_that_begins()
         let ended = run.end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
-    place.let_go();
+    bench.let_go();
     for run in [&mut holder, &mut waiting] {
         let ended = run.end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -132,14 +132,14 @@ async fn a_password_is_taken_from_the_environment() {
         administrator.batch_execute(sql).await.expect(sql);
     }
     let url = database.url_as("app");
-    let place = Place::new();
+    let bench = Bench::new();
     let with = |password: Option<&str>| {
-        let mut tool = place.tool(&["run", "--store", &url, "x", "--", "true"]);
+        let mut tool = bench.tool(&["run", "--store", &url, "x", "--", "true"]);
         tool.env_remove("PGPASSWORD");
         if let Some(password) = password {
             tool.env("PGPASSWORD", password);
         }
-        place.start(tool).end()
+        bench.start(tool).end()
     };
     assert_eq!(with(None).code, Some(77));
     assert_eq!(with(Some("s3cret")).code, Some(0));
@@ -153,15 +153,15 @@ async fn one_of_two_runs_has_the_name_and_the_next_one_follows_at_once() {
     let database = PostgresServer::database().await;
     crate::postgres::set_up(&database.url()).await;
     let url = database.url();
-    let place = Place::new();
-    let mut first = place.run(
+    let bench = Bench::new();
+    let mut first = bench.run(
         &["--store", &url],
         "echo up > first; while [ ! -e go ]; do sleep 0.01; done",
     );
-    place.mark("first");
-    let held = place.run(&["--store", &url, "-n"], "true").end();
+    bench.mark("first");
+    let held = bench.run(&["--store", &url, "-n"], "true").end();
     assert_eq!(held.code, Some(75), "{held:?}");
-    let mut second = place.run(&["--store", &url], "echo up > second");
+    let mut second = bench.run(&["--store", &url], "echo up > second");
     // It is in the queue before the first one ends.
     let client = database.connect().await;
     crate::harness::wait::until("the queue", async || {
@@ -172,7 +172,7 @@ async fn one_of_two_runs_has_the_name_and_the_next_one_follows_at_once() {
         (row.get::<_, i64>(0) == 1).then_some(())
     })
     .await;
-    std::fs::write(place.path("go"), "").expect("written");
+    std::fs::write(bench.path("go"), "").expect("written");
     assert_eq!(first.end().code, Some(0));
     assert_eq!(second.end().code, Some(0));
 }
@@ -185,16 +185,16 @@ async fn a_store_that_keeps_out_says_so_to_the_run_the_status_and_the_doctor() {
     let quiet = "UPDATE leasehold.lineage SET quiet_until = clock_timestamp() + interval '10 min'";
     let administrator = database.connect().await;
     administrator.batch_execute(quiet).await.expect("written");
-    let place = Place::new();
-    let said = place.fails(&["--store", &url, "-n"], 75).stderr;
+    let bench = Bench::new();
+    let said = bench.fails(&["--store", &url, "-n"], 75).stderr;
     assert!(said.contains("it grants nothing for "), "{said}");
     assert!(!said.contains("pid="), "{said}");
-    let status = place.start(place.tool(&["status", "--store", &url])).end();
+    let status = bench.start(bench.tool(&["status", "--store", &url])).end();
     assert!(
         status.stderr.contains("more nothing is granted"),
         "{status:?}"
     );
-    let doctor = place.start(place.tool(&["doctor", "--store", &url])).end();
+    let doctor = bench.start(bench.tool(&["doctor", "--store", &url])).end();
     assert_eq!(doctor.code, Some(2), "{doctor:?}");
     assert!(!doctor.stdout.contains("report a bug"), "{doctor:?}");
     assert!(

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::export::{address, has_value, page, value_after};
 use super::terminal::Shell;
-use super::{Place, wait_until};
+use super::{Bench, wait_until};
 use crate::harness::asking::{claim, granted};
 use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::times::{LIMIT, LONG};
@@ -17,26 +17,26 @@ use crate::metrics::text::check_text;
 async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
     let quorum = RedisQuorum::start_new_with_ports(3).await;
     let url = format!("{}?max_ttl=2s", quorum.url());
-    let place = Place::new();
-    let said = place.fails(&["--store", &url, "--ttl", "2s"], 78).stderr;
+    let bench = Bench::new();
+    let said = bench.fails(&["--store", &url, "--ttl", "2s"], 78).stderr;
     assert!(said.contains("leasehold init"), "{said}");
-    let print = place.tool(&["init", "--print", "--store", &url]);
-    let ended = place.start(print).end();
+    let print = bench.tool(&["init", "--print", "--store", &url]);
+    let ended = bench.start(print).end();
     assert!(ended.stdout.contains("leasehold:node"), "{ended:?}");
     for _ in 0..2 {
-        let ended = place.start(place.tool(&["init", "--store", &url])).end();
+        let ended = bench.start(bench.tool(&["init", "--store", &url])).end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(ended.stderr.contains("longest ttl is 2s"), "{ended:?}");
     }
     let run = ["--store", &url, "--ttl", "2s"];
-    let ended = place.run(&run, "echo $LEASEHOLD_TOKEN").end();
+    let ended = bench.run(&run, "echo $LEASEHOLD_TOKEN").end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let token: u64 = ended.stdout.trim().parse().expect("a token");
     // Other members.
     let others = RedisQuorum::start_new_with_ports(3).await;
     let new = format!("{}?max_ttl=2s", others.url());
-    let print = place.tool(&["init", "--print", "--store", &new, "--replace", &url]);
-    let printed = place.start(print).end().stdout;
+    let print = bench.tool(&["init", "--print", "--store", &new, "--replace", &url]);
+    let printed = bench.start(print).end().stdout;
     for part in [
         &ports(&quorum)[0],
         &ports(&others)[2],
@@ -46,10 +46,10 @@ async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
         assert!(printed.contains(part), "{part}: {printed}");
     }
     let replace = ["init", "--store", &new, "--replace", &url];
-    let ended = place.start(place.tool(&replace)).end();
+    let ended = bench.start(bench.tool(&replace)).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let run = ["--store", &new, "--ttl", "2s"];
-    let ended = place.run(&run, "echo $LEASEHOLD_TOKEN").end();
+    let ended = bench.run(&run, "echo $LEASEHOLD_TOKEN").end();
     assert!(
         ended
             .stdout
@@ -58,7 +58,7 @@ async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
             .is_ok_and(|next| next > token),
         "{ended:?}"
     );
-    let said = place.fails(&["--store", &url, "--ttl", "2s"], 78).stderr;
+    let said = bench.fails(&["--store", &url, "--ttl", "2s"], 78).stderr;
     assert!(said.contains("closed by"), "{said}");
 }
 
@@ -66,9 +66,9 @@ async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
 async fn init_run_again_says_which_servers_are_still_out() {
     let mut quorum = RedisQuorum::start_with_ports(3).await;
     quorum.servers[1].restart_empty().await;
-    let place = Place::new();
-    let init = place.tool(&["init", "--store", &quorum.url()]);
-    let ended = place.start(init).end();
+    let bench = Bench::new();
+    let init = bench.tool(&["init", "--store", &quorum.url()]);
+    let ended = bench.start(init).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stderr.contains("1 of 3 members are out"), "{ended:?}");
 }
@@ -82,11 +82,11 @@ async fn the_status_of_a_quorum_that_was_replaced_says_so() {
     for server in &quorum.servers {
         let _: i64 = server.told("HSET leasehold:node closed_for 77").await;
     }
-    let place = Place::new();
+    let bench = Bench::new();
     let url = quorum.url();
     for command in [&["status"][..], &["status", "a"], &["evict", "a"]] {
-        let ended = place
-            .start(place.tool(&[command, &["--store", &url]].concat()))
+        let ended = bench
+            .start(bench.tool(&[command, &["--store", &url]].concat()))
             .end();
         assert_eq!(ended.code, Some(78), "{ended:?}");
         assert!(ended.stderr.contains("closed by"), "{ended:?}");
@@ -118,10 +118,10 @@ fn ports(quorum: &RedisQuorum) -> Vec<String> {
 async fn the_status_shows_which_member_is_up_away_and_down() {
     let quorum = torn().await;
     let ports = ports(&quorum);
-    let place = Place::new();
+    let bench = Bench::new();
     let store = ["--store", &quorum.url()];
-    let ended = place
-        .start(place.tool(&[&["status"], &store[..]].concat()))
+    let ended = bench
+        .start(bench.tool(&[&["status"], &store[..]].concat()))
         .end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for (word, port) in ["up", "away", "down"].iter().zip(&ports) {
@@ -136,7 +136,7 @@ async fn the_status_shows_which_member_is_up_away_and_down() {
     assert_eq!(ended.stdout, "", "{ended:?}");
 
     let json = [&["status", "--members", "--json"], &store[..]].concat();
-    let ended = place.start(place.tool(&json)).end();
+    let ended = bench.start(bench.tool(&json)).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let answer: Value = serde_json::from_str(&ended.stdout).expect("JSON");
     let rows = &answer["members"];
@@ -161,9 +161,9 @@ async fn without_a_majority_the_status_shows_the_members_before_it_fails() {
     let mut quorum = RedisQuorum::start_with_ports(3).await;
     quorum.servers[0].kill();
     quorum.servers[2].kill();
-    let place = Place::new();
-    let ended = place
-        .start(place.tool(&["status", "--store", &quorum.url()]))
+    let bench = Bench::new();
+    let ended = bench
+        .start(bench.tool(&["status", "--store", &quorum.url()]))
         .end();
     assert_eq!(ended.code, Some(69), "{ended:?}");
     let down = ended.stderr.matches("server: down ").count();
@@ -174,9 +174,9 @@ async fn without_a_majority_the_status_shows_the_members_before_it_fails() {
 #[tokio::test]
 async fn the_exporter_counts_the_members_and_tells_how_long_one_keeps_out() {
     let mut quorum = torn().await;
-    let place = Place::new();
+    let bench = Bench::new();
     let arguments = ["export", "--store", &quorum.url(), "--listen", ":0"];
-    let mut export = place.start(place.tool(&arguments));
+    let mut export = bench.start(bench.tool(&arguments));
     let address = address(&export);
     wait_until("the first scan", || {
         page(&address, "/readyz").0.contains(" 200 ")
@@ -203,10 +203,10 @@ async fn the_exporter_counts_the_members_and_tells_how_long_one_keeps_out() {
 #[tokio::test]
 async fn a_look_at_the_clocks_leaves_tokens_for_jobs() {
     let mut quorum = RedisQuorum::start_with_ports(3).await;
-    let place = Place::new();
+    let bench = Bench::new();
     let url = quorum.url();
     let arguments = ["export", "--store", &url, "--listen", ":0"];
-    let mut export = place.start(place.tool(&arguments));
+    let mut export = bench.start(bench.tool(&arguments));
     let address = address(&export);
     wait_until("the first scan", || {
         page(&address, "/readyz").0.contains(" 200 ")
@@ -215,8 +215,8 @@ async fn a_look_at_the_clocks_leaves_tokens_for_jobs() {
     assert_eq!(export.end().signal, Some(Signal::TERM.as_raw()));
     // A client asks for the highest token of the members before this one is let in again.
     quorum.servers[1].restart_empty().await;
-    let run = place.tool(&["run", "--store", &url, "nightly", "--", "true"]);
-    let ended = place.start(run).end();
+    let run = bench.tool(&["run", "--store", &url, "nightly", "--", "true"]);
+    let ended = bench.start(run).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
@@ -224,8 +224,8 @@ async fn a_look_at_the_clocks_leaves_tokens_for_jobs() {
 async fn the_live_view_shows_which_member_is_away_and_down() {
     let quorum = torn().await;
     let ports = ports(&quorum);
-    let place = Place::new();
-    let mut shell = Shell::on(&place);
+    let bench = Bench::new();
+    let mut shell = Shell::on(&bench);
     let url = quorum.url();
     shell.press(&format!(
         "stty rows 24 cols 160; $TOOL top --store '{url}'\n"

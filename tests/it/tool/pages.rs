@@ -1,11 +1,11 @@
 //! Help, completions and the man page name every command and option.
 
-use super::Place;
+use super::Bench;
 use crate::harness::tree::root;
 
 fn output(arguments: &[&str]) -> String {
-    let place = Place::new();
-    let ended = place.start(place.tool(arguments)).end();
+    let bench = Bench::new();
+    let ended = bench.start(bench.tool(arguments)).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     ended.stdout
 }

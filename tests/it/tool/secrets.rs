@@ -2,12 +2,12 @@
 //!
 //! The URLs are drawn from a grammar of mistakes: special characters that were not written as %XX, a scheme that is
 //! misspelt or missing, addresses in the forms of other programs with their separators. Each has the secret in one
-//! place where one can stand. Some are accepted, so what is shown of an open store is looked at too.
+//! part where one can stand. Some are accepted, so what is shown of an open store is looked at too.
 
 use leasehold::Client;
 use leasehold::store::{self, TableSettings};
 
-use super::{Ended, Place};
+use super::{Bench, Ended};
 
 /// In every password, and nowhere else.
 const SECRET: &str = "s3cret";
@@ -56,7 +56,7 @@ fn password(random: &mut fastrand::Rng) -> String {
     }
 }
 
-/// A URL with the secret in the place of a password, most of them malformed. The host refuses connections at once.
+/// A URL with the secret where a password stands, most of them malformed. The host refuses connections at once.
 fn draw(random: &mut fastrand::Rng) -> String {
     let (scheme, rest) = *random.choice(&SCHEMES).expect("not empty");
     let hosts = match scheme {
@@ -70,9 +70,9 @@ fn draw(random: &mut fastrand::Rng) -> String {
         13..=15 => {
             let separator = random.choice(SEPARATORS).expect("not empty");
             let key = random.choice(KEYS).expect("not empty");
-            let place = random.choice([hosts.to_owned(), format!("{hosts}{rest}")]);
-            let place = place.expect("not empty");
-            format!("{scheme}://{place}{separator}{key}{SECRET}{separator}ssl=True")
+            let before = random.choice([hosts.to_owned(), format!("{hosts}{rest}")]);
+            let before = before.expect("not empty");
+            format!("{scheme}://{before}{separator}{key}{SECRET}{separator}ssl=True")
         }
         // Behind a colon, or as a parameter of a file.
         16 => {
@@ -177,9 +177,9 @@ fn the_tool_shows_no_part_of_a_password_of_any_url() {
 
 /// Runs the tool with this URL by an option, a variable, a file, or a configuration file.
 fn ran_with(url: &str, turn: usize) -> Ended {
-    let place = Place::new();
+    let bench = Bench::new();
     let write = |file: &str, text: String| {
-        let path = place.path(file);
+        let path = bench.path(file);
         std::fs::write(&path, text).expect("written");
         path.display().to_string()
     };
@@ -209,7 +209,7 @@ fn ran_with(url: &str, turn: usize) -> Ended {
         &options[1],
     ];
     arguments.extend(rest);
-    let mut tool = place.tool(&arguments);
+    let mut tool = bench.tool(&arguments);
     tool.env_remove("LEASEHOLD_STORE").env("RUST_LOG", "trace");
-    place.start(tool).end()
+    bench.start(tool).end()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::Place;
+use super::Bench;
 use crate::harness::ports::free_port;
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_quorum::RedisQuorum;
@@ -29,12 +29,12 @@ const COMMANDS: [&str; 4] = [
 
 /// Runs a command on a store, which must fail with this code. Returns what it said, and how long it took.
 fn failed(store: &str, command: &str, code: i32) -> (String, Duration) {
-    let place = Place::new();
+    let bench = Bench::new();
     let arguments: Vec<_> = command.split(' ').collect();
-    let mut tool = place.tool(&arguments);
+    let mut tool = bench.tool(&arguments);
     tool.env("LEASEHOLD_STORE", store);
     let began = now();
-    let ended = place.start(tool).end();
+    let ended = bench.start(tool).end();
     let took = now().since(began);
     println!(
         "{took:>8.2?} exit {:?} {command} on {store}: {}",

@@ -77,7 +77,7 @@ enum Newcomer {
     Refused(u8),
     /// Exits: Away, Queues.
     Holds(u8),
-    /// It asks at the door. Exits: Remembers, or Away in the place of a new client.
+    /// It asks at the door. Exits: Remembers, or Away, as a new client.
     Queues,
     /// It was refused at the door. Exits: Queues.
     Remembers,

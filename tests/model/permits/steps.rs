@@ -155,7 +155,7 @@ impl Setup {
 
     /// Sorts the actors that are alike.
     fn order_actors(&self, world: &mut World) {
-        // Who is served is asked of each actor by its place.
+        // Who is served is asked of each actor by its index.
         if self.deaths {
             return;
         }

@@ -6,9 +6,9 @@ use std::hash::{Hash, Hasher};
 pub(super) const ACTORS: usize = 4;
 /// The door and at most two permits.
 pub(super) const NAMES: usize = 3;
-/// The door's place among the names; a permit's is its number.
+/// The door's index among the names; a permit's is its number.
 pub(super) const DOOR: u8 = 0;
-/// The holder of a free name; an actor's is its place and one.
+/// The holder of a free name; an actor's is its index and one.
 pub(super) const FREE: u8 = 0;
 /// The holder of a name whose lease no actor knows by its token.
 pub(super) const LEFTOVER: u8 = 9;

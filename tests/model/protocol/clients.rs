@@ -183,10 +183,10 @@ impl Setup {
         let adopting = world.adoptions[adoption];
         let member = usize::from(adopting.target) - 1;
         let is_target = |server: &u8| usize::from(*server) == member;
-        let place = self.servers.iter().position(is_target);
+        let target = self.servers.iter().position(is_target);
         let out = || Some(Err(Absence::Out(0)));
         let told = |(index, server): (usize, &u8)| {
-            if Some(index) == place {
+            if Some(index) == target {
                 out()
             } else if adopting.inside >> server & 1 == 1 {
                 Some(Ok(adopting.highest.into()))

@@ -20,11 +20,11 @@ mod contention;
 mod faults;
 mod library;
 mod members;
+#[cfg(test)]
+mod membership;
 mod node;
 #[cfg(test)]
 mod node_names;
-#[cfg(test)]
-mod node_places;
 mod promises;
 mod replace;
 mod rules;

@@ -1,4 +1,4 @@
-//! A member as plain functions, each of which is what one script does: `place.lua` and `names.lua`, which are compared with
+//! A member as plain functions, each of which is what one script does: `node.lua` and `names.lua`, which are compared with
 //! them by `tests/it/quorum/agreement.rs`. First what a member knows of itself: which quorum it belongs to, whether it is in, and how it comes in.
 //!
 //! ```text
@@ -437,7 +437,7 @@ impl NameState {
 }
 
 impl<I: Incarnation> MemberRecord<I> {
-    /// Returns what `place.lua` tells of it.
+    /// Returns what `node.lua` tells of it.
     pub(super) fn told(&self, at: &At<I>) -> Membership {
         Membership {
             id: self.id,

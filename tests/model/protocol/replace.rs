@@ -29,7 +29,7 @@ const CLAIMS: usize = 3;
 pub struct Replacing {
     /// The members of the quorum that is replaced, and of those that replace it.
     pub lists: Vec<Vec<u8>>,
-    /// The quorum of each claim, as a place in `lists`.
+    /// The quorum of each claim, as an index in `lists`.
     pub claims: Vec<u8>,
     /// The quorum that each run is to make.
     pub runs: Vec<u8>,

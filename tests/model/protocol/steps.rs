@@ -133,16 +133,16 @@ impl Space for Setup {
             world.adoptions.sort();
             return;
         }
-        let place = |member: usize| order.iter().position(|other| *other == member);
+        let position = |member: usize| order.iter().position(|other| *other == member);
         let moved = |bits: u8| {
-            let is_set = |place: &usize| bits >> order[*place] & 1 == 1;
+            let is_set = |position: &usize| bits >> order[*position] & 1 == 1;
             (0..order.len())
                 .filter(is_set)
-                .fold(0, |bits, place| bits | 1 << place)
+                .fold(0, |bits, position| bits | 1 << position)
         };
         for adopting in &mut world.adoptions {
             if let Some(member) = usize::from(adopting.target).checked_sub(1) {
-                adopting.target = place(member).expect("a member") as u8 + 1;
+                adopting.target = position(member).expect("a member") as u8 + 1;
             }
             adopting.inside = moved(adopting.inside);
             adopting.outside = moved(adopting.outside);

@@ -18,7 +18,7 @@ use crate::timeline::Distances;
 /// Hazards that the servers themselves tell, by their state.
 const KEEP_OUT_HAZARDS: [&str; 2] = ["redis-keep-out", "postgres-keep-out"];
 
-/// The hazard of servers that are down. The finding about the servers says the same, with their places.
+/// The hazard of servers that are down. The finding about the servers says the same, with their addresses.
 const DOWN_HAZARD: &str = "quorum-members-down";
 
 /// Explains a store that grants nothing for a while, and says what to do.
@@ -289,14 +289,14 @@ mod tests {
 
     #[test]
     fn one_server_that_is_down_is_a_warning_while_others_grant_its_names() {
-        let all = ["a", "b", "c"].map(|place| {
-            let is_down = place == "b";
+        let all = ["a", "b", "c"].map(|address| {
+            let is_down = address == "b";
             let state = if is_down {
                 MemberState::Down
             } else {
                 MemberState::Up
             };
-            Member::new(place, state)
+            Member::new(address, state)
         });
         for (is_granting, is_spread, verdict) in [
             (true, false, Verdict::Warning),

@@ -68,8 +68,8 @@ fn timers(late: &[Duration]) -> Finding {
 pub fn quantile(values: &[Duration], percent: usize) -> Duration {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
-    let place = (sorted.len() * percent).div_ceil(100).max(1) - 1;
-    sorted.get(place).copied().unwrap_or_default()
+    let index = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+    sorted.get(index).copied().unwrap_or_default()
 }
 
 /// Returns the throttling of the control group with a limit that was throttled most, from the own one upwards. In a

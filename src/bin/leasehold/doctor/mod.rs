@@ -7,8 +7,9 @@ mod clock;
 mod examination;
 mod finding;
 mod machine;
-mod place;
+
 mod trial;
+mod volume;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,7 +43,7 @@ async fn examine(choice: &Choice, limit: Duration, timing: &Timing) -> Result<Di
     let mut findings = Vec::from(machine::look().await);
     let connected = choice.connect(None, limit, |builder| builder).await;
     if let Some(path) = path(choice)? {
-        findings.extend(place::look(&path).into_iter().flatten());
+        findings.extend(volume::examine(&path).into_iter().flatten());
     }
     let store = match connected {
         Ok(contact) => {

@@ -130,7 +130,7 @@ pub fn serve(listener: TcpListener, pages: Arc<Pages>) -> Result<SocketAddr, Fai
 async fn accept(listener: TcpListener, pages: Arc<Pages>) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::internal("cannot serve metrics", &error);
     let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let connections = Arc::new(Semaphore::new(AT_ONCE));
     let mut unread: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let Ok(accepted) = timeout(TIDY, listener.accept()).await else {
@@ -146,12 +146,12 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) -> Result<(), Failure>
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (pages, places) = (pages.clone(), places.clone());
+        let (pages, connections) = (pages.clone(), connections.clone());
         let reading = tokio::spawn(async move {
             // A client that goes away, or is too slow, gets no answer.
             if let Ok(Ok(request)) = timeout(HEAD_LIMIT, read(&mut stream)).await {
                 tokio::spawn(async move {
-                    let _place = places.acquire().await;
+                    let _connection = connections.acquire().await;
                     let _ = timeout(LIMIT, answer(stream, request, &pages)).await;
                 });
             }

@@ -62,7 +62,7 @@ pub struct JobMetrics {
 }
 
 impl JobMetrics {
-    /// Starts them, if they have a place to go to.
+    /// Starts them, if they have a destination.
     pub async fn start(
         lease: &LeaseOptions,
         options: &MetricsOptions,

@@ -258,7 +258,7 @@ mod tests {
         assert!(bad.contains(&format!("{leases} NaN\n")), "{bad}");
         assert!(bad.contains(&format!("{offset} NaN\n")), "{bad}");
         let shown = |scan| {
-            let (store, members) = ("place".into(), Ok(Vec::new()));
+            let (store, members) = ("address".into(), Ok(Vec::new()));
             content(store, Instant::ZERO, scan, &members, &mut Vec::new())
         };
         assert!(shown(Ok(scanned)).is_ready);

@@ -34,7 +34,7 @@ pub struct TextFile {
 }
 
 impl TextFile {
-    /// Writes the file for the first time, so that a place that cannot be written to is known before the job runs.
+    /// Writes the file for the first time, so that a path that cannot be written is refused before the job runs.
     pub async fn start(path: PathBuf, recorder: Recorder) -> Result<Self, Failure> {
         if path.extension() != Some("prom".as_ref()) {
             return Err(Failure::usage(format!(
@@ -45,7 +45,7 @@ impl TextFile {
         write(path.clone(), &recorder).await.map_err(|error| {
             let path = path.display();
             Failure::usage(format!(
-                "metrics file {path} refused: {error}; expected a place to write to"
+                "metrics file {path} refused: {error}; expected a path that can be written"
             ))
         })?;
         let (run, is_over) = channel();

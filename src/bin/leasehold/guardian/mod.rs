@@ -260,7 +260,7 @@ impl Guardian {
 }
 
 /// Closes the copies of the job's output, so that a reader sees its end as soon as the job's own are closed. A pipe
-/// that no process reads takes their place, because there may be no /dev/null.
+/// that no process reads is put there instead, because there may be no /dev/null.
 pub fn leave_output() -> io::Result<()> {
     let (_, nowhere) = io::pipe()?;
     rustix::stdio::dup2_stdout(&nowhere)?;

@@ -26,7 +26,7 @@ use crate::run::signals::Signals;
 use crate::run::supervise::due;
 use crate::run::{GIVE_BACK_LIMIT, or_exit};
 use crate::say;
-use crate::waiting::Places;
+use crate::waiting::Outputs;
 
 /// Holds the lease until it is lost, or the parent or a signal says so.
 pub fn main(arguments: args::HoldOptions) -> Result<Exit, Failure> {
@@ -107,9 +107,9 @@ async fn acquire(
     let asking = Asking {
         contact,
         wanted,
-        places: Places {
+        outputs: Outputs {
             metrics,
-            ..Places::default()
+            ..Outputs::default()
         },
         began: Monotonic.now(),
     };

@@ -19,7 +19,7 @@ use crate::process;
 use crate::row;
 use crate::say;
 use crate::status_file::{self, Outer};
-use crate::waiting::{self, Places};
+use crate::waiting::{self, Outputs};
 
 /// The longest pause before the command is run again; up to half of it is random.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ pub async fn connect(wanted: &Wanted, signals: &mut Signals) -> Result<Contact, 
 pub struct Asking<'a> {
     pub contact: &'a Contact,
     pub wanted: &'a Wanted,
-    pub places: Places<'a>,
+    pub outputs: Outputs<'a>,
     pub began: Instant,
 }
 
@@ -89,7 +89,9 @@ impl Asking<'_> {
 
     /// Waits for a lease that another holder has, as long as the plan says.
     pub async fn wait(self, signals: &mut Signals, held: Held) -> Result<Lease, Failure> {
-        let Self { wanted, places, .. } = self;
+        let Self {
+            wanted, outputs, ..
+        } = self;
         if wanted.options.nonblock {
             return Err(wanted.held(&held));
         }
@@ -97,7 +99,7 @@ impl Asking<'_> {
         let (looks, looked) = watch::channel(None);
         let request = request(&self.contact.client, wanted).report_to(looks);
         let waiting = async {
-            let announcing = waiting::announce(wanted.name.as_str(), held, looked, &places);
+            let announcing = waiting::announce(wanted.name.as_str(), held, looked, &outputs);
             tokio::select! {
                 result = wait(request, wanted, self.began) => result,
                 never = announcing => match never {},
@@ -105,7 +107,7 @@ impl Asking<'_> {
         };
         let result = or_signal(signals, waiting).await;
         if result.is_ok() {
-            places.ended();
+            outputs.ended();
         }
         result
     }

@@ -38,7 +38,7 @@ pub fn first_status(lease: &Lease, term: &Term, plan: &Plan) -> Result<Status, F
     })
 }
 
-/// The three places where a run is announced.
+/// The three ways to announce a run.
 #[derive(Debug)]
 pub struct Announcer<'a> {
     status: Status,

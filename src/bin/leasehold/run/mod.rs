@@ -28,7 +28,7 @@ use crate::progress::Reports;
 use crate::say;
 use crate::span::milliseconds;
 use crate::status_file::{self, Status, StatusFile};
-use crate::waiting::Places;
+use crate::waiting::Outputs;
 
 use acquire::Asking;
 use announcer::{Announcer, first_status};
@@ -54,7 +54,7 @@ pub fn main(arguments: args::RunOptions) -> Result<Exit, Failure> {
     let plan = Plan::new(arguments)?;
     // Before the wait for the name, which may be long.
     if plan.wanted.options.progress_within.is_some()
-        && let Some(error) = status_file::no_place()
+        && let Some(error) = status_file::no_folder()
     {
         return Err(unheard(&error));
     }
@@ -137,16 +137,16 @@ impl Run<'_> {
     ) -> Result<Exit, Failure> {
         let waiting = format_args!("waiting for name={}", self.plan.wanted.name);
         self.service.status(waiting);
-        let places = Places {
+        let outputs = Outputs {
             service: Some(&self.service),
             metrics: self.metrics.as_ref(),
-            ..Places::default()
+            ..Outputs::default()
         };
         self.closing = GIVE_BACK_LIMIT;
         let asking = Asking {
             contact,
             wanted: &self.plan.wanted,
-            places,
+            outputs,
             began: Monotonic.now(),
         };
         let lease = match asking.once(&mut self.signals).await? {

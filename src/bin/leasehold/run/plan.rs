@@ -141,18 +141,18 @@ fn check_command(name: &str, command: &[OsString]) -> Result<(), Failure> {
     let Some(program) = command.first() else {
         return Ok(());
     };
-    let places: Vec<PathBuf> = match std::env::var_os("PATH") {
+    let folders: Vec<PathBuf> = match std::env::var_os("PATH") {
         _ if program.as_encoded_bytes().contains(&b'/') => vec![program.into()],
         None => return Ok(()),
         Some(path) => std::env::split_paths(&path)
             .map(|folder| folder.join(program))
             .collect(),
     };
-    if places.iter().any(|path| is_executable(path)) {
+    if folders.iter().any(|path| is_executable(path)) {
         return Ok(());
     }
     let line = program.to_string_lossy();
-    if places.iter().any(|path| path.exists()) {
+    if folders.iter().any(|path| path.exists()) {
         let message = format!("cannot run {line}: it is not an executable file");
         return Err(Failure::new(Exit::NotExecutable, message));
     }

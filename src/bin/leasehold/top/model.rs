@@ -15,7 +15,7 @@ use crate::table::Column;
 pub struct Model {
     /// In name order.
     leases: Vec<Seen>,
-    /// The rows of the table, each as places in `leases`.
+    /// The rows of the table, each as indices in `leases`.
     rows: Vec<Vec<usize>>,
     /// The row that is selected, and the first name there: the selection stays with its name, or its folded pool.
     cursor: usize,
@@ -101,11 +101,11 @@ impl Model {
         self.arrange();
     }
 
-    /// Takes a look at one name. Its row keeps its place until the next list.
+    /// Takes in what was read of one name. Its row stays where it is until the next list.
     pub fn seen(&mut self, name: &Name, held: Option<Held>, now: Instant) {
         self.fault = None;
-        if let Some(place) = seen::find(&self.leases, name) {
-            self.leases[place].look(held, now);
+        if let Some(index) = seen::find(&self.leases, name) {
+            self.leases[index].look(held, now);
         }
     }
 
@@ -113,11 +113,11 @@ impl Model {
     fn arrange(&mut self) {
         self.rows = self.order.rows(&self.leases);
         let found = self.selected.as_ref().and_then(|selected| {
-            let place = seen::find(&self.leases, &selected.name);
+            let index = seen::find(&self.leases, &selected.name);
             let mut gone = selected.clone();
             // A fire that has gone was done.
             gone.state = HeldState::Kept;
-            let selected = place.map_or(&gone, |place| &self.leases[place].held);
+            let selected = index.map_or(&gone, |index| &self.leases[index].held);
             let wanted = self.order.row_of(selected);
             let mut firsts = self.rows.iter().map(|row| &self.leases[row[0]].held);
             firsts.position(|held| self.order.row_of(held) == wanted)
@@ -185,8 +185,8 @@ impl Model {
     }
 
     pub fn next_sort(&mut self) {
-        let place = SORTS.iter().position(|sort| *sort == self.order.sort);
-        self.order.sort = SORTS[place.map_or(0, |place| place + 1) % SORTS.len()];
+        let index = SORTS.iter().position(|sort| *sort == self.order.sort);
+        self.order.sort = SORTS[index.map_or(0, |index| index + 1) % SORTS.len()];
         self.arrange();
     }
 
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(selected(&model), "c");
         model.reverse();
         assert_eq!(selected(&model), "c");
-        // Its lease ended: the row that took its place is selected.
+        // Its lease ended: the row that follows is selected.
         model.listed(vec![held("a", 1), held("b", 2)], later(2));
         assert_eq!(selected(&model), "a");
         model.listed(Vec::new(), later(3));

@@ -171,11 +171,11 @@ fn boxed(frame: &mut Frame<'_>, area: Rect, title: &str, lines: Vec<String>) {
     let width = lines.iter().map(|line| line.width()).max();
     let framed = |inside: usize| u16::try_from(inside + 2).unwrap_or(u16::MAX);
     let width = Constraint::Length(framed(width.unwrap_or_default()));
-    let place = area.centered(width, Constraint::Length(framed(lines.len())));
+    let centered = area.centered(width, Constraint::Length(framed(lines.len())));
     let lines: Vec<_> = lines.into_iter().map(Line::raw).collect();
     let block = Block::bordered().title(title);
-    frame.render_widget(Clear, place);
-    frame.render_widget(Paragraph::new(lines).block(block), place);
+    frame.render_widget(Clear, centered);
+    frame.render_widget(Paragraph::new(lines).block(block), centered);
 }
 
 impl Context {

@@ -38,7 +38,7 @@ const MOST_GIVEN_UP: usize = 16;
 
 /// What the driver says of a server that answered the question for TLS with anything but yes.
 const NO_TLS: &str = "server does not support TLS";
-/// The question for TLS: a length, and a number in place of a version.
+/// The question for TLS: a length, and a number where a version stands.
 const ASK_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 /// The answer of a server that has none.
 const HAS_NO_TLS: u8 = b'N';
@@ -46,7 +46,7 @@ const HAS_NO_TLS: u8 = b'N';
 /// One address of one host of the URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Endpoint {
-    /// The place of the host in the URL.
+    /// The index of the host in the URL.
     host: usize,
     /// `None` for a socket of this machine.
     address: Option<IpAddr>,
@@ -205,11 +205,11 @@ impl Walk<'_> {
     }
 
     async fn addresses(&self, host: usize) -> Result<Vec<Option<IpAddr>>, Failure> {
-        let place = &self.address.hosts[host];
-        if is_socket(&place.host) {
+        let named = &self.address.hosts[host];
+        if is_socket(&named.host) {
             return Ok(vec![None]);
         }
-        let found = timeout(self.limit, lookup_host((&*place.host, place.port))).await;
+        let found = timeout(self.limit, lookup_host((&*named.host, named.port))).await;
         let found = found.map_err(|_| Unconnected::Late)?;
         let unknown = |error| format!("the host's name was not found: {error}");
         let found = found.map_err(|error| Failure::before_connecting(unknown(error)))?;
@@ -226,9 +226,9 @@ impl Walk<'_> {
             return Err(Failure::GivenUp);
         }
         let mut config = self.address.config.clone();
-        let place = &self.address.hosts[server.host];
-        config.host(self.address.server_name(&place.host));
-        config.port(place.port);
+        let named = &self.address.hosts[server.host];
+        config.host(self.address.server_name(&named.host));
+        config.port(named.port);
         if let Some(address) = server.address {
             config.hostaddr(address);
         }
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(
             given_up.len(),
             MOST_GIVEN_UP,
-            "in the place of one that has ended"
+            "instead of one that has ended"
         );
         // Once the standby is back the server ends them all.
         given_up.clear();

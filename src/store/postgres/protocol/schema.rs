@@ -56,9 +56,9 @@ impl Schema {
 
     /// Returns the statement that calls a function with this many arguments.
     pub(crate) fn call(&self, function: &str, arguments: usize) -> String {
-        let places: Vec<_> = (1..=arguments).map(|place| format!("${place}")).collect();
+        let parameters: Vec<_> = (1..=arguments).map(|index| format!("${index}")).collect();
         let schema = self.quoted();
-        format!("SELECT {schema}.{function}({})", places.join(", "))
+        format!("SELECT {schema}.{function}({})", parameters.join(", "))
     }
 }
 

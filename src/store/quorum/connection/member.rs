@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::super::KIND;
 use super::super::protocol::{MemberAnswer, MemberId};
-use super::reply::{MemberPlace, SeenLease, placed, told};
+use super::reply::{self, MemberNode, SeenLease, told};
 use crate::clock::wall_clock_us;
 use crate::error::{Error, ErrorKind};
 use crate::holder::{ClientId, Holder};
@@ -24,17 +24,17 @@ const MOST_OWED: usize = 1_024;
 
 static NAMES: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../protocol/names.lua")));
-static PLACE: LazyLock<Script> = LazyLock::new(|| {
+static NODE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../redis/protocol/origin.lua"),
-        include_str!("../protocol/place.lua")
+        include_str!("../protocol/node.lua")
     ))
 });
 
 /// The scripts of a member.
 const PROGRAM: Program = Program {
     kind: KIND,
-    scripts: || vec![&*NAMES, &*PLACE],
+    scripts: || vec![&*NAMES, &*NODE],
 };
 
 /// A server as a member of a quorum.
@@ -143,7 +143,7 @@ impl QuorumMember {
 
     /// Asks for these names, at most a batch of them. Returns an answer for each, in order.
     ///
-    /// A member that may be away is asked for its place: if it is in, it has noted what shows it, and is asked again.
+    /// A member that may be away is asked for its node: if it is in, it has noted what shows it, and is asked again.
     pub(crate) async fn ask(
         &self,
         id: MemberId,
@@ -165,7 +165,7 @@ impl QuorumMember {
                     .need_for(Some(ttl).filter(|_| act == Act::Renew));
                 return Ok(told);
             }
-            let found = self.place("look", &[&of], budget.left()).await?;
+            let found = self.node("look", &[&of], budget.left()).await?;
             if let Some(absence) = found.absence(id) {
                 return Ok(vec![Ok(MemberAnswer::Away(absence)); batch.len()]);
             }
@@ -192,22 +192,22 @@ impl QuorumMember {
     }
 
     /// Asks what the member keeps of itself.
-    pub(crate) async fn look(&self, limit: Duration) -> Result<MemberPlace, Failed> {
-        self.place("look", &[], limit).await
+    pub(crate) async fn look(&self, limit: Duration) -> Result<MemberNode, Failed> {
+        self.node("look", &[], limit).await
     }
 
-    /// Calls `place.lua`, which lists the arguments of each word. Returns what the member keeps of itself then.
-    pub(crate) async fn place(
+    /// Calls `node.lua`, which lists the arguments of each word. Returns what the member keeps of itself then.
+    pub(crate) async fn node(
         &self,
         word: &str,
         arguments: &[&str],
         limit: Duration,
-    ) -> Result<MemberPlace, Failed> {
-        let mut call = PLACE.call([self.server.keys.node()]);
+    ) -> Result<MemberNode, Failed> {
+        let mut call = NODE.call([self.server.keys.node()]);
         call.arg(word).arg(arguments);
-        let placed = self.server.call(call, word, limit, limit, placed);
-        placed.await?.map_err(|why| {
-            let message = format!("{why} member={}", self.server.place);
+        let answer = self.server.call(call, word, limit, limit, reply::node);
+        answer.await?.map_err(|why| {
+            let message = format!("{why} member={}", self.server.location);
             Failed::answered(Error::new(ErrorKind::Misconfigured, message))
         })
     }
@@ -218,8 +218,8 @@ pub(crate) fn words(MemberId { quorum, index, of }: MemberId) -> String {
     format!("{quorum} {index} {of}")
 }
 
-/// Returns the sources of `names.lua` and `place.lua`.
+/// Returns the sources of `names.lua` and `node.lua`.
 #[cfg(feature = "internals")]
 pub(crate) fn sources() -> [&'static str; 2] {
-    [NAMES.source, PLACE.source]
+    [NAMES.source, NODE.source]
 }

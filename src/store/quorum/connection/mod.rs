@@ -27,7 +27,7 @@ use crate::store::{Failed, Purpose};
 pub(crate) use self::member::sources;
 pub(super) use self::member::{Act, NameAnswer, NameRequest, QuorumMember, words};
 pub(super) use self::notices::MergedNotices;
-pub(super) use self::reply::{MemberPlace, SeenLease};
+pub(super) use self::reply::{MemberNode, SeenLease};
 use super::protocol::majority;
 
 /// The least time for which the others are awaited once a majority has answered. Longer than a busy machine or a
@@ -100,18 +100,18 @@ impl Members {
         each.max().unwrap_or_default()
     }
 
-    pub(super) fn place(&self, member: usize) -> &str {
-        &self[member].server.place
+    pub(super) fn location(&self, member: usize) -> &str {
+        &self[member].server.location
     }
 
     /// Returns where all members are, as `init` notes them.
-    pub(super) fn places(&self) -> String {
-        let places: Vec<_> = self.iter().map(|member| &*member.server.place).collect();
-        places.join(", ")
+    pub(super) fn locations(&self) -> String {
+        let locations: Vec<_> = self.iter().map(|member| &*member.server.location).collect();
+        locations.join(", ")
     }
 
     /// Asks all members what they keep of themselves.
-    pub(super) fn look(&self, limit: Duration) -> Poll<MemberPlace> {
+    pub(super) fn look(&self, limit: Duration) -> Poll<MemberNode> {
         self.ask(self.all(), limit, |_, member| async move {
             member.look(limit).await
         })
@@ -164,7 +164,7 @@ impl Deref for Members {
 
 impl fmt::Display for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "quorum of {}", self.places())
+        write!(f, "quorum of {}", self.locations())
     }
 }
 

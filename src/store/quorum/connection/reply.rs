@@ -19,9 +19,9 @@ pub(crate) struct SeenLease {
     pub(crate) held: Held,
 }
 
-/// A member's record of itself.
+/// What the key `<prefix>:node` of a member holds: its record of itself.
 #[derive(Debug, Clone)]
-pub(crate) struct MemberPlace {
+pub(crate) struct MemberNode {
     pub(crate) membership: Option<Membership>,
     pub(crate) incarnation: String,
     pub(crate) clock_us: u64,
@@ -31,7 +31,7 @@ pub(crate) struct MemberPlace {
     pub(crate) asked_for: Option<u64>,
     /// The run of `init` that may write here.
     pub(crate) reserved_by: Option<u64>,
-    /// The places of all members, as `init` was given them.
+    /// The locations of all members, as `init` was given them.
     pub(crate) members: String,
 }
 
@@ -41,7 +41,7 @@ impl AsRef<MemberLease> for Box<SeenLease> {
     }
 }
 
-impl MemberPlace {
+impl MemberNode {
     /// Returns why it takes no part as this member of a quorum.
     pub(crate) fn absence(&self, id: MemberId) -> Option<Absence> {
         Membership::absence(self.membership, id, self.out_us)
@@ -138,10 +138,10 @@ fn member_of(value: &Value) -> Option<MemberId> {
     })
 }
 
-/// Reads a reply of `place.lua`: the record, or why the server is no member, if its node belongs to something else.
-pub(super) fn placed(reply: &Value) -> Option<Result<MemberPlace, &'static str>> {
+/// Reads a reply of `node.lua`: the record, or why the server is no member, if its node belongs to something else.
+pub(super) fn node(reply: &Value) -> Option<Result<MemberNode, &'static str>> {
     match tagged(reply).ok()? {
-        ("node", parts) => place_in(parts).map(Ok),
+        ("node", parts) => node_in(parts).map(Ok),
         ("foreign", [what]) if text(what).ok()? == "alone" => Some(Err(
             "the server grants leases on its own: open it alone, or use another prefix for the quorum",
         )),
@@ -153,7 +153,7 @@ pub(super) fn placed(reply: &Value) -> Option<Result<MemberPlace, &'static str>>
     }
 }
 
-fn place_in(parts: &[Value]) -> Option<MemberPlace> {
+fn node_in(parts: &[Value]) -> Option<MemberNode> {
     let [clock, incarnation, since, is_in, fields @ ..] = parts else {
         return None;
     };
@@ -165,7 +165,7 @@ fn place_in(parts: &[Value]) -> Option<MemberPlace> {
     let (clock_us, is_in) = (number(clock).ok()?, number(is_in).ok()? == 1);
     let since = Some(number(since).ok()?).filter(|since| *since > 0);
     let members = field("members").and_then(|members| text(members).ok());
-    Some(MemberPlace {
+    Some(MemberNode {
         membership: field("member").and_then(member_of).map(|id| Membership {
             id,
             max_ttl_us: count("keep_out").unwrap_or(0).saturating_mul(1_000),

@@ -5,12 +5,12 @@ use crate::holder::Holder;
 use crate::store::HeldState;
 use crate::token::Token;
 
-/// The place of a member in its quorum.
+/// Which member of which quorum a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId {
     /// The quorum. Drawn by the first `init`, and computed from the plan by each that replaces one.
     pub quorum: u64,
-    /// The member's place in the list of members, which is the same for all clients.
+    /// The index of the member in the list of members, which is the same for all clients.
     pub index: u8,
     /// Number of members of the quorum.
     pub of: u8,

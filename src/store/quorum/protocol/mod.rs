@@ -2,7 +2,7 @@
 //! connection, a runtime or a clock; `now` is always an argument.
 //!
 //! ```text
-//!  client                                     member: `names.lua` and `place.lua`
+//!  client                                     member: `names.lua` and `node.lua`
 //!  propose ── claim, with its token ────────► claim     ─┐
 //!  renewal, and with a mark sent back ──────► renew      │ the lease of the name, the mark of its slot
 //!  release or taking back, eviction ────────► release    │

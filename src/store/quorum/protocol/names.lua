@@ -1,7 +1,7 @@
 -- What a member does with requests for names: the functions `claim`, `renew`, `release` and `evict` of the protocol, in the same
 -- order of cases.
 --
--- KEYS   1 node, as place.lua has it, then lease and mark of each name, at most 256 names
+-- KEYS   1 node, as node.lua has it, then lease and mark of each name, at most 256 names
 -- ARGV   1 'claim', 'renew', 'release', 'evict' or 'inspect', or 'take_back' for a release that nobody waits for
 --        2 '<quorum> <index> <of>'
 --        then for each name '<holder> <token> <ttl in ms> <mark>', where the mark is the one that is told back by a client that

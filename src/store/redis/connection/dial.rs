@@ -70,7 +70,7 @@ impl Address {
                 let stream = UnixStream::connect(path).await?;
                 return T::over(Box::pin(stream), &self.login).await;
             }
-            let (host, port) = (&*self.place.host, self.place.port);
+            let (host, port) = (&*self.endpoint.host, self.endpoint.port);
             let encryption = self.encryption().await?;
             let found = lookup_host((host, port)).await?;
             let attempts = found.map(|at| self.open_at(host, at, encryption.clone()));

@@ -181,9 +181,9 @@ impl Exchange for Connector {
 
 impl Connector {
     /// Returns the settings of the connections to another server.
-    pub(super) fn at(&self, place: &HostPort) -> Self {
-        let address = self.address.at(place);
-        let refusals = match address.place == self.address.place {
+    pub(super) fn at(&self, endpoint: &HostPort) -> Self {
+        let address = self.address.at(endpoint);
+        let refusals = match address.endpoint == self.address.endpoint {
             true => self.refusals.clone(),
             false => Arc::default(),
         };
@@ -197,7 +197,7 @@ impl Connector {
     /// Names the server that a failure is of, where the store has several.
     pub(super) fn named(&self, failure: Failure) -> Failure {
         match self.is_of_several {
-            true => failure.at(&self.address.place),
+            true => failure.at(&self.address.endpoint),
             false => failure,
         }
     }
@@ -238,9 +238,9 @@ impl Connector {
     }
 
     async fn make(&self) -> Result<(OpenConnection, <Self as Connect>::Engine), Failure> {
-        let place = self.take_from_pool().await?;
-        let (connection, driver) = match &place {
-            Some(place) => (MultiplexedConnection::clone(place), pending().boxed()),
+        let pooled = self.take_from_pool().await?;
+        let (connection, driver) = match &pooled {
+            Some(pooled) => (MultiplexedConnection::clone(pooled), pending().boxed()),
             None => self.address.open().await?,
         };
         let (end, dropped) = oneshot::channel();
@@ -251,7 +251,7 @@ impl Connector {
             acks: Acks::default(),
             loads: AtomicU64::default(),
             loading: sync::Mutex::default(),
-            place,
+            pooled,
             _end: end,
         };
         Ok((open, (driver, dropped)))
@@ -266,7 +266,7 @@ impl Connector {
             ..pool.timeouts()
         };
         match pool.timeout_get(&at_once).await {
-            Ok(place) => Ok(Some(place)),
+            Ok(pooled) => Ok(Some(pooled)),
             Err(PoolError::Timeout(TimeoutType::Wait)) => Ok(None),
             Err(failure) => Err(failure.into()),
         }
@@ -319,8 +319,8 @@ pub(super) struct OpenConnection {
     loads: AtomicU64,
     /// Locked while they are loaded.
     loading: sync::Mutex<()>,
-    /// The connection's place in the pool, if it is counted by one.
-    place: Option<Connection>,
+    /// The pool's own handle on the connection, if it came from a pool.
+    pooled: Option<Connection>,
     /// Its engine ends when this is dropped.
     _end: oneshot::Sender<()>,
 }
@@ -417,7 +417,7 @@ impl OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.place.take().map(Connection::take);
+        self.pooled.take().map(Connection::take);
     }
 }
 

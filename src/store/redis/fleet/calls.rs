@@ -90,14 +90,14 @@ impl Fleet {
             let mut is_at_once = round <= AT_ONCE;
             let asked = self.ask_once(calls, waiting, is_written, budget).await;
             waiting = Vec::new();
-            for (index, place, answer) in asked {
+            for (index, endpoint, answer) in asked {
                 let answer = answer.map_err(|failure| match &outcomes[index] {
                     Err(before) if before.sent() == Sent::Perhaps => failure.after_another_try(),
                     _ => failure,
                 });
                 let failure = answer.as_ref().err();
                 let next =
-                    failure.and_then(|why| self.follow(calls[index].slot, why, place.as_ref()));
+                    failure.and_then(|why| self.follow(calls[index].slot, why, endpoint.as_ref()));
                 if let Some((importing, is_later)) = next {
                     is_at_once &= !is_later;
                     waiting.push((index, importing));
@@ -130,8 +130,9 @@ impl Fleet {
         let mut groups: Vec<(_, Vec<_>)> = Vec::new();
         for (index, importing) in waiting {
             let is_importing = importing.is_some();
-            let place = importing.or_else(|| self.map.borrow().owner(calls[index].slot).cloned());
-            let asked = (place, is_importing);
+            let endpoint =
+                importing.or_else(|| self.map.borrow().owner(calls[index].slot).cloned());
+            let asked = (endpoint, is_importing);
             match groups.iter_mut().find(|(known, _)| *known == asked) {
                 Some((_, group)) => group.push(index),
                 None => groups.push((asked, vec![index])),
@@ -139,18 +140,18 @@ impl Fleet {
         }
         let asked = groups
             .into_iter()
-            .map(async |((place, is_importing), group)| {
+            .map(async |((endpoint, is_importing), group)| {
                 let of_group: Vec<_> = group.iter().map(|index| &calls[*index]).collect();
-                let answers = match &place {
-                    Some(place) => {
-                        let sent = self.send(place, is_importing, &of_group, is_written, budget);
+                let answers = match &endpoint {
+                    Some(endpoint) => {
+                        let sent = self.send(endpoint, is_importing, &of_group, is_written, budget);
                         sent.await
                     }
                     None => Ok(of_group.into_iter().map(Call::unserved).collect()),
                 };
                 let answers = answers.unwrap_or_else(|failure| vec![Err(failure); group.len()]);
                 let answers = group.into_iter().zip(answers);
-                answers.map(move |(index, answer)| (index, place.clone(), answer))
+                answers.map(move |(index, answer)| (index, endpoint.clone(), answer))
             });
         join_all(asked).await.into_iter().flatten().collect()
     }
@@ -158,7 +159,7 @@ impl Fleet {
     /// Sends calls to the server of their slots, or to one that imports them.
     async fn send(
         self: &Arc<Self>,
-        place: &HostPort,
+        endpoint: &HostPort,
         is_importing: bool,
         calls: &[&Call],
         is_written: Option<IsWritten>,
@@ -171,14 +172,14 @@ impl Fleet {
             }
             commands.add_command(call.command.clone());
         }
-        let server = self.server(place)?;
+        let server = self.server(endpoint)?;
         let answers = server.ask_all(&commands, is_written, budget);
         if is_importing {
             return Ok(answers.await?.into_iter().skip(1).step_by(2).collect());
         }
-        let is_served = |map: &Map, call: &Call| map.owner(call.slot) == Some(place);
+        let is_served = |map: &Map, call: &Call| map.owner(call.slot) == Some(endpoint);
         let is_right = |map: &Map| calls.iter().any(|call| is_served(map, call));
-        let answers = self.watched(place, is_right, budget, answers).await?;
+        let answers = self.watched(endpoint, is_right, budget, answers).await?;
         // An answer of a server that was replaced meanwhile does not count.
         let map = self.map.borrow();
         let counted = |(answer, call): (Result<_, _>, &&Call)| match answer {
@@ -188,7 +189,7 @@ impl Fleet {
         Ok(answers.into_iter().zip(calls).map(counted).collect())
     }
 
-    /// Waits for the answer of the server at this place as long as it is the right one, and looks for another one when
+    /// Waits for the answer of the server at this endpoint as long as it is the right one, and looks for another one when
     /// it is slow. The answer counts only if the server is still the right one after it.
     ///
     /// A server that was slow to answer may have been stopped, and replaced, when it answered: then the look that
@@ -196,7 +197,7 @@ impl Fleet {
     /// nodes of a cluster redirect by themselves.
     async fn watched<T>(
         self: &Arc<Self>,
-        place: &HostPort,
+        endpoint: &HostPort,
         is_right: impl Fn(&Map) -> bool,
         budget: Budget,
         answer: impl Future<Output = Result<T, Failure>>,
@@ -218,7 +219,7 @@ impl Fleet {
             biased;
             answer = answer => answer?,
             () = deposed => {
-                tracing::debug!(server = %place, "another server has taken over");
+                tracing::debug!(server = %endpoint, "another server has taken over");
                 return Err(FailureCause::Deposed.into());
             }
             () = impatient => unreachable!("it looks for ever"),
@@ -247,8 +248,8 @@ impl Fleet {
         let redirected = |address: &str| self.address_map.redirected(address, answered?);
         match failure.redirect() {
             Some(Redirect::Moved(address)) => {
-                if let Some(place) = redirected(&address) {
-                    self.change(|map| map.set_owner(slot, place, Boottime.now()));
+                if let Some(endpoint) = redirected(&address) {
+                    self.change(|map| map.set_owner(slot, endpoint, Boottime.now()));
                 }
                 self.look(LOOK_EVERY);
                 // A look that began before may have missed what has changed, and the nodes learn it one after the

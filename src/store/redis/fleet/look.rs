@@ -75,7 +75,7 @@ impl Fleet {
             UrlServers::One => {}
             UrlServers::Sentinels(group) => {
                 let (opinions, failures) = sentinels::ask_all(self, group, budget).await;
-                let (sentinels, mut is_settled) = (group.places.len(), false);
+                let (sentinels, mut is_settled) = (group.endpoints.len(), false);
                 // By the map of this moment: another look may have learned of a failover meanwhile.
                 self.change(|map| is_settled = sentinels::settle(&opinions, sentinels, map));
                 if !is_settled {

@@ -12,7 +12,7 @@ use super::super::protocol::slot::SLOTS;
 use crate::clock::Instant;
 use crate::store::kit::server_url::HostPort;
 
-/// The index of a place that is not known.
+/// The index of an endpoint that is not known.
 const NOBODY: u16 = u16::MAX;
 /// The time for which a redirection counts more than what a node says of all slots: nodes learn of a move one after the
 /// other, and one that is cut off answers all the same.
@@ -21,9 +21,9 @@ const REDIRECTED: Duration = Duration::from_secs(2);
 /// Says which server serves which slot, as far as is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map {
-    /// Every place that was ever seen: a place keeps its index, which is its shard.
-    places: Vec<HostPort>,
-    /// The index of the place that serves each slot; a single one if it serves all of them; none if nothing is known.
+    /// Every endpoint that was ever seen: an endpoint keeps its index, which is its shard.
+    endpoints: Vec<HostPort>,
+    /// The index of the endpoint that serves each slot; a single one if it serves all of them; none if nothing is known.
     owners: Vec<u16>,
     /// Slots whose server redirected a call lately: where to, and when.
     redirected: HashMap<u16, (u16, Instant)>,
@@ -42,7 +42,7 @@ pub(super) struct Range {
 impl Map {
     /// Returns the server of this slot.
     pub(super) fn owner(&self, slot: u16) -> Option<&HostPort> {
-        self.places.get(usize::from(self.index(slot)))
+        self.endpoints.get(usize::from(self.index(slot)))
     }
 
     /// Returns the shard of this slot: the index of its server.
@@ -66,14 +66,14 @@ impl Map {
         let mut indices = self.owners.clone();
         indices.sort_unstable();
         indices.dedup();
-        let places = indices.into_iter();
-        let places = places.filter_map(|index| self.places.get(usize::from(index)));
-        places.cloned().collect()
+        let endpoints = indices.into_iter();
+        let endpoints = endpoints.filter_map(|index| self.endpoints.get(usize::from(index)));
+        endpoints.cloned().collect()
     }
 
-    /// Returns whether this place serves any slot.
-    pub(super) fn serves(&self, place: &HostPort) -> bool {
-        let index = self.place(place);
+    /// Returns whether this endpoint serves any slot.
+    pub(super) fn serves(&self, endpoint: &HostPort) -> bool {
+        let index = self.shard_of(endpoint);
         index.is_some_and(|index| self.owners.contains(&index))
     }
 
@@ -81,9 +81,9 @@ impl Map {
         !self.owners.is_empty()
     }
 
-    /// Makes this place the server of all slots.
-    pub(super) fn set_master(&mut self, place: HostPort, epoch: u64) {
-        self.owners = vec![self.index_of(place)];
+    /// Makes this endpoint the server of all slots.
+    pub(super) fn set_master(&mut self, endpoint: HostPort, epoch: u64) {
+        self.owners = vec![self.index_of(endpoint)];
         self.epoch = epoch;
     }
 
@@ -91,7 +91,9 @@ impl Map {
     pub(super) fn set_ranges(&mut self, ranges: Vec<Range>, now: Instant) {
         let mut owners = vec![NOBODY; usize::from(SLOTS)];
         for range in ranges {
-            let owner = range.owner.map_or(NOBODY, |place| self.index_of(place));
+            let owner = range
+                .owner
+                .map_or(NOBODY, |endpoint| self.index_of(endpoint));
             if let Some(slots) = owners.get_mut(range.first.into()..=range.last.into()) {
                 slots.fill(owner);
             }
@@ -103,9 +105,9 @@ impl Map {
         self.owners = owners;
     }
 
-    /// Notes that a slot has moved to this place.
-    pub(super) fn set_owner(&mut self, slot: u16, place: HostPort, now: Instant) {
-        let index = self.index_of(place);
+    /// Notes that a slot has moved to this endpoint.
+    pub(super) fn set_owner(&mut self, slot: u16, endpoint: HostPort, now: Instant) {
+        let index = self.index_of(endpoint);
         let is_of_cluster = self.owners.len() > 1;
         if let Some(owner) = self.owners.get_mut(usize::from(slot))
             && is_of_cluster
@@ -115,16 +117,16 @@ impl Map {
         }
     }
 
-    /// Returns the index of a place that was seen before: the shard of its slots.
-    pub(super) fn place(&self, place: &HostPort) -> Option<u16> {
-        let known = self.places.iter().position(|known| known == place)?;
+    /// Returns the index of an endpoint that was seen before: the shard of its slots.
+    pub(super) fn shard_of(&self, endpoint: &HostPort) -> Option<u16> {
+        let known = self.endpoints.iter().position(|known| known == endpoint)?;
         u16::try_from(known).ok()
     }
 
-    fn index_of(&mut self, place: HostPort) -> u16 {
-        self.place(&place).unwrap_or_else(|| {
-            self.places.push(place);
-            u16::try_from(self.places.len() - 1).unwrap_or(NOBODY)
+    fn index_of(&mut self, endpoint: HostPort) -> u16 {
+        self.shard_of(&endpoint).unwrap_or_else(|| {
+            self.endpoints.push(endpoint);
+            u16::try_from(self.endpoints.len() - 1).unwrap_or(NOBODY)
         })
     }
 }
@@ -158,7 +160,7 @@ pub(super) fn slots(
 mod tests {
     use super::*;
 
-    fn place(port: u16) -> HostPort {
+    fn endpoint(port: u16) -> HostPort {
         HostPort::new("node", port)
     }
 
@@ -170,7 +172,7 @@ mod tests {
         let parts = parts.iter().map(|&(first, last, port)| Range {
             first,
             last,
-            owner: Some(place(port)),
+            owner: Some(endpoint(port)),
         });
         parts.collect()
     }
@@ -182,10 +184,10 @@ mod tests {
         assert_eq!((map.shard(0), map.shard(9_000)), (0, 1));
         map.set_ranges(ranges(&[(0, 100, 2), (101, 16_383, 1)]), at(0));
         assert_eq!((map.shard(0), map.shard(9_000)), (1, 0));
-        map.set_owner(9_000, place(3), at(0));
-        assert_eq!(map.owner(9_000), Some(&place(3)));
+        map.set_owner(9_000, endpoint(3), at(0));
+        assert_eq!(map.owner(9_000), Some(&endpoint(3)));
         assert_eq!((map.shard(9_000), map.shard(9_001)), (2, 0));
-        assert_eq!(map.owners(), [place(1), place(2), place(3)]);
+        assert_eq!(map.owners(), [endpoint(1), endpoint(2), endpoint(3)]);
     }
 
     #[test]
@@ -193,35 +195,35 @@ mod tests {
         let mut map = Map::default();
         let behind = || ranges(&[(0, 16_383, 1)]);
         map.set_ranges(behind(), at(0));
-        map.set_owner(7, place(2), at(1));
+        map.set_owner(7, endpoint(2), at(1));
         map.set_ranges(behind(), at(2));
         assert_eq!(
             (map.owner(7), map.owner(8)),
-            (Some(&place(2)), Some(&place(1)))
+            (Some(&endpoint(2)), Some(&endpoint(1)))
         );
         map.set_ranges(behind(), at(3));
-        assert_eq!(map.owner(7), Some(&place(1)));
+        assert_eq!(map.owner(7), Some(&endpoint(1)));
     }
 
     #[test]
     fn a_slot_without_a_server_has_no_owner() {
         let mut map = Map::default();
         assert_eq!(map.owner(5), None);
-        map.set_owner(5, place(1), at(0));
+        map.set_owner(5, endpoint(1), at(0));
         assert!(!map.is_known(), "a redirection alone is not a map");
         map.set_ranges(ranges(&[(0, 9, 1)]), at(0));
-        assert_eq!((map.owner(9), map.owner(10)), (Some(&place(1)), None));
-        assert!(map.serves(&place(1)) && !map.serves(&place(2)));
+        assert_eq!((map.owner(9), map.owner(10)), (Some(&endpoint(1)), None));
+        assert!(map.serves(&endpoint(1)) && !map.serves(&endpoint(2)));
     }
 
     #[test]
     fn a_master_serves_every_slot() {
         let mut map = Map::default();
-        map.set_master(place(1), 7);
-        assert_eq!(map.owner(16_383), Some(&place(1)));
-        map.set_master(place(2), 8);
-        assert_eq!((map.owner(0), map.epoch), (Some(&place(2)), 8));
-        assert!(!map.serves(&place(1)));
+        map.set_master(endpoint(1), 7);
+        assert_eq!(map.owner(16_383), Some(&endpoint(1)));
+        map.set_master(endpoint(2), 8);
+        assert_eq!((map.owner(0), map.epoch), (Some(&endpoint(2)), 8));
+        assert!(!map.serves(&endpoint(1)));
     }
 
     #[test]
@@ -237,18 +239,18 @@ mod tests {
             range(2, 3, node(Value::Nil, 7_001)),
             range(4, 4, node(word("?"), 7_002)),
         ]);
-        let read = slots(&reply, &place(1), &AddressMap::default()).expect("a reply");
+        let read = slots(&reply, &endpoint(1), &AddressMap::default()).expect("a reply");
         let owners = read.into_iter().map(|range| range.owner);
         let expected = [
             Some(HostPort::new("10.0.0.1", 7_000)),
-            Some(place(7_001)),
+            Some(endpoint(7_001)),
             None,
         ];
         assert_eq!(owners.collect::<Vec<_>>(), expected);
         for (first, last) in [(0, 16_384), (-1, 4), (4, 3)] {
             let reply = Value::Array(vec![range(first, last, node(word("a"), 1))]);
             assert!(
-                slots(&reply, &place(1), &AddressMap::default()).is_err(),
+                slots(&reply, &endpoint(1), &AddressMap::default()).is_err(),
                 "{first} to {last}"
             );
         }

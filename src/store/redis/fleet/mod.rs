@@ -1,7 +1,7 @@
 //! The servers of a store: one, or several of which each serves its slots.
 //!
 //! ```text
-//!   run(slot, call) --> map: slot to place --> server at that place --> answer, which counts if the place is still
+//!   run(slot, call) --> map: slot to endpoint --> server at that endpoint --> answer, which counts if the endpoint is still
 //!   right
 //!                        ^
 //!                        +-- look: the Sentinels or the cluster's nodes are asked in the background; refusals correct
@@ -56,7 +56,7 @@ pub(super) struct Fleet {
 /// Those to which there are connections, the Sentinels among them.
 #[derive(Default)]
 struct Servers {
-    by_place: HashMap<(HostPort, runtime::Id), Arc<Server>>,
+    by_endpoint: HashMap<(HostPort, runtime::Id), Arc<Server>>,
     is_closed: bool,
 }
 
@@ -69,7 +69,7 @@ impl Fleet {
     ) -> Self {
         let mut map = Map::default();
         if let UrlServers::One = named {
-            map.set_master(settings.address.place.clone(), 0);
+            map.set_master(settings.address.endpoint.clone(), 0);
         }
         Self {
             named,
@@ -100,7 +100,7 @@ impl Fleet {
 
     /// Returns the first server that the URL names.
     pub(super) fn first(&self) -> Result<Arc<Server>, Failure> {
-        self.server(&self.settings.address.place)
+        self.server(&self.settings.address.endpoint)
     }
 
     /// Returns whether these are the servers of a cluster: there a script takes names of one slot only.
@@ -139,8 +139,11 @@ impl Fleet {
         budget: Budget,
     ) -> Result<Vec<Arc<Server>>, Failure> {
         self.find(budget).await?;
-        let places = self.map.borrow().owners();
-        places.iter().map(|place| self.server(place)).collect()
+        let endpoints = self.map.borrow().owners();
+        endpoints
+            .iter()
+            .map(|endpoint| self.server(endpoint))
+            .collect()
     }
 
     /// Returns a server that passes notices on: of a cluster any, since a node passes what is published to all the
@@ -157,14 +160,14 @@ impl Fleet {
     pub(super) async fn left(&self, address: &Address) {
         let mut map = self.map.subscribe();
         // The sender is ours.
-        let _ = map.wait_for(|map| !map.serves(&address.place)).await;
+        let _ = map.wait_for(|map| !map.serves(&address.endpoint)).await;
     }
 
     pub(super) fn close(&self) {
         let servers = {
             let mut servers = self.servers.lock();
             servers.is_closed = true;
-            std::mem::take(&mut servers.by_place)
+            std::mem::take(&mut servers.by_endpoint)
         };
         for server in servers.into_values() {
             server.close();
@@ -175,20 +178,22 @@ impl Fleet {
         self.servers.lock().is_closed
     }
 
-    /// Returns the server at this place.
-    fn server(&self, place: &HostPort) -> Result<Arc<Server>, Failure> {
-        self.known_or(place, || Server::at(self.settings.at(place), self.purpose))
+    /// Returns the server at this endpoint.
+    fn server(&self, endpoint: &HostPort) -> Result<Arc<Server>, Failure> {
+        self.known_or(endpoint, || {
+            Server::at(self.settings.at(endpoint), self.purpose)
+        })
     }
 
-    /// Returns the Sentinel at this place.
+    /// Returns the Sentinel at this endpoint.
     pub(super) fn sentinel(
         &self,
         group: &SentinelGroup,
-        place: &HostPort,
+        endpoint: &HostPort,
     ) -> Result<Arc<Server>, Failure> {
-        self.known_or(place, || {
+        self.known_or(endpoint, || {
             let connector = Connector {
-                address: group.address.at(place),
+                address: group.address.at(endpoint),
                 is_of_watchdog: false,
                 refusals: Arc::default(),
                 ..self.settings.clone()
@@ -197,25 +202,25 @@ impl Fleet {
         })
     }
 
-    /// Returns the server at this place, as the calling runtime uses it, or else this one. Closes those that serve
+    /// Returns the server at this endpoint, as the calling runtime uses it, or else this one. Closes those that serve
     /// nothing any more, and forgets those of other runtimes that are down: their runtimes may have ended.
     fn known_or(
         &self,
-        place: &HostPort,
+        endpoint: &HostPort,
         new: impl FnOnce() -> Server,
     ) -> Result<Arc<Server>, Failure> {
         let mut servers = self.servers.lock();
         if servers.is_closed {
             return Err(FailureCause::Closed.into());
         }
-        let key = (place.clone(), Handle::current().id());
-        if let Some(server) = servers.by_place.get(&key) {
+        let key = (endpoint.clone(), Handle::current().id());
+        if let Some(server) = servers.by_endpoint.get(&key) {
             return Ok(server.clone());
         }
         let map = self.map.borrow();
-        servers.by_place.retain(|(known, runtime), server| {
+        servers.by_endpoint.retain(|(known, runtime), server| {
             let is_sentinel =
-                matches!(&self.named, UrlServers::Sentinels(group) if group.places.contains(known));
+                matches!(&self.named, UrlServers::Sentinels(group) if group.endpoints.contains(known));
             let has_ended = *runtime != key.1 && server.is_down();
             let is_needed = (is_sentinel || map.serves(known)) && !has_ended;
             let is_kept = is_needed || Arc::strong_count(server) > 1;
@@ -225,7 +230,7 @@ impl Fleet {
             is_kept
         });
         let server = Arc::new(new());
-        servers.by_place.insert(key, server.clone());
+        servers.by_endpoint.insert(key, server.clone());
         Ok(server)
     }
 

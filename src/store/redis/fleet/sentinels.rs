@@ -39,8 +39,8 @@ pub(super) async fn ask_all(
     group: &SentinelGroup,
     budget: Budget,
 ) -> (Vec<Opinion>, Vec<Failure>) {
-    let places = group.places.iter();
-    let asked = places.map(|place| ask(fleet, group, place, budget));
+    let endpoints = group.endpoints.iter();
+    let asked = endpoints.map(|endpoint| ask(fleet, group, endpoint, budget));
     let mut asked: FuturesUnordered<_> = asked.collect();
     let (mut opinions, mut failures) = (Vec::new(), Vec::new());
     let knows_one = fleet.map.borrow().is_known();
@@ -50,7 +50,7 @@ pub(super) async fn ask_all(
             Ok(opinion) => opinions.push(opinion),
             Err(failure) => failures.push(failure),
         }
-        if !opinions.is_empty() && (knows_one || are_most(&opinions, group.places.len())) {
+        if !opinions.is_empty() && (knows_one || are_most(&opinions, group.endpoints.len())) {
             patience = patience.at_most(FOR_THE_OTHERS);
         }
     }
@@ -71,7 +71,7 @@ pub(super) fn settle(opinions: &[Opinion], sentinels: usize, map: &mut Map) -> b
 async fn ask(
     fleet: &Fleet,
     group: &SentinelGroup,
-    place: &HostPort,
+    endpoint: &HostPort,
     budget: Budget,
 ) -> Result<Opinion, Failure> {
     let name = &*group.name;
@@ -80,11 +80,11 @@ async fn ask(
         &["SENTINEL", "MASTER", name],
         &["SENTINEL", "MYID"],
     ];
-    let sentinel = fleet.sentinel(group, place)?;
+    let sentinel = fleet.sentinel(group, endpoint)?;
     let [address, master, id] = sentinel.ask_each(questions, budget).await?;
     let mut opinion = read(&address?, master, id.ok(), name)?;
     let HostPort { host, port } = &opinion.master;
-    if let Some(master) = fleet.address_map.reached(host, *port, place) {
+    if let Some(master) = fleet.address_map.reached(host, *port, endpoint) {
         opinion.master = master;
     }
     Ok(opinion)

@@ -59,15 +59,16 @@ async fn look_at_replicas(redis: &Redis, masters: &[ServerFacts], budget: Budget
     let fleet = &redis.fleet;
     let replicas = masters.iter().flat_map(ServerFacts::known_replicas);
     let looked = replicas.map(async |(host, port)| {
-        let place = (fleet.address_map).reached(&host, port, &fleet.settings.address.place)?;
-        let server = Server::at(fleet.settings.at(&place), None);
+        let endpoint =
+            (fleet.address_map).reached(&host, port, &fleet.settings.address.endpoint)?;
+        let server = Server::at(fleet.settings.at(&endpoint), None);
         let facts = ServerFacts::of(redis, &server, KnownAs::Replica, budget).await;
         server.close();
         Some(match facts {
             Ok(facts) => facts.judged(),
             Err(failure) => {
-                let place = server.connector().address.to_string();
-                (place, judge(&[UNSEEN], &failure))
+                let location = server.connector().address.to_string();
+                (location, judge(&[UNSEEN], &failure))
             }
         })
     });
@@ -90,20 +91,23 @@ const UNSEEN: Check<Failure> = Check::new(
 
 /// Reports each weakness once. Where not all servers that grant leases, or not all Sentinels, have it, it names them.
 fn told_once(granting: Vec<Judged>, replicas: Vec<Judged>) -> Vec<Hazard> {
-    let all: Vec<_> = granting.iter().map(|(place, _)| place.clone()).collect();
+    let all: Vec<_> = granting
+        .iter()
+        .map(|(endpoint, _)| endpoint.clone())
+        .collect();
     let mut told: Vec<(Hazard, Vec<String>)> = Vec::new();
-    for (place, hazards) in granting.into_iter().chain(replicas) {
+    for (endpoint, hazards) in granting.into_iter().chain(replicas) {
         for hazard in hazards {
             let is_same = |known: &Hazard| known.id == hazard.id && known.what == hazard.what;
             match told.iter_mut().find(|(known, _)| is_same(known)) {
-                Some((_, places)) => places.push(place.clone()),
-                None => told.push((hazard, vec![place.clone()])),
+                Some((_, endpoints)) => endpoints.push(endpoint.clone()),
+                None => told.push((hazard, vec![endpoint.clone()])),
             }
         }
     }
-    let named = told.into_iter().map(|(mut hazard, places)| {
-        if !all.iter().all(|place| places.contains(place)) {
-            hazard.what = format!("{}, on {}", hazard.what, places.join(", ")).into();
+    let named = told.into_iter().map(|(mut hazard, endpoints)| {
+        if !all.iter().all(|endpoint| endpoints.contains(endpoint)) {
+            hazard.what = format!("{}, on {}", hazard.what, endpoints.join(", ")).into();
         }
         hazard
     });
@@ -158,9 +162,9 @@ mod tests {
 
     fn told(granting: &[(&str, &[&'static str])], replicas: &[(&str, &[&'static str])]) -> String {
         let looked = |all: &[(&str, &[&'static str])]| {
-            let all = all.iter().map(|(place, whats)| {
+            let all = all.iter().map(|(endpoint, whats)| {
                 let hazards = whats.iter().map(|what| hazard(what));
-                ((*place).to_owned(), hazards.collect())
+                ((*endpoint).to_owned(), hazards.collect())
             });
             all.collect()
         };

@@ -31,12 +31,12 @@ pub(super) async fn look(fleet: &Fleet, budget: Budget) -> Vec<Judged> {
     let UrlServers::Sentinels(group) = &fleet.named else {
         return Vec::new();
     };
-    let looked = group.places.iter().map(async |place| {
-        let hazards = match look_at(fleet, group, place, budget).await {
+    let looked = group.endpoints.iter().map(async |endpoint| {
+        let hazards = match look_at(fleet, group, endpoint, budget).await {
             Ok(facts) => judge(CHECKS, &facts),
             Err(failure) => judge(&[SILENT], &failure),
         };
-        (place.to_string(), hazards)
+        (endpoint.to_string(), hazards)
     });
     join_all(looked).await
 }
@@ -44,17 +44,17 @@ pub(super) async fn look(fleet: &Fleet, budget: Budget) -> Vec<Judged> {
 async fn look_at(
     fleet: &Fleet,
     group: &SentinelGroup,
-    place: &HostPort,
+    endpoint: &HostPort,
     budget: Budget,
 ) -> Result<SentinelFacts, Failure> {
-    let (sentinel, name) = (fleet.sentinel(group, place)?, group.name.as_str());
+    let (sentinel, name) = (fleet.sentinel(group, endpoint)?, group.name.as_str());
     let commands: [&[&str]; 2] = [
         &["SENTINEL", "CKQUORUM", name],
         &["SENTINEL", "MASTER", name],
     ];
     let [vote, master] = sentinel.ask_each(commands, budget).await?;
     let mut facts = SentinelFacts {
-        is_only: group.places.iter().all(|other| other == place),
+        is_only: group.endpoints.iter().all(|other| other == endpoint),
         ..SentinelFacts::default()
     };
     match vote.map_err(|failure| failure.cause) {

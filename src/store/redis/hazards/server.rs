@@ -42,7 +42,7 @@ pub(super) enum KnownAs {
 /// The server's facts about itself. `None` if the server refuses the command.
 #[derive(Default)]
 pub(super) struct ServerFacts {
-    place: String,
+    location: String,
     info: Option<Fields>,
     settings: Option<Fields>,
     /// The slots that a node of a cluster sends or receives.
@@ -83,7 +83,7 @@ impl ServerFacts {
         let settings = settings.ok().map(fields).transpose()?;
         let clock = clock?;
         Ok(Self {
-            place: server.connector().address.to_string(),
+            location: server.connector().address.to_string(),
             info: info.ok().map(|reply| lines(&reply)),
             settings,
             moving: nodes.ok().map(|nodes| moving(&nodes)),
@@ -99,7 +99,7 @@ impl ServerFacts {
 
     /// Judges them.
     pub(super) fn judged(&self) -> Judged {
-        (self.place.clone(), self.hazards())
+        (self.location.clone(), self.hazards())
     }
 
     fn hazards(&self) -> Vec<Hazard> {
@@ -111,7 +111,7 @@ impl ServerFacts {
     /// Returns where the replicas of a server are, as it names them to others that look for them.
     pub(super) fn known_replicas(&self) -> Vec<(String, u16)> {
         // "slave0:ip=10.0.0.7,port=6379,state=online,offset=0,lag=1"
-        let place = |line: &String| {
+        let endpoint = |line: &String| {
             let fact = |name| line.split(',').find_map(|fact| fact.strip_prefix(name));
             Some((fact("ip=")?.to_owned(), fact("port=")?.parse().ok()?))
         };
@@ -120,7 +120,7 @@ impl ServerFacts {
             KnownAs::OneServer if self.awaited == 0 => Vec::new(),
             KnownAs::OneServer | KnownAs::Master | KnownAs::Primary => {
                 let lines = self.info.iter().flat_map(Fields::values);
-                lines.filter_map(place).collect()
+                lines.filter_map(endpoint).collect()
             }
             KnownAs::Replica => Vec::new(),
         }

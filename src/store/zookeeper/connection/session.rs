@@ -86,7 +86,7 @@ impl SessionCall<'_> {
         answered.unwrap_or(Err(Failure::Silent))
     }
 
-    /// Returns the children of a node. Watches them from then on if there is a place for the watch.
+    /// Returns the children of a node. Watches them from then on if there is room for the watch.
     pub(crate) async fn children(
         &self,
         path: &str,

@@ -215,8 +215,8 @@ impl Play {
                         let in_flight = usize::from(holding.attempt.is_some());
                         held += 1;
                         waiting += 1 - in_flight;
-                        let places = shard.queues.places(id, holding);
-                        assert_eq!(places, (1, 1 - in_flight), "{holding:?}");
+                        let counts = shard.queues.counts(id, holding);
+                        assert_eq!(counts, (1, 1 - in_flight), "{holding:?}");
                     }
                     Phase::Leaving(leave) => {
                         let is_planned = shard.queues.has_release(id, leave.release_at);

@@ -29,9 +29,9 @@ impl Way {
     /// Returns the URL of a quorum with this longest ttl, over these networks.
     pub(super) fn url(&self, max_ttl: Duration) -> String {
         let urls = self.0.iter().map(Proxy::url);
-        let places: Vec<_> = urls.map(|url| url.replace("redis://", "")).collect();
-        let (places, ms) = (places.join(","), max_ttl.as_millis());
-        format!("redis+quorum://{places}?max_ttl={ms}ms")
+        let servers: Vec<_> = urls.map(|url| url.replace("redis://", "")).collect();
+        let (servers, ms) = (servers.join(","), max_ttl.as_millis());
+        format!("redis+quorum://{servers}?max_ttl={ms}ms")
     }
 
     /// From now on so many of 1,000 requests arrive late by this time, and so many twice; one tenth of the late ones is

@@ -46,8 +46,8 @@ impl Role {
         let builder = Client::builder().store_url(&self.leases);
         let client = builder.ttl(TTL).margin(MARGIN).build().await;
         let client = client.expect("the store is up");
-        while let Some(place) = orders.try_hear().await {
-            let outcome = self.round(&client, &place, &mut orders).await;
+        while let Some(point) = orders.try_hear().await {
+            let outcome = self.round(&client, &point, &mut orders).await;
             let outcome = match outcome {
                 Ok(()) => "wrote".into(),
                 Err(error) if error.kind() == ErrorKind::Stale => "refused".into(),
@@ -58,18 +58,18 @@ impl Role {
         }
     }
 
-    /// Reads the total, works, checks and writes; stands still at `place` until it is told to go on.
-    async fn round(&self, client: &Client, place: &str, orders: &mut Line) -> Result<(), Error> {
+    /// Reads the total, works, checks and writes; stands still at `point` until it is told to go on.
+    async fn round(&self, client: &Client, point: &str, orders: &mut Line) -> Result<(), Error> {
         // A busy machine may answer later than so short a lease can wait.
         let claim = client.request("ledger").on_outage(OutagePolicy::WaitOut);
         let lease = claim.acquire().await?;
         let pass = lease.pass()?;
-        orders.stand_still_at("granted", place).await;
+        orders.stand_still_at("granted", point).await;
         let total = self.storage.read(self.is_fenced.then_some(&pass)).await?;
-        orders.stand_still_at("read", place).await;
+        orders.stand_still_at("read", point).await;
         lease.check()?;
         // Here no check helps any more.
-        orders.stand_still_at("checked", place).await;
+        orders.stand_still_at("checked", point).await;
         let written = self
             .storage
             .write(total + 1, self.is_fenced.then_some(&pass))
@@ -105,8 +105,8 @@ impl Line {
         (read > 0).then(|| word.trim_end().to_owned())
     }
 
-    async fn stand_still_at(&mut self, here: &str, place: &str) {
-        if here == place {
+    async fn stand_still_at(&mut self, here: &str, point: &str) {
+        if here == point {
             self.say("there").await;
             self.hear().await;
         }

@@ -29,7 +29,7 @@ pub(crate) fn are_allowed() -> bool {
     false
 }
 
-/// A place in which `script` was run first, with this path as `$0`.
+/// Surroundings where `script` was run first, with this path as `$0`.
 fn mounted<'a>(script: &'a str, path: &'a Path) -> [&'a str; 6] {
     let path = path.to_str().expect("a path in UTF-8");
     ["unshare", "--mount", "sh", "-ec", script, path]

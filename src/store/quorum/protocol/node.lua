@@ -1,4 +1,4 @@
--- The place of a server in a quorum: the functions `look`, `adopt`, `reserve`, `open` and `close` of the protocol. Sent after
+-- What a server notes of itself as a member of a quorum: the functions `look`, `adopt`, `reserve`, `open` and `close` of the protocol. Sent after
 -- origin.lua.
 --
 -- KEYS   1 node
@@ -6,7 +6,7 @@
 --        1 'reserve'         2 the run of `init`
 --        1 'close'           2 '<quorum> <index> <of>'   3 the quorum for which it is closed
 --        1 'adopt', 'open'   2 '<quorum> <index> <of>'   3 the incarnation that was found, or the run of `init`
---                            4 longest ttl in ms   5 the highest token that any grant can have   6 the places of all members
+--                            4 longest ttl in ms   5 the highest token that any grant can have   6 the locations of all members
 -- Reply  {'node', clock, incarnation, when it was first seen or 0, 1 if it is in or 0, then name and value of each of `fields`
 --        that the node has then}
 --        {'foreign', 'alone' or 'old'}     nothing was changed: it grants leases alone, or is a member of an earlier version
@@ -19,7 +19,7 @@
 --   floor               what `max` was when the member came in
 --   incarnation         the one that came in: '<run id>:<orders>:<second replication id>'. With another one the member is out
 --   replid              its replication id. While that is the same, so is the incarnation
---   members             the places of all members, as `init` was given them
+--   members             the locations of all members, as `init` was given them
 --   closed_for          the quorum for which this one was closed
 --   seen, seen_at       an incarnation that is out, and when it was first seen, by the server's clock in microseconds
 --   reserved_by         the run of `init` that may write here

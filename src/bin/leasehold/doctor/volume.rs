@@ -1,4 +1,4 @@
-//! Examines the place of an embedded store: its file system, its permissions, and its free space.
+//! Examines where an embedded store lies: its file system, its permissions, and its free space.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ const LITTLE_ROOM: u64 = 64 << 20;
 const NO_ROOM: u64 = 1 << 20;
 
 /// Examines the file of this path, which may not exist. Finds nothing if not even a folder can be examined.
-pub fn look(path: &Path) -> io::Result<Vec<Finding>> {
+pub fn examine(path: &Path) -> io::Result<Vec<Finding>> {
     let path = std::path::absolute(path)?;
     let mut folders = path.ancestors().skip(1);
     // The nearest that exists: the facts are about its file system.
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn shared_memory_is_in_memory_and_a_missing_folder_is_said() {
-        let found = look(Path::new("/dev/shm/no/such/folder/leases.sqlite")).expect("a folder");
+        let found = examine(Path::new("/dev/shm/no/such/folder/leases.sqlite")).expect("a folder");
         let verdicts: Vec<_> = found.iter().map(|finding| finding.verdict).collect();
         assert_eq!(verdicts[..2], [Verdict::Warning, Verdict::Failure]);
         assert!(found[0].what.starts_with("/dev/shm is"), "{}", found[0]);
