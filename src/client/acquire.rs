@@ -17,7 +17,7 @@ use crate::store::{Claim, Held, HeldState, Info, Queued};
 use crate::telemetry::{self, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
-use crate::waiting::{Looks, OutagePolicy, WaitFor, no_grant};
+use crate::waiting::{OutagePolicy, Reports, WaitFor, no_grant};
 use crate::watchdog::claiming::{NewLease, Patience, USELESS_GRANTS, Verdict};
 use crate::watchdog::{Pending, Shared};
 
@@ -39,16 +39,16 @@ pub(super) struct Options {
     pub(super) floor: Option<Token>,
     pub(super) outage: OutagePolicy,
     pub(super) is_confirmed: bool,
-    pub(super) looks: Looks,
-    /// Whether the wait is over once a look finds the name kept by its last holder.
+    pub(super) reports: Reports,
+    /// Whether the wait is over once a poll finds the name kept by its last holder.
     pub(super) ends_when_kept: bool,
 }
 
 impl Options {
-    /// Returns what a look found, once it ends the wait.
+    /// Returns what a poll found, once it ends the wait.
     async fn end(&self) -> Box<Held> {
-        let looks = self.looks.as_ref().filter(|_| self.ends_when_kept);
-        let mut seen = looks.map(watch::Sender::subscribe);
+        let reports = self.reports.as_ref().filter(|_| self.ends_when_kept);
+        let mut seen = reports.map(watch::Sender::subscribe);
         while let Some(seen) = &mut seen
             && seen.changed().await.is_ok()
         {
@@ -77,7 +77,7 @@ pub(super) struct Acquiring {
 
 impl Acquiring {
     /// Returns the time limit of a request: that of its ttl, or what is left of the caller's. Even a wait of zero makes
-    /// its looks, with time for their answers.
+    /// its polls, with time for their answers.
     pub(super) fn limit(&self, ends_at: Option<Instant>) -> Duration {
         let left = ends_at
             .unwrap_or(Instant::FAR_FUTURE)
@@ -179,8 +179,8 @@ impl Acquiring {
         Ok(pending.ask(queued, limit, &self.known).await)
     }
 
-    /// Asks whenever it is this waiter's turn, until the lease is granted, `ends_at` has come, or a look ends the wait.
-    /// The last look is at that moment.
+    /// Asks whenever it is this waiter's turn, until the lease is granted, `ends_at` has come, or a poll ends the wait.
+    /// The last poll is at that moment.
     pub(super) async fn wait(&self, ends_at: Instant) -> Result<Attempt, Error> {
         let waited = self.wait_or(ends_at, pin!(self.options.end())).await?;
         Ok(waited.map_or_else(Attempt::Held, Attempt::Acquired))
@@ -194,32 +194,32 @@ impl Acquiring {
         mut other: Pin<&mut impl Future<Output = T>>,
     ) -> Result<Result<Lease, T>, Error> {
         self.client.check_open()?;
-        let (looks, outage) = (self.options.looks.clone(), self.options.outage);
-        let place = (self.client.hub).join(&self.name, WaitFor::Grant, outage, looks);
+        let (reports, outage) = (self.options.reports.clone(), self.options.outage);
+        let place = (self.client.hub).join(&self.name, WaitFor::Grant, outage, reports);
         let trusts_notices = self.client.store.facts().trusts_notices && !self.options.is_confirmed;
         let (mut pending, mut first) = (None::<Pending>, Some(Trigger::First));
         loop {
-            let mut look = tokio::select! {
+            let mut turn = tokio::select! {
                 biased;
                 other = &mut other => return Ok(Err(other)),
                 () = Pending::shut_down(pending.as_ref()) => return Err(Error::shut_down()),
-                look = place.turn(ends_at) => look?,
+                turn = place.turn(ends_at) => turn?,
             };
-            if let Some(handover) = look.take_handover().filter(|_| trusts_notices)
+            if let Some(handover) = turn.take_handover().filter(|_| trusts_notices)
                 && let Some(pending) = &mut pending
                 && let Some(granted) = pending.handed_over(&handover, &self.known)
             {
                 let lease = self.hold(pending.shared.clone(), granted);
-                look.granted(self.timing.ttl());
+                turn.granted(self.timing.ttl());
                 return Ok(Ok(lease));
             }
             let now = self.clock.now();
-            let trigger = first.take().unwrap_or(look.trigger());
-            let queued = look.queued(self.timing.ttl());
+            let trigger = first.take().unwrap_or(turn.trigger());
+            let queued = turn.queued(self.timing.ttl());
             let asked = self.attempt(&mut pending, trigger, queued, Some(ends_at));
             let found = match asked.await {
                 Ok(Attempt::Acquired(lease)) => {
-                    look.granted(self.timing.ttl());
+                    turn.granted(self.timing.ttl());
                     return Ok(Ok(lease));
                 }
                 Ok(Attempt::Held(held)) => {
@@ -229,7 +229,7 @@ impl Acquiring {
                 Err(error) if error.is_transient() => Err(error),
                 Err(error) => return Err(error),
             };
-            look.found(found.clone());
+            turn.found(found.clone());
             first = found.is_err().then_some(Trigger::Retry);
             if now >= ends_at || (first.is_some() && outage == OutagePolicy::Fail) {
                 return Err(no_grant(&self.name, found));

@@ -17,8 +17,8 @@ use crate::token::Token;
 /// so that candidates that lost one store together do not all return together.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Longest pause between two looks of a follower.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Longest pause between two polls of a follower.
+const POLL_EVERY: Duration = Duration::from_secs(1);
 
 impl LeaseRequest {
     /// Leads for as long as `work` takes: waits for the lease, runs the work while it is held, drops the work when the
@@ -122,8 +122,8 @@ pub struct Holders {
     name: Name,
     /// The leader that was returned last.
     last: Option<Option<Grant>>,
-    /// When it looked last, in vain or not.
-    looked_at: Option<Instant>,
+    /// When it polled last, in vain or not.
+    polled_at: Option<Instant>,
 }
 
 /// The parts of a grant that no other grant shares.
@@ -139,18 +139,18 @@ impl Client {
             client: self.clone(),
             name: Name::new(name)?,
             last: None,
-            looked_at: None,
+            polled_at: None,
         })
     }
 }
 
 impl Holders {
     /// Returns who holds the name, `None` for no holder: at once at the first call, then whenever that has changed. It
-    /// looks at the name once a second, so it may miss a holder that had the name for less, and is up to a second
+    /// polls the name once a second, so it may miss a holder that had the name for less, and is up to a second
     /// late.
     ///
     /// # Errors
-    /// The errors of the store. The next call looks again, a second after the look that failed.
+    /// The errors of the store. The next call polls again, a second after the poll that failed.
     ///
     /// # Cancel safety
     /// Dropping the future loses no change.
@@ -158,10 +158,10 @@ impl Holders {
         let (store, timing) = (self.client.store(), self.client.inner.timing);
         let clock = store.clock();
         loop {
-            if let Some(looked_at) = self.looked_at {
-                clock.nap_until(looked_at.after(LOOK_EVERY)).await;
+            if let Some(polled_at) = self.polled_at {
+                clock.nap_until(polled_at.after(POLL_EVERY)).await;
             }
-            self.looked_at = Some(clock.now());
+            self.polled_at = Some(clock.now());
             let limit = term::request_limit(timing.ttl());
             let seen = store.inspect(&self.name, limit).await?;
             // A name may also be taken without a holder.

@@ -79,7 +79,7 @@ impl LeaseRequest {
         };
         // The claim that found it is answered: a wait that were dropped could leave the next one in doubt.
         self.options.ends_when_kept = true;
-        (self.options.looks).get_or_insert_with(|| watch::channel(None).0);
+        (self.options.reports).get_or_insert_with(|| watch::channel(None).0);
         match self.send(Some(Duration::MAX)).await? {
             Attempt::Acquired(lease) => Ok(Some(Fire { lease, remembered })),
             Attempt::Held(_) => Ok(None),

@@ -224,7 +224,7 @@ impl Owner {
     async fn take_all(&self, names: Vec<Name>, ends_at: Instant) -> Result<LeaseSet, Error> {
         self.check_order(&names)?;
         let mut taken: Vec<Share> = Vec::with_capacity(names.len());
-        // One future for each, and each polled only when it is woken: looking at all of them for each further name
+        // One future for each, and each polled only when it is woken: checking all of them for each further name
         // would cost the square of their number.
         let mut losses = FuturesUnordered::new();
         for name in names {

@@ -40,8 +40,8 @@ pub(super) struct Taker<'a> {
     asks: Asks<'a>,
     door: Option<Lease>,
     permit: Option<Lease>,
-    /// Looks that end when they see their permit free, of the present grant of the door.
-    looks: FuturesUnordered<BoxFuture<'static, Result<u16, Error>>>,
+    /// Polls, valid for the current grant of the door, that finish when their permit becomes free.
+    polls: FuturesUnordered<BoxFuture<'static, Result<u16, Error>>>,
 }
 
 /// The requests of one acquisition, and their limit.
@@ -69,7 +69,7 @@ impl<'a> Taker<'a> {
             },
             door: None,
             permit: None,
-            looks: FuturesUnordered::new(),
+            polls: FuturesUnordered::new(),
         }
     }
 
@@ -83,7 +83,7 @@ impl<'a> Taker<'a> {
             };
             (self.door, self.permit) = (None, None);
             // They are not polled before the next grant of the door, and would keep this client's other tasks from it.
-            self.looks.clear();
+            self.polls.clear();
             let again_at = clock.now().after(half_random(AFTER_FAILURE));
             let is_patient = self.asks.request.options.outage == OutagePolicy::WaitOut;
             match self.ends_at {
@@ -128,14 +128,14 @@ impl<'a> Taker<'a> {
         Ok(Some(free))
     }
 
-    /// Begins to look at a permit until it is free.
+    /// Begins to poll a permit until it is free.
     fn watch(&self, permit: u16) -> Result<(), Error> {
         let (request, held) = (
             self.asks.request.for_permit(permit)?,
             self.asks.held.clone(),
         );
         let ends_at = self.asks.ends_at;
-        self.looks.push(Box::pin(async move {
+        self.polls.push(Box::pin(async move {
             request.until_free(&held, ends_at).await?;
             Ok(permit)
         }));
@@ -144,7 +144,7 @@ impl<'a> Taker<'a> {
 }
 
 impl Asks<'_> {
-    /// Looks at a name, unless the caller's limit has run out.
+    /// Inspects a name, unless the caller's limit has run out.
     async fn inspect(&self, name: &Name) -> Result<Option<Held>, Error> {
         self.check_time()?;
         self.request.inspect(name, self.ends_at).await
@@ -245,7 +245,7 @@ impl Pool for Taker<'_> {
     }
 
     async fn take_door(&mut self) -> Result<DoorAnswer, Error> {
-        self.looks.clear();
+        self.polls.clear();
         let door = self.asks.request.of(self.asks.request.name.clone());
         let attempt = match self.ends_at {
             None => door.try_once(None).await?,
@@ -275,13 +275,13 @@ impl Pool for Taker<'_> {
 
     /// Those that are free come in random order.
     async fn survey(&mut self) -> Result<Option<Vec<u16>>, Error> {
-        let looks = (1..=self.access.permits()).map(async |permit| {
+        let polls = (1..=self.access.permits()).map(async |permit| {
             let name = permit_name(&self.asks.request.name, permit)?;
             let held = self.asks.inspect(&name).await?;
             Ok::<_, Error>((permit, held))
         });
         let mut free = Vec::new();
-        for seen in join_all(looks).await {
+        for seen in join_all(polls).await {
             match seen? {
                 (permit, None) => free.push(permit),
                 (_, Some(held)) => *self.asks.held.lock() = Some(Arc::new(held)),
@@ -292,7 +292,7 @@ impl Pool for Taker<'_> {
     }
 
     async fn await_free(&mut self) -> Result<Option<Vec<u16>>, Error> {
-        if self.looks.is_empty() {
+        if self.polls.is_empty() {
             (1..=self.access.permits()).try_for_each(|permit| self.watch(permit))?;
         }
         let (door, clock) = (self.door.as_ref(), &self.asks.request.clock);
@@ -301,29 +301,30 @@ impl Pool for Taker<'_> {
         tokio::select! {
             biased;
             _ = door.lost() => {}
-            Some(permit) = self.looks.next() => free.push(permit?),
+            Some(permit) = self.polls.next() => free.push(permit?),
             () = clock.nap_until(self.asks.ends_at.unwrap_or(Instant::FAR_FUTURE)) => {
                 return Err(self.asks.timed_out());
             }
         }
-        while let Some(Some(permit)) = self.looks.next().now_or_never() {
+        while let Some(Some(permit)) = self.polls.next().now_or_never() {
             free.push(permit?);
         }
         self.seen(free).await
     }
 
-    /// Takes some of these permits for other tasks of this client before. One answer decides for all.
+    /// Releases the door, first taking some of these permits for other tasks of this client. One answer decides for
+    /// all.
     async fn leave_door(&mut self, others: &[u16]) -> bool {
         let taken = match self.permit {
             Some(_) => self.asks.take_for_others(self.access, others).await,
             None => Vec::new(),
         };
-        self.looks.clear();
+        self.polls.clear();
         let door = self.door.take().expect("it was granted");
         let shown = (self.access == Access::SharedFenced)
             .then(|| Pass::new(door.name().clone(), door.holder(), door.token()));
         let was_held = match self.access {
-            // Nothing hangs on the answer: the watchdog sends the release.
+            // The answer is not needed: the watchdog sends the release.
             Access::Permit(_) => {
                 drop(door);
                 true
@@ -370,18 +371,18 @@ impl Acquiring {
         self.client.store.inspect(name, limit).await
     }
 
-    /// Looks at the name, without a claim, until it is free.
+    /// Polls the name, without a claim, until it is free.
     async fn until_free(&self, last: &LastHeld, ends_at: Option<Instant>) -> Result<(), Error> {
-        let (outage, looks) = (self.options.outage, self.options.looks.clone());
-        let place = (self.client.hub).join(&self.name, WaitFor::Freedom, outage, looks);
+        let (outage, reports) = (self.options.outage, self.options.reports.clone());
+        let place = (self.client.hub).join(&self.name, WaitFor::Freedom, outage, reports);
         loop {
-            let look = place.turn(Instant::FAR_FUTURE).await?;
+            let turn = place.turn(Instant::FAR_FUTURE).await?;
             let found = match self.inspect(&self.name, ends_at).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(held)) => Ok(Arc::new(held)),
                 Err(error) => Err(error),
             };
-            look.found(found.clone());
+            turn.found(found.clone());
             match found {
                 Ok(held) => *last.lock() = Some(held),
                 Err(error)

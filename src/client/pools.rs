@@ -41,7 +41,7 @@ impl Pools {
         self.doors_taken.lock().contains(name)
     }
 
-    /// Notes what a look at a door showed.
+    /// Records whether a door was free when it was checked.
     pub(super) fn note_door(&self, name: &Name, is_free: bool) {
         let mut taken = self.doors_taken.lock();
         if is_free {

@@ -84,8 +84,8 @@ impl LeaseRequest {
     /// which they joined, and no claim overtakes a live one, not even one that does not wait: with one caller in each
     /// client that is plain first come, first served. A client with more callers joins the end again when the one
     /// before was served. A client is live while it asks, which it does every second; a dead one at its turn costs at
-    /// most 3 s. A flush, a failover or a step of the server's clock can cost the order, and nothing else. Where there is
-    /// no queue, the client that asks first after the name was freed is served.
+    /// most 3 s. A flush, a failover or a step of the server's clock can cost the order, and nothing else. Where there
+    /// is no queue, the client that asks first after the name was freed is served.
     ///
     /// The waiting callers of one name in one client are served in the order in which they came, and only the first of
     /// them asks the store. So keep polling this future: while it is held and not polled, as in a branch of a
@@ -229,18 +229,18 @@ impl LeaseRequest {
     }
 
     /// Counts a grant only from the store's answer to a request of this client, so that the lease begins with its whole
-    /// ttl. Otherwise a name that is freed is granted to a waiting client with what is left of the term of its place, up
-    /// to 3 s, and the first renewal comes at once; asking first costs one more round trip.
+    /// ttl. Otherwise a name that is freed is granted to a waiting client with what is left of the term of its place,
+    /// up to 3 s, and the first renewal comes at once; asking first costs one more round trip.
     pub fn confirmed(mut self) -> Self {
         self.options.is_confirmed = true;
         self
     }
 
-    /// Reports to `looks` what each look at the name finds while the request waits: who has the name, or why the store
-    /// did not answer. Of several requests of one client for one name, only the first in line asks the store, and all
-    /// of them report.
-    pub fn report_to(mut self, looks: watch::Sender<Option<Result<Held, Error>>>) -> Self {
-        self.options.looks = Some(looks);
+    /// Reports to `reports` what each poll of the name finds while the request waits: who has the name, or why the
+    /// store did not answer. Of several requests of one client for one name, only the first in line asks the store, and
+    /// all of them report.
+    pub fn report_to(mut self, reports: watch::Sender<Option<Result<Held, Error>>>) -> Self {
+        self.options.reports = Some(reports);
         self
     }
 

@@ -5,30 +5,30 @@
 //! writes its own and then reads the other's:
 //!
 //! ```text
-//!  fast     claim a permit, then look at the door: free, it counts; taken, give the permit back and queue at the door
+//!  fast     claim a permit, then check the door: free, it counts; taken, give the permit back and queue at the door
 //!  behind   take the door, claim a permit that is free, then release the door: it counts if the door was still held
-//!  alone    take the door, then look at each permit: holds the name alone once each was seen free
+//!  alone    take the door, then check each permit: holds the name alone once each was seen free
 //! ```
 //!
 //! # Invariants
-//! 1. One request at a time: a look is sent after the answer that it has to follow was heard.
-//! 2. A permit that was taken on the fast path counts only after a look at the door that followed its grant and showed
+//! 1. One request at a time: a check is sent after the answer that it has to follow was heard.
+//! 2. A permit that was taken on the fast path counts only after a check of the door that followed its grant and showed
 //!    it free. Every lease of the door counts as taken, another taker's too.
 //! 3. Behind the door, where a name may be held alone, a permit counts only if the release of the door says that this
 //!    very grant was held until then.
-//! 4. Looks at permits count only for the grant of the door that they followed, and all of them are needed.
-//! 5. A caller that does not wait, or whose client knows that others wait, looks at the door before each claim; so it
+//! 4. Checks of permits count only for the grant of the door that they followed, and all of them are needed.
+//! 5. A caller that does not wait, or whose client knows that others wait, checks the door before each claim; so it
 //!    takes no permit from a client that waits.
 
 use std::collections::BTreeSet;
 
 use crate::error::Error;
 
-/// The most permits of a pool. Each is a name of its own, and a caller that finds none free looks at all of them.
+/// The most permits of a pool. Each is a name of its own, and a caller that finds none free checks all of them.
 pub const MAX_PERMITS: u16 = 256;
 
-/// The permits of a name that is shared, and so the most that can share it at once. It is part of the wire: who looks
-/// at fewer does not see the others. A newer version may look at more, but may take more only once all others look at
+/// The permits of a name that is shared, and so the most that can share it at once. It is part of the wire: who checks
+/// fewer does not see the others. A newer version may check more, but may take more only once all others check
 /// them.
 pub const SHARED_PERMITS: u16 = 64;
 
@@ -53,7 +53,7 @@ pub trait Pool {
     /// Returns whether the deadline of the permit that was claimed has not passed.
     fn is_permit_held(&self) -> bool;
 
-    /// Looks whether the door is free: no client has it, or is offered it.
+    /// Checks whether the door is free: no client has it, or is offered it.
     fn is_door_free(&mut self) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Claims this permit. Returns whether it was granted.
@@ -65,10 +65,10 @@ pub trait Pool {
     /// Claims the door: in its queue, if the caller waits.
     fn take_door(&mut self) -> impl Future<Output = Result<DoorAnswer, Error>> + Send;
 
-    /// Looks at all permits once. Returns those that are free, or `None` if the door was lost meanwhile.
+    /// Checks all permits once. Returns those that are free, or `None` if the door was lost meanwhile.
     fn survey(&mut self) -> impl Future<Output = Result<Option<Vec<u16>>, Error>> + Send;
 
-    /// Looks at the permits until some are free that were not returned since the door was granted, or that were claimed
+    /// Polls the permits until some are free that were not returned since the door was granted, or that were claimed
     /// in vain since. Returns `None` once the door is lost.
     fn await_free(&mut self) -> impl Future<Output = Result<Option<Vec<u16>>, Error>> + Send;
 
@@ -97,7 +97,7 @@ impl Access {
         }
     }
 
-    /// Returns the number of permits that are tried before all are looked at. Looking at all takes a request for each,
+    /// Returns the number of permits that are tried before all are checked. Checking all takes a request for each,
     /// so a larger pool is worth more guesses: with five for 64 permits, half of them taken, one is free 31 times of
     /// 32.
     pub const fn guesses(self) -> u16 {
@@ -174,7 +174,7 @@ async fn take_outside(
 /// Takes a permit while the door is held, and releases the door. Returns `false` if it has to begin again at the door,
 /// or if there is none for a caller that does not wait.
 async fn take_behind(pool: &mut impl Pool, access: Access, waits: bool) -> Result<bool, Error> {
-    while let Some(mut free) = look(pool, waits).await? {
+    while let Some(mut free) = poll_permits(pool, waits).await? {
         while let Some(permit) = free.pop() {
             if pool.claim(permit).await? {
                 let was_held = pool.leave_door(&free).await;
@@ -195,10 +195,10 @@ async fn take_behind(pool: &mut impl Pool, access: Access, waits: bool) -> Resul
     Ok(false)
 }
 
-/// Looks at the permits while the door is held, until each was seen free. Returns as [`take_behind`] does.
+/// Polls the permits while the door is held, until each was seen free. Returns as [`take_behind`] does.
 async fn be_alone(pool: &mut impl Pool, permits: u16, waits: bool) -> Result<bool, Error> {
     let mut seen_free = BTreeSet::new();
-    while let Some(free) = look(pool, waits).await? {
+    while let Some(free) = poll_permits(pool, waits).await? {
         seen_free.extend(free);
         if seen_free.len() == usize::from(permits) {
             return Ok(true);
@@ -211,8 +211,8 @@ async fn be_alone(pool: &mut impl Pool, permits: u16, waits: bool) -> Result<boo
     Ok(false)
 }
 
-/// Looks which permits are free while the door is held. Returns `None` if the door was lost.
-async fn look(pool: &mut impl Pool, waits: bool) -> Result<Option<Vec<u16>>, Error> {
+/// Polls which permits are free while the door is held. Returns `None` if the door was lost.
+async fn poll_permits(pool: &mut impl Pool, waits: bool) -> Result<Option<Vec<u16>>, Error> {
     if waits {
         pool.await_free().await
     } else {

@@ -131,7 +131,7 @@ async fn timer(_: ClockId, _: Instant) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// Sleeps on tokio's timer, and looks at the clock after each step.
+/// Sleeps on tokio's timer, and reads the clock after each step.
 async fn steps(clock: &dyn Clock, at: Instant, longest: Duration) {
     while clock.now() < at {
         tokio::time::sleep(at.since(clock.now()).min(longest)).await;

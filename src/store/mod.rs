@@ -23,17 +23,18 @@
 //! 6. Every lease expires by itself, at most one ttl after the store last heard of it; where the store does not end
 //!    leases itself, for a client that never saw it at most its [`grace`](spi::Facts::grace) later.
 //! 7. Where the store keeps a queue, clients take turns in the order in which they joined, and no claim overtakes a
-//!    live place. A claim that waits keeps its client's place for a [term](spi::Queued::term); who frees a name grants it, in
-//!    the same step, to the claim of the first live place, for the rest of that term, under a token of its own. A store
-//!    that knows at once which clients are dead may keep places for [longer](spi::Place::kept_for), and grant for the
-//!    longest term at most, of which the notice tells the [end](spi::Handover::ends_at). The answer to a claim that waits tells the [height](spi::Place::height); the notice of a grant tells the claim and a token
-//!    above it. A notice extends nothing. A release takes its holder's claim out of its place, which is passed over
-//!    until another caller of the client claims. While a store keeps out, a release grants nothing, and the first client
-//!    finds the name free. ZooKeeper's queue is kept by sessions: there the first client finds a freed name kept for it.
-//!    A flush, a failover or a step of the server's clock can disturb the order, and nothing else. A store without a
-//!    queue ignores what a claim asks of it.
+//!    live place. A claim that waits keeps its client's place for a [term](spi::Queued::term); who frees a name grants
+//!    it, in the same step, to the claim of the first live place, for the rest of that term, under a token of its own.
+//!    A store that knows at once which clients are dead may keep places for [longer](spi::Place::kept_for), and grant
+//!    for the longest term at most, of which the notice tells the [end](spi::Handover::ends_at). The answer to a claim
+//!    that waits tells the [height](spi::Place::height); the notice of a grant tells the claim and a token above it. A
+//!    notice extends nothing. A release takes its holder's claim out of its place, which is passed over until another
+//!    caller of the client claims. While a store keeps out, a release grants nothing, and the first client finds the
+//!    name free. ZooKeeper's queue is kept by sessions: there the first client finds a freed name kept for it. A flush,
+//!    a failover or a step of the server's clock can disturb the order, and nothing else. A store without a queue
+//!    ignores what a claim asks of it.
 //! 8. If a request was answered before an `inspect` of the same client is sent, the `inspect` shows its effect. Of two
-//!    clients that each claim a name and then look at the other's, at least one sees the other: permits and shared
+//!    clients that each claim a name and then inspect the other's, at least one sees the other: permits and shared
 //!    names rest on this. A read from a replica that may lag breaks it.
 //! 9. Every call returns within about its `limit`, whatever the server and the network do. The client gives up at 1.5
 //!    times the `limit`, and after 30 s if a call has no limit, and treats the outcome as unknown, as after a lost

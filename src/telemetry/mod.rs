@@ -220,7 +220,7 @@ pub(crate) fn waker_panicked(name: Option<String>) {
     hand_over(move || tracing::error!(name, "code that the watchdog woke panicked"));
 }
 
-/// The store refuses us its hints, so waiting clients look again by time only.
+/// The store refuses us its notices, so waiting clients poll by time only.
 pub(crate) fn notices_refused(error: &Error) {
     tracing::warn!(
         kind = ?error.kind(),
@@ -235,7 +235,7 @@ pub(crate) fn token_fell(name: &str, token: u64, floor: u64) {
     tracing::error!(name, token, floor, "a grant was refused: its token fell");
 }
 
-/// A name was looked at that two nodes of its store give to different holders.
+/// A client read a name that two nodes of its store give to different holders.
 #[cfg(feature = "zookeeper")]
 pub(crate) fn two_holders(name: &str, first: &str, second: &str) {
     Sink::of_process().add(&table::TWO_HOLDERS, &[], 1);

@@ -59,8 +59,8 @@ static INBOX: Mutex<Inbox> = Mutex::new(Inbox {
 static ACTIVE: AtomicBool = AtomicBool::new(true);
 /// Wakes the thread for an event, for the end of a client, and where it rests. Samples wait for the next tick.
 ///
-/// It is the standard library's: parking_lot keeps those who sleep in a table of the process, and a forked child, in which
-/// they do not exist, would abort at its own first sleep.
+/// It is the standard library's: parking_lot keeps those who sleep in a table of the process, and a forked child, in
+/// which they do not exist, would abort at its own first sleep.
 static CAME: Condvar = Condvar::new();
 /// The address of the recorder that was last used. Locked while the recorder is called, so that no older value follows
 /// a newer one.
@@ -77,7 +77,7 @@ fn recorder() -> MutexGuard<'static, usize> {
 
 /// A client has ended.
 pub(crate) fn client_ended() {
-    // Locked, so that this does not fall between the thread's look at the clients and its sleep.
+    // Locked, so that this does not fall between the thread's check of the clients and its sleep.
     let _inbox = inbox();
     CAME.notify_one();
 }
@@ -86,7 +86,7 @@ pub(crate) fn client_ended() {
 pub(super) fn note_activity() {
     if !ACTIVE.load(Ordering::SeqCst) {
         ACTIVE.store(true, Ordering::SeqCst);
-        // Locked, so that this does not fall between the thread's last look at the flag and its sleep.
+        // Locked, so that this does not fall between the thread's last check of the flag and its sleep.
         if inbox().rests {
             CAME.notify_one();
         }

@@ -38,7 +38,7 @@ impl Sink {
         self.add(&table::NOTICES, &[outcome], 1);
     }
 
-    /// The servers of the store were looked at: the number of them in each standing.
+    /// The servers of the store were read: the number of them in each state.
     pub(crate) fn members_seen(&self, counts: [usize; Standing::ALL.len()]) {
         for (count, standing) in counts.into_iter().zip(Standing::ALL) {
             let state = [standing.as_str()];

@@ -9,7 +9,7 @@ words! {
         First = "first",
         /// A notice came, or the waiter before it left.
         Notice = "notice",
-        /// The holder's time was over, or it was time to look again.
+        /// The holder's time was over, or it was time to poll again.
         Timer = "timer",
         /// The request before it failed, or its grant was of no use.
         Retry = "retry",

@@ -6,7 +6,7 @@ use super::OutagePolicy;
 use super::place::LocalPlace;
 use super::registry::Registry;
 use super::waiters::{QueueKey, WaitFor};
-use super::wake::{Looks, Wake};
+use super::wake::{Reports, Wake};
 use crate::clock::Clock;
 use crate::holder::ClientId;
 use crate::home::Home;
@@ -35,18 +35,18 @@ impl Hub {
         }
     }
 
-    /// Joins the queue of those who wait for this at the name, as the last waiter, and has it told to `looks` what the
-    /// looks at the name find.
+    /// Joins the queue of those who wait for this at the name, as the last waiter. `reports` receives what each poll of
+    /// the name finds.
     pub(crate) fn join(
         &self,
         name: &Name,
         awaited: WaitFor,
         outage: OutagePolicy,
-        looks: Looks,
+        reports: Reports,
     ) -> LocalPlace {
         let name = name.clone();
         let key = QueueKey { name, awaited };
-        LocalPlace::join(self.shared.clone(), key, outage, looks)
+        LocalPlace::join(self.shared.clone(), key, outage, reports)
     }
 
     /// Wakes all waiters, which then fail because the client was shut down, and ends the subscription.

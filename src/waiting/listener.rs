@@ -2,7 +2,8 @@
 //!
 //! Where the store works on the runtimes of its callers, the client listens on the runtime of its waiters: the thread
 //! that reads a notice then also runs the task that waits for it. While that runtime is blocked or stands still, only
-//! its own waiters hear nothing. Once tasks of another runtime wait as well, and for all other stores, a thread listens.
+//! its own waiters hear nothing. Once tasks of another runtime wait as well, and for all other stores, a thread
+//! listens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ const NONE_ARRIVED: [Duration; 3] = [
     Duration::from_secs(600),
 ];
 
-/// The work of the task or thread. However it ends, waiters look by time from then on.
+/// The work of the task or thread. However it ends, waiters poll by time from then on.
 pub(super) struct Listener {
     shared: Arc<Shared>,
     listening: Listening,
@@ -64,7 +65,7 @@ impl Listener {
             }
         };
         let thread = std::thread::Builder::new().name("leasehold-notices".into());
-        // If the thread does not start, the listener is dropped here, and the waiters look by time.
+        // If the thread does not start, the listener is dropped here, and the waiters poll by time.
         drop(thread.spawn(listen));
     }
 
@@ -114,7 +115,7 @@ impl Listener {
         self.shared.clock.now().after(pause)
     }
 
-    /// Subscribes, and has the waiters look by time if there are no notices.
+    /// Subscribes, and has the waiters poll by time if there are no notices.
     async fn subscribe_or_go_without(&self) -> Option<Arc<dyn Notices>> {
         let notices = self.subscribe().await;
         match &notices {

@@ -1,4 +1,4 @@
-//! A waiter's place in the queue of its name, and the looks at the store that it makes there.
+//! A waiter's place in the queue of its name, and its turns to poll the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use super::OutagePolicy;
 use super::hub::Shared;
 use super::listener::Listener;
 use super::waiters::{Action, Found, QueueKey, WaiterId, no_grant};
-use super::wake::{Looks, Sleeper, Wake};
+use super::wake::{Reports, Sleeper, Wake};
 use crate::error::Error;
 use crate::store::{Handover, Queued};
 use crate::telemetry::Trigger;
@@ -33,14 +33,14 @@ impl LocalPlace {
         shared: Arc<Shared>,
         key: QueueKey,
         outage: OutagePolicy,
-        looks: Looks,
+        reports: Reports,
     ) -> Self {
-        let waiter = Sleeper::new(looks);
+        let waiter = Sleeper::new(reports);
         let mut registry = shared.registry();
         let ticket = registry.join(&key, waiter.clone());
         let last = registry.waiters(&key).last_found().cloned();
         drop(registry);
-        // The next look may be seconds away. A failure from before it came is no answer to it.
+        // The next poll may be seconds away. A failure from before it came is no answer to it.
         if let Some(found @ Ok(_)) = &last {
             Wake::reporting(&waiter, found).now();
         }
@@ -54,25 +54,25 @@ impl LocalPlace {
         }
     }
 
-    /// Waits until it is the turn of this waiter to look at the store, for all waiters of the name; at most until
-    /// `ends_at`, when it makes a last look.
+    /// Waits until it is the turn of this waiter to poll the store, for all waiters of the name; at most until
+    /// `ends_at`, when it makes a last poll.
     ///
     /// # Errors
-    /// The error of a look that another waiter made while this one waited, unless this one waits outages out; `Closed`
-    /// once the client was shut down; at `ends_at` the result of the last look, if this waiter is not the first: it
-    /// need not look again then.
+    /// The error of a poll that another waiter made while this one waited, unless this one waits outages out; `Closed`
+    /// once the client was shut down; at `ends_at` the result of the last poll, if this waiter is not the first: it
+    /// need not poll again then.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the place as it is. A wake that came meanwhile counts at the next call.
-    pub(crate) async fn turn(&self, ends_at: Instant) -> Result<Look<'_>, Error> {
+    pub(crate) async fn turn(&self, ends_at: Instant) -> Result<Turn<'_>, Error> {
         let Shared { clock, .. } = &*self.shared;
         let mut trigger = Trigger::Notice;
         loop {
             let (key, now) = (&self.key, clock.now());
             let step = (self.shared.registry()).step(key, self.ticket, self.outage, now);
             let until = match step? {
-                Action::Look(handover) => return Ok(Look::new(self, true, trigger, handover)),
-                Action::Sleep(_) if now >= ends_at => return self.last_look(),
+                Action::Poll(handover) => return Ok(Turn::new(self, true, trigger, handover)),
+                Action::Sleep(_) if now >= ends_at => return self.last_poll(),
                 Action::Sleep(until) => until.min(ends_at),
             };
             trigger = tokio::select! {
@@ -82,19 +82,19 @@ impl LocalPlace {
         }
     }
 
-    /// Begins a look at the limit of the wait: the first waiter looks before the time that was planned, and another one
-    /// for itself, if no look was made yet.
-    fn last_look(&self) -> Result<Look<'_>, Error> {
+    /// Begins a poll at the limit of the wait: the first waiter polls before the time that was planned, and another one
+    /// for itself, if no poll was made yet.
+    fn last_poll(&self) -> Result<Turn<'_>, Error> {
         let mut registry = self.shared.registry();
         let waiters = registry.waiters(&self.key);
-        let is_first = waiters.look_now(self.ticket);
+        let is_first = waiters.poll_now(self.ticket);
         match waiters.last_found() {
             Some(found) if !is_first => Err(no_grant(&self.key.name, found.clone())),
-            _ => Ok(Look::new(self, is_first, Trigger::Timer, None)),
+            _ => Ok(Turn::new(self, is_first, Trigger::Timer, None)),
         }
     }
 
-    /// Listens for hints that the name was freed.
+    /// Listens for notices that the name was freed.
     fn listen(&self) {
         self.shared.registry().follow(&self.key);
         Listener::start(&self.shared);
@@ -111,11 +111,11 @@ impl Drop for LocalPlace {
     }
 }
 
-/// One look at the store. Ends with [`found`](Self::found) or [`granted`](Self::granted); a look that is dropped before
-/// either is made again.
+/// A waiter's turn to poll the store. Ends with [`found`](Self::found) or [`granted`](Self::granted); if it is dropped
+/// before either, the poll is made again.
 #[derive(Debug)]
-#[must_use = "a look that is dropped is made again"]
-pub(crate) struct Look<'a> {
+#[must_use = "a poll that is dropped is made again"]
+pub(crate) struct Turn<'a> {
     place: &'a LocalPlace,
     /// Says whether it is made for all waiters of the name. Otherwise a waiter makes it for itself, at the limit of its
     /// wait.
@@ -123,12 +123,12 @@ pub(crate) struct Look<'a> {
     trigger: Trigger,
     /// The grant that the notice before it told of.
     handover: Option<Box<Handover>>,
-    /// What the look asks of the store's queue.
+    /// What the poll asks of the store's queue.
     queued: Option<Queued>,
     is_told: bool,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Turn<'a> {
     const fn new(
         place: &'a LocalPlace,
         is_in_turn: bool,
@@ -145,7 +145,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Returns the cause of the look.
+    /// Returns the cause of the poll.
     pub(crate) const fn trigger(&self) -> Trigger {
         self.trigger
     }
@@ -155,7 +155,7 @@ impl<'a> Look<'a> {
         self.handover.take()
     }
 
-    /// Returns what the claim of this look, for a lease with this ttl, is to ask of the store's queue: nothing where
+    /// Returns what the claim of this poll, for a lease with this ttl, is to ask of the store's queue: nothing where
     /// there is none.
     pub(crate) fn queued(&mut self, ttl: Duration) -> Option<Queued> {
         if self.is_in_turn {
@@ -164,8 +164,8 @@ impl<'a> Look<'a> {
         self.queued
     }
 
-    /// Reports what the look found instead of a grant, to all who wait for the name. Where the name is held, the client
-    /// listens for it from now on. Where the look failed, the waiters fail as well that do not wait outages out.
+    /// Reports what the poll found instead of a grant, to all who wait for the name. Where the name is held, the client
+    /// listens for it from now on. Where the poll failed, the waiters fail as well that do not wait outages out.
     pub(crate) fn found(mut self, found: Found) {
         self.is_told = true;
         if !self.is_in_turn {
@@ -182,14 +182,15 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Reports that the look brought a grant for `ttl`. Its waiter leaves the queue.
+    /// Reports that the poll brought a grant for `ttl`. Its waiter leaves the queue.
     pub(crate) fn granted(mut self, ttl: Duration) {
         self.is_told = true;
         let LocalPlace { shared, key, .. } = self.place;
         self.place.has_left.store(true, Ordering::Relaxed);
         let (ticket, now) = (self.place.ticket, shared.clock.now());
         let wake = shared.registry().granted(key, ticket, ttl, now);
-        // The next waiter does not look, so only a hint can tell it of the release. Without waiters there is no queue.
+        // The next waiter does not poll, so only a notice can tell it of the release. Without waiters there is no
+        // queue.
         if wake.has_waiter() {
             self.place.listen();
         }
@@ -197,11 +198,11 @@ impl<'a> Look<'a> {
     }
 }
 
-impl Drop for Look<'_> {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let LocalPlace { shared, key, .. } = self.place;
         if !self.is_told && self.is_in_turn && !shared.home.is_forked() {
-            shared.registry().waiters(key).look_again(self.place.ticket);
+            shared.registry().waiters(key).poll_again(self.place.ticket);
         }
     }
 }

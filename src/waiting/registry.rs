@@ -1,7 +1,7 @@
 //! All waiters of a client by name and by what they wait for: brings together who waits, and the names for which the
 //! client listens to the store's notices.
 //!
-//! A name is followed from its first look that found it held. It stays followed for a while after its last waiter left:
+//! A name is followed from its first poll that found it held. It stays followed for a while after its last waiter left:
 //! a task that waits again and again for one name does not subscribe to it again and again.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use crate::holder::ClientId;
 use crate::store::{Facts, Notice, Notices, Place, Queued, Topic};
 use crate::term::Instant;
 
-/// The pause after a look that failed: a server that comes back is found soon, and one that refuses is not hammered.
+/// The pause after a poll that failed: a server that comes back is found soon, and one that refuses is not hammered.
 /// Each further one is twice as long.
 const AFTER_FAILURE: Duration = Duration::from_millis(400);
 /// The longest of them. A crowd that waits comes back to a server after those who hold leases, which ask twenty times
@@ -31,8 +31,8 @@ const LONGEST_AFTER_FAILURE: Duration = Duration::from_secs(2);
 /// the server. When there are more, the client stops following all of them, which costs one new subscription in a
 /// thousand.
 const IDLE_NAMES: usize = 1_024;
-/// The most hints in a row for a name that no task waits for. After one more the client stops following the name.
-const UNWANTED_HINTS: u32 = 16;
+/// The most notices in a row for a name that no task waits for. After one more the client stops following the name.
+const UNWANTED_NOTICES: u32 = 16;
 
 /// All waiters of a client, and what is followed for them.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub struct Registry {
     facts: Facts,
     /// The listener that counts.
     listening: Option<Listening>,
-    /// The subscription, while the store gives hints. Without it waiters look by time only.
+    /// The subscription, while the store gives notices. Without it waiters poll by time only.
     notices: Option<Arc<dyn Notices>>,
     /// The number of queues that are followed and have no waiters.
     idle: usize,
@@ -98,7 +98,7 @@ impl Registry {
         waiters.expect("a queue stays while a waiter has a place in it")
     }
 
-    /// Returns what this waiter does next. With `Look`, its look has begun. Fails with the error of a look that another
+    /// Returns what this waiter does next. With `Poll`, its poll has begun. Fails with the error of a poll that another
     /// waiter made while this one waited, unless this one waits outages out.
     pub fn step(
         &mut self,
@@ -178,20 +178,20 @@ impl Registry {
         let waiters = self.waiters(key);
         let wake = waiters.leave(ticket);
         if is_in_turn && wake.has_waiter() {
-            waiters.look_soon();
+            waiters.poll_soon();
         }
         self.remove_if_empty(key);
         wake
     }
 
-    /// The pause after one more look that failed.
+    /// The pause after one more poll that failed.
     fn after_failure(&mut self, key: &QueueKey) -> Duration {
         let failures = self.waiters(key).failures;
         let pause = AFTER_FAILURE.saturating_mul(1 << failures.min(8));
         half_random(pause.min(LONGEST_AFTER_FAILURE))
     }
 
-    /// The longest pause before the next look of a client with this place in the store's queue.
+    /// The longest pause before the next poll of a client with this place in the store's queue.
     fn pace(&self, place: Option<Place>) -> Duration {
         let ahead = place.map_or(0, |place| place.ahead);
         match &self.notices {
@@ -245,7 +245,7 @@ impl Registry {
         }
     }
 
-    /// Follows the name of a queue, if the store gives hints.
+    /// Follows the name of a queue, if the store gives notices.
     pub fn follow(&mut self, key: &QueueKey) {
         let topic = self.topic(key);
         if let Some(notices) = &self.notices
@@ -280,7 +280,7 @@ impl Registry {
         Some((next, stopped))
     }
 
-    /// From now on the store gives hints, to this listener. Follows the names that have waiters.
+    /// From now on the store gives notices, to this listener. Follows the names that have waiters.
     pub fn start_notices(&mut self, by: &Listening, notices: Arc<dyn Notices>) {
         if by.is_over.is_cancelled() {
             return;
@@ -290,7 +290,7 @@ impl Registry {
         awaited.iter().for_each(|key| self.follow(key));
     }
 
-    /// From now on this listener gives no hints.
+    /// From now on this listener gives no notices.
     pub fn stop_notices(&mut self, by: &Listening) -> Stopped {
         match by.is_over.is_cancelled() {
             true => (None, Vec::new()),
@@ -298,7 +298,7 @@ impl Registry {
         }
     }
 
-    /// From now on there are no hints: looks that were planned at the pace of a store with hints are made now.
+    /// From now on there are no notices: polls that were planned at the pace of a store with notices are made now.
     fn end_notices(&mut self) -> Stopped {
         let Some(notices) = self.notices.take() else {
             return (None, Vec::new());
@@ -332,10 +332,10 @@ impl Registry {
             }
             if is_wanted {
                 wakes.push(match handover.take() {
-                    None => waiters.hint(),
+                    None => waiters.on_notice(),
                     Some(handover) => waiters.hand_over(handover),
                 });
-            } else if waiters.followed > Some(UNWANTED_HINTS) {
+            } else if waiters.followed > Some(UNWANTED_NOTICES) {
                 self.idle -= 1;
                 self.unfollow(&key);
             }
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_waiter_looks_at_once_in_place_of_one_that_leaves() {
+    fn the_next_waiter_polls_at_once_in_place_of_one_that_leaves() {
         let facts = Facts::new("test").with_queue();
         for (awaited, is_at_once) in [(WaitFor::Grant, true), (WaitFor::Freedom, false)] {
             let mut registry = Registry::new(ClientId::draw(), facts);
@@ -461,14 +461,14 @@ mod tests {
             let second = registry.join(&key, Sleeper::default());
             let step = |registry: &mut Registry, ticket| {
                 let step = registry.step(&key, ticket, OutagePolicy::Fail, now);
-                step.expect("no look failed")
+                step.expect("no poll failed")
             };
-            assert_eq!(step(&mut registry, first), Action::Look(None));
+            assert_eq!(step(&mut registry, first), Action::Poll(None));
             let held = Ok(Arc::new(Held::new(key.name.clone())));
             assert!(registry.found(&key, held, None, now).is_empty());
             registry.leave(&key, first).now();
-            let looks = step(&mut registry, second) == Action::Look(None);
-            assert_eq!(looks, is_at_once, "{awaited:?}");
+            let polls = step(&mut registry, second) == Action::Poll(None);
+            assert_eq!(polls, is_at_once, "{awaited:?}");
         }
     }
 
@@ -484,10 +484,10 @@ mod tests {
         );
         let step = |registry: &mut Registry, ticket| {
             let step = registry.step(&key, ticket, OutagePolicy::Fail, now);
-            step.expect("no look failed")
+            step.expect("no poll failed")
         };
         let first = registry.join(&key, waiter.clone());
-        assert_eq!(step(&mut registry, first), Action::Look(None));
+        assert_eq!(step(&mut registry, first), Action::Poll(None));
         let held = Ok(Arc::new(Held::new(key.name.clone())));
         let woken = registry.found(&key, held, None, now);
         assert!(woken.is_empty());
@@ -495,6 +495,6 @@ mod tests {
         registry.leave(&key, first).now();
         let second = registry.join(&key, waiter);
         assert!(registry.waiters(&key).last_found().is_none());
-        assert_eq!(step(&mut registry, second), Action::Look(None));
+        assert_eq!(step(&mut registry, second), Action::Poll(None));
     }
 }

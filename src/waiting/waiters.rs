@@ -1,10 +1,10 @@
-//! The tasks of this client that wait for one name, and when the first of them looks again. Pure: `now` is an argument,
+//! The tasks of this client that wait for one name, and when the first of them polls again. Pure: `now` is an argument,
 //! and the task to wake is returned.
 //!
 //! # Invariants
-//! 1. Only the first waiter looks, one look at a time.
-//! 2. After a hint a look begins, whatever becomes of the waiter that it woke.
-//! 3. A look whose outcome was not reported is made again, by the same waiter or by the next one.
+//! 1. Only the first waiter polls, one poll at a time.
+//! 2. After a notice a poll begins, whatever becomes of the waiter that it woke.
+//! 3. A poll whose outcome was not reported is made again, by the same waiter or by the next one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::term::Instant;
 #[derive(Debug)]
 pub struct Waiters {
     waiters: BTreeMap<WaiterId, Sleeper>,
-    next_look: NextLook,
+    next_poll: NextPoll,
     found: Option<Found>,
-    /// The last waiter at the time of that look.
+    /// The last waiter at the time of that poll.
     found_for: WaiterId,
-    /// The looks in a row that failed.
+    /// The polls in a row that failed.
     pub failures: u32,
     /// The grant that the last notice told of.
     handover: Option<Box<Handover>>,
-    /// Notices may have been missed since the last look began: that one confirmed nothing.
+    /// Notices may have been missed since the last poll began: that one confirmed nothing.
     has_missed: bool,
     /// A notice came for them: the store has listened since.
     pub hears: bool,
-    /// While the client listens to hints for these waiters: the number of them in a row that no task wanted.
+    /// While the client listens to notices for these waiters: the number of them in a row that no task wanted.
     pub followed: Option<u32>,
 }
 
-/// The key of a queue: waiters that claim the name do not queue with those that only look at it.
+/// The key of a queue: waiters that claim the name do not queue with those that only wait until it is free.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct QueueKey {
     /// The name.
@@ -56,31 +56,31 @@ pub enum WaitFor {
 /// The number of a waiter: a waiter that joined later has a greater one.
 pub type WaiterId = u64;
 
-/// The moment of the next look.
+/// The moment of the next poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NextLook {
-    /// Under way. Exits: Planned (the name is held; it is due if a hint came meanwhile, or if it was given up).
-    Making { is_hinted: bool },
+enum NextPoll {
+    /// Under way. Exits: Planned (the name is held; it is due if a notice came meanwhile, or if it was given up).
+    Making { has_notice: bool },
     /// To be made by the first waiter at this moment; at [`DUE`], at once. Exits: Making (the moment has come).
     Planned(Instant),
 }
 
-/// The moment of a look that is due.
+/// The moment of a poll that is due.
 const DUE: Instant = Instant::ZERO;
 
-/// The finding of a look that brought no grant: who has the name, or why the store could not be asked.
+/// The finding of a poll that brought no grant: who has the name, or why the store could not be asked.
 pub type Found = Result<Arc<Held>, Error>;
 
 /// The next step of a waiter.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Looks, and reports what it found. A notice may have told of a grant.
-    Look(Option<Box<Handover>>),
+    /// Polls, and reports what it found. A notice may have told of a grant.
+    Poll(Option<Box<Handover>>),
     /// Sleeps until this moment, or until it is woken.
     Sleep(Instant),
 }
 
-/// The error of a wait for this name whose limit ran out, or that fails in an outage, by what its last look found.
+/// The error of a wait for this name whose limit ran out, or that fails in an outage, by what its last poll found.
 pub(crate) fn no_grant(name: &Name, found: Found) -> Error {
     match found {
         Err(error) => error,
@@ -96,7 +96,7 @@ impl Waiters {
     pub fn new(followed: Option<u32>) -> Self {
         Self {
             waiters: BTreeMap::new(),
-            next_look: NextLook::Planned(DUE),
+            next_poll: NextPoll::Planned(DUE),
             found: None,
             found_for: 0,
             failures: 0,
@@ -122,19 +122,19 @@ impl Waiters {
         self.waiters.insert(ticket, waiter);
     }
 
-    /// Returns what this waiter does next. With `Look`, its look has begun.
+    /// Returns what this waiter does next. With `Poll`, its poll has begun.
     pub fn step(&mut self, ticket: WaiterId, now: Instant) -> Action {
-        match self.next_look {
+        match self.next_poll {
             // Others are before it.
             _ if !self.is_first(ticket) => Action::Sleep(Instant::FAR_FUTURE),
-            NextLook::Planned(at) if now < at => Action::Sleep(at),
-            _ => Action::Look(self.begin_look()),
+            NextPoll::Planned(at) if now < at => Action::Sleep(at),
+            _ => Action::Poll(self.begin_poll()),
         }
     }
 
-    /// A look begins. Returns the grant that a notice told of, if notices came since the last look.
-    fn begin_look(&mut self) -> Option<Box<Handover>> {
-        self.next_look = NextLook::Making { is_hinted: false };
+    /// A poll begins. Returns the grant that a notice told of, if notices came since the last poll.
+    fn begin_poll(&mut self) -> Option<Box<Handover>> {
+        self.next_poll = NextPoll::Making { has_notice: false };
         let has_missed = std::mem::take(&mut self.has_missed);
         self.handover.take().filter(|_| !has_missed)
     }
@@ -142,38 +142,38 @@ impl Waiters {
     /// Takes in the notice of a grant.
     pub fn hand_over(&mut self, handover: Box<Handover>) -> Wake {
         self.handover = Some(handover);
-        self.hint()
+        self.on_notice()
     }
 
-    /// Takes in that notices may have been missed: what the last look confirmed counts no longer.
+    /// Takes in that notices may have been missed: what the last poll confirmed counts no longer.
     pub fn miss(&mut self) -> Wake {
         self.has_missed = true;
-        self.hint()
+        self.on_notice()
     }
 
-    /// The next look is due.
-    pub fn look_soon(&mut self) {
-        if let NextLook::Planned(at) = &mut self.next_look {
+    /// The next poll is due.
+    pub fn poll_soon(&mut self) {
+        if let NextPoll::Planned(at) = &mut self.next_poll {
             *at = DUE;
         }
     }
 
-    /// Takes in a hint that the name may have been freed.
-    pub fn hint(&mut self) -> Wake {
-        match &mut self.next_look {
-            NextLook::Making { is_hinted } => {
-                *is_hinted = true;
+    /// Takes in a notice that the name may have been freed.
+    pub fn on_notice(&mut self) -> Wake {
+        match &mut self.next_poll {
+            NextPoll::Making { has_notice } => {
+                *has_notice = true;
                 Wake::NONE
             }
-            NextLook::Planned(planned) if *planned > DUE => {
+            NextPoll::Planned(planned) if *planned > DUE => {
                 *planned = DUE;
                 self.wake_first()
             }
-            NextLook::Planned(_) => Wake::NONE,
+            NextPoll::Planned(_) => Wake::NONE,
         }
     }
 
-    /// The look of the first waiter brought no grant. It is made again at `at`, or at once if a hint came meanwhile.
+    /// The poll of the first waiter brought no grant. It is made again at `at`, or at once if a notice came meanwhile.
     pub fn found(&mut self, found: Found, at: Instant) {
         self.failures = if found.is_err() { self.failures + 1 } else { 0 };
         self.found = Some(found);
@@ -189,10 +189,10 @@ impl Waiters {
         self.leave(ticket)
     }
 
-    /// The first waiter gives up the look that it began, without an outcome. It is due again.
-    pub fn look_again(&mut self, ticket: WaiterId) {
+    /// The first waiter gives up the poll that it began, without an outcome. It is due again.
+    pub fn poll_again(&mut self, ticket: WaiterId) {
         if self.is_first(ticket) {
-            self.give_up_look();
+            self.give_up_poll();
         }
     }
 
@@ -203,17 +203,17 @@ impl Waiters {
         if !was_first {
             return Wake::NONE;
         }
-        self.give_up_look();
-        // Even if no look is due: the next waiter is the one that has to wake at the planned moment now.
+        self.give_up_poll();
+        // Even if no poll is due: the next waiter is the one that has to wake at the planned moment now.
         self.wake_first()
     }
 
-    /// The finding of the last look.
+    /// The finding of the last poll.
     pub fn last_found(&self) -> Option<&Found> {
         self.found.as_ref()
     }
 
-    /// The error of the last look, if it failed and this waiter was already waiting: the look was made for it too.
+    /// The error of the last poll, if it failed and this waiter was already waiting: the poll was made for it too.
     pub fn failure(&self, ticket: WaiterId) -> Option<Error> {
         match &self.found {
             Some(Err(error)) if ticket <= self.found_for => Some(error.clone()),
@@ -221,11 +221,11 @@ impl Waiters {
         }
     }
 
-    /// Begins a look before its time, if this waiter is the first. Returns whether it is.
-    pub fn look_now(&mut self, ticket: WaiterId) -> bool {
+    /// Begins a poll before its time, if this waiter is the first. Returns whether it is.
+    pub fn poll_now(&mut self, ticket: WaiterId) -> bool {
         let is_first = self.is_first(ticket);
         if is_first {
-            self.begin_look();
+            self.begin_poll();
         }
         is_first
     }
@@ -235,26 +235,26 @@ impl Waiters {
         self.waiters.values().map(|waiter| Wake::of(Some(waiter)))
     }
 
-    /// The reports of what a look found, to those waiters that want one.
+    /// The reports of what a poll found, to those waiters that want one.
     pub fn reporting(&self, found: &Found) -> impl Iterator<Item = Wake> {
         let waiters = self.waiters.values();
         let reports = waiters.map(|waiter| Wake::reporting(waiter, found));
         reports.filter(Wake::has_waiter)
     }
 
-    fn give_up_look(&mut self) {
-        if matches!(self.next_look, NextLook::Making { .. }) {
-            self.next_look = NextLook::Planned(DUE);
+    fn give_up_poll(&mut self) {
+        if matches!(self.next_poll, NextPoll::Making { .. }) {
+            self.next_poll = NextPoll::Planned(DUE);
         }
     }
 
-    /// Plans the next look, unless one is due anyway.
+    /// Plans the next poll, unless one is due anyway.
     fn plan(&mut self, at: Instant) {
         let is_due = matches!(
-            self.next_look,
-            NextLook::Making { is_hinted: true } | NextLook::Planned(DUE)
+            self.next_poll,
+            NextPoll::Making { has_notice: true } | NextPoll::Planned(DUE)
         );
-        self.next_look = NextLook::Planned(if is_due { DUE } else { at });
+        self.next_poll = NextPoll::Planned(if is_due { DUE } else { at });
     }
 
     fn is_first(&self, ticket: WaiterId) -> bool {
@@ -276,7 +276,7 @@ mod tests {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
-    const LOOK: Action = Action::Look(None);
+    const POLL: Action = Action::Poll(None);
     /// Others are before it.
     const WAIT: Action = Action::Sleep(Instant::FAR_FUTURE);
 
@@ -296,37 +296,40 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_looks_when_the_holders_time_is_over() {
+    fn only_the_first_polls_when_the_holders_time_is_over() {
         let (mut queue, _) = queue(1_000);
-        assert_eq!(queue.step(0, at(0)), LOOK);
+        assert_eq!(queue.step(0, at(0)), POLL);
         queue.found(held(), at(5));
-        let looks = |queue: &mut Waiters, now| {
+        let polls = |queue: &mut Waiters, now| {
             let steps = (0..1_000).map(|ticket| queue.step(ticket, now));
-            steps.filter(|step| *step == LOOK).count()
+            steps.filter(|step| *step == POLL).count()
         };
-        assert_eq!(looks(&mut queue, at(4)), 0);
+        assert_eq!(polls(&mut queue, at(4)), 0);
         assert_eq!(queue.step(0, at(4)), Action::Sleep(at(5)));
-        assert_eq!(looks(&mut queue, at(5)), 1);
+        assert_eq!(polls(&mut queue, at(5)), 1);
     }
 
     #[test]
-    fn a_hint_wakes_the_first_and_no_other() {
+    fn a_notice_wakes_the_first_and_no_other() {
         let (mut queue, waiters) = queue(3);
         queue.step(0, at(0));
         queue.found(held(), at(5));
-        assert!(queue.hint().wakes(&waiters[0]));
-        assert!(!queue.hint().has_waiter(), "a second hint before the look");
+        assert!(queue.on_notice().wakes(&waiters[0]));
+        assert!(
+            !queue.on_notice().has_waiter(),
+            "a second notice before the poll"
+        );
         assert_eq!(queue.step(1, at(0)), WAIT);
-        assert_eq!(queue.step(0, at(0)), LOOK);
+        assert_eq!(queue.step(0, at(0)), POLL);
     }
 
     #[test]
-    fn a_hint_during_a_look_leads_to_another() {
+    fn a_notice_during_a_poll_leads_to_another() {
         let (mut queue, _) = queue(1);
         queue.step(0, at(0));
-        assert!(!queue.hint().has_waiter());
+        assert!(!queue.on_notice().has_waiter());
         queue.found(held(), at(5));
-        assert_eq!(queue.step(0, at(0)), LOOK);
+        assert_eq!(queue.step(0, at(0)), POLL);
         queue.found(held(), at(5));
         assert_eq!(queue.step(0, at(0)), Action::Sleep(at(5)));
     }
@@ -336,15 +339,15 @@ mod tests {
         let (mut queue, waiters) = queue(3);
         queue.step(0, at(0));
         queue.found(held(), at(5));
-        queue.hint().now();
-        assert!(queue.leave(0).wakes(&waiters[1]), "before its look");
-        assert_eq!(queue.step(1, at(0)), LOOK);
-        assert!(queue.leave(1).wakes(&waiters[2]), "during its look");
-        assert_eq!(queue.step(2, at(0)), LOOK);
+        queue.on_notice().now();
+        assert!(queue.leave(0).wakes(&waiters[1]), "before its poll");
+        assert_eq!(queue.step(1, at(0)), POLL);
+        assert!(queue.leave(1).wakes(&waiters[2]), "during its poll");
+        assert_eq!(queue.step(2, at(0)), POLL);
     }
 
     #[test]
-    fn a_waiter_that_leaves_asleep_hands_over_when_to_look() {
+    fn a_waiter_that_leaves_asleep_hands_over_when_to_poll() {
         let (mut queue, waiters) = queue(2);
         queue.step(0, at(0));
         queue.found(held(), at(5));
@@ -362,17 +365,17 @@ mod tests {
     }
 
     #[test]
-    fn after_a_grant_the_next_waits_for_that_lease_and_does_not_look() {
+    fn after_a_grant_the_next_waits_for_that_lease_and_does_not_poll() {
         let (mut queue, waiters) = queue(2);
         queue.step(0, at(0));
         assert!(queue.granted(0, at(30)).wakes(&waiters[1]));
         assert_eq!(queue.step(1, at(0)), Action::Sleep(at(30)));
-        assert!(queue.hint().wakes(&waiters[1]));
-        assert_eq!(queue.step(1, at(0)), LOOK);
+        assert!(queue.on_notice().wakes(&waiters[1]));
+        assert_eq!(queue.step(1, at(0)), POLL);
     }
 
     #[test]
-    fn the_failure_of_a_look_before_a_grant_is_told_to_no_waiter_after_it() {
+    fn the_failure_of_a_poll_before_a_grant_is_told_to_no_waiter_after_it() {
         let (mut queue, _) = queue(2);
         queue.step(0, at(0));
         let error = Error::invalid("acquire failed: an outage that is over");
@@ -383,34 +386,34 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_handed_to_the_next_look_unless_notices_were_missed() {
+    fn a_grant_is_handed_to_the_next_poll_unless_notices_were_missed() {
         let (mut queue, waiters) = queue(1);
-        assert_eq!(queue.step(0, at(0)), LOOK);
+        assert_eq!(queue.step(0, at(0)), POLL);
         queue.found(held(), at(5));
         let holder = Holder::new(ClientId::from_u128(1), 1);
         let name = Name::new("a").expect("valid");
         let handover = Box::new(Handover::new(name, holder, Token::MAX));
         assert!(queue.hand_over(handover.clone()).wakes(&waiters[0]));
-        assert_eq!(queue.step(0, at(0)), Action::Look(Some(handover.clone())));
+        assert_eq!(queue.step(0, at(0)), Action::Poll(Some(handover.clone())));
         queue.hand_over(handover.clone()).now();
         queue.found(held(), at(5));
-        assert_eq!(queue.step(0, at(0)), Action::Look(Some(handover.clone())));
+        assert_eq!(queue.step(0, at(0)), Action::Poll(Some(handover.clone())));
         queue.found(held(), at(5));
         queue.miss().now();
         queue.hand_over(handover).now();
-        assert_eq!(queue.step(0, at(0)), LOOK, "it asks");
+        assert_eq!(queue.step(0, at(0)), POLL, "it asks");
     }
 
     #[test]
-    fn a_look_that_is_given_up_is_made_again() {
+    fn a_poll_that_is_given_up_is_made_again() {
         let (mut queue, _) = queue(2);
-        assert_eq!(queue.step(0, at(0)), LOOK);
-        queue.look_again(1);
-        queue.look_again(0);
+        assert_eq!(queue.step(0, at(0)), POLL);
+        queue.poll_again(1);
+        queue.poll_again(0);
         assert_eq!(queue.step(1, at(0)), WAIT);
-        assert_eq!(queue.step(0, at(0)), LOOK);
+        assert_eq!(queue.step(0, at(0)), POLL);
         queue.found(held(), at(5));
-        queue.look_again(0);
+        queue.poll_again(0);
         assert_eq!(queue.step(0, at(0)), Action::Sleep(at(5)), "it was told");
     }
 }

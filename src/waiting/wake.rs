@@ -1,4 +1,4 @@
-//! Wakes a waiting task, and reports to its caller what a look found.
+//! Wakes a waiting task, and reports to its caller what a poll found.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use super::waiters::Found;
 use crate::error::Error;
 use crate::store::Held;
 
-/// Where a caller reads what the looks at its name find.
-pub type Looks = Option<watch::Sender<Option<Result<Held, Error>>>>;
+/// Where a caller reads what the polls at its name find.
+pub type Reports = Option<watch::Sender<Option<Result<Held, Error>>>>;
 
 /// A waiting task, and where its caller reads reports. Clones are the same task, and a wake that comes before the task
 /// waits is not lost.
 #[derive(Debug, Clone, Default)]
 pub struct Sleeper {
     task: Arc<Notify>,
-    looks: Looks,
+    reports: Reports,
 }
 
 impl Sleeper {
     /// A task whose caller reads reports here.
-    pub fn new(looks: Looks) -> Self {
+    pub fn new(reports: Reports) -> Self {
         let task = Arc::default();
-        Self { task, looks }
+        Self { task, reports }
     }
 
     /// Waits for a wake.
@@ -56,9 +56,9 @@ impl Wake {
         }
     }
 
-    /// Reports to the caller of this task what a look found; a failure also wakes the task.
+    /// Reports to the caller of this task what a poll found; a failure also wakes the task.
     pub fn reporting(waiter: &Sleeper, found: &Found) -> Self {
-        if waiter.looks.is_none() && found.is_ok() {
+        if waiter.reports.is_none() && found.is_ok() {
             return Self::NONE;
         }
         Self {
@@ -74,16 +74,16 @@ impl Wake {
 
     /// Wakes the task, or reports to its caller.
     pub fn now(self) {
-        let Some(Sleeper { task, looks }) = self.waiter else {
+        let Some(Sleeper { task, reports }) = self.waiter else {
             return;
         };
         let is_woken = !matches!(self.found, Some(Ok(_)));
-        let told = looks.zip(self.found);
+        let told = reports.zip(self.found);
         // A waker is code of the caller and may panic, which must not end the thread that wakes all waiters. The panic
         // hook has reported it.
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            if let Some((looks, found)) = told {
-                looks.send_replace(Some(found.map(|held| Held::clone(&held))));
+            if let Some((reports, found)) = told {
+                reports.send_replace(Some(found.map(|held| Held::clone(&held))));
             }
         }));
         if is_woken {

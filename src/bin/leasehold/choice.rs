@@ -26,7 +26,7 @@ const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
 /// The pause before a store that did not answer, or failed in a way that may pass, is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The least time for a first contact: a wait of zero makes one look, too.
+/// Minimum time for the first contact: a wait of zero makes one attempt, too.
 const LEAST_CONTACT: Duration = Duration::from_millis(300);
 
 /// The least time for an answer, even if the first request took the whole limit.
@@ -341,7 +341,7 @@ fn refused(error: Error) -> Failure {
     Failure { message, ..failure }
 }
 
-/// Returns an error as the user reads it, who did not ask for the look with which a command begins.
+/// Returns an error as the user reads it, who did not ask for the request that begins each command.
 fn in_words(error: &Error) -> String {
     let words = format!("{error:#}");
     let mut looks = ["inspect failed: ", "inspect the store failed: "].iter();

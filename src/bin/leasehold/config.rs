@@ -139,7 +139,7 @@ impl File {
     }
 }
 
-/// Returns whether there is such a file, even if this user may not look.
+/// Returns whether the file exists, or may exist where this user has no permission to check.
 fn is_there(path: &Path) -> bool {
     let looked = std::fs::metadata(path).map_err(|error| error.kind());
     !matches!(looked, Err(ErrorKind::NotFound | ErrorKind::NotADirectory))

@@ -1,5 +1,5 @@
-//! The files that a user names: looked at before they are read or written, because people also name devices, pipes
-//! and links.
+//! The files that a user names, checked before they are read or written, because people also name devices, pipes and
+//! links.
 //!
 //! A regular file is replaced as a whole, so that a reader sees the old content or the new one; a link is resolved
 //! first. What is no regular file is never replaced, and never waited for.

@@ -72,11 +72,11 @@ impl PoolOptions {
             None if self.exclusive => SHARES,
             None => return Ok(door),
         };
-        let looks = (1..=count).map(async |number| {
+        let reads = (1..=count).map(async |number| {
             let permit = Name::new(format!("{name}#{number}"))?;
             store.inspect(&permit, limit).await
         });
-        let permits = join_all(looks).await.into_iter();
+        let permits = join_all(reads).await.into_iter();
         let permits: Vec<_> = permits.collect::<Result<_, _>>()?;
         let is_free = self.permits.is_some() && permits.iter().any(Option::is_none);
         Ok(door.or_else(|| permits.into_iter().flatten().next().filter(|_| !is_free)))

@@ -92,7 +92,7 @@ impl Reports {
             return std::future::pending().await;
         };
         loop {
-            // Here the runtime looks for signals and timers, although a job may report without end.
+            // Lets the runtime handle signals and timers, although a job may report without end.
             tokio::task::yield_now().await;
             let readable = receiver.readable().await;
             match receiver.try_read(&mut [0; 256]) {

@@ -67,7 +67,7 @@ pub fn pool(name: &str, permit: Option<u16>) -> Option<&str> {
 }
 
 impl Tone {
-    /// The sign in front of a row that needs a look.
+    /// The sign in front of a row that needs attention.
     pub const fn sign(self) -> &'static str {
         match self {
             Self::Late | Self::Bad => "!",

@@ -1,5 +1,5 @@
-//! The leases of a store as the last look found them, which of them are late in their renewal, and the rows of a table
-//! of them. Pure: `now` is an argument.
+//! The leases of a store as they were last read, which of them are late in their renewal, and the rows of a table of
+//! them. Pure: `now` is an argument.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -15,19 +15,19 @@ use crate::table::Column;
 /// The longest pause between two lists of a store, however long one takes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// One lease of a store that is looked at again and again.
+/// One lease of a store that is read repeatedly.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub held: Held,
     seen_at: Instant,
     /// The most time that was left of this grant, which is about its ttl.
     most: Duration,
-    /// It was free when it was last looked at; the next list leaves it out.
+    /// The name was free when it was last read; the next list leaves it out.
     pub is_free: bool,
 }
 
 impl Seen {
-    /// A look at a lease, which knows the ttl of an earlier look at the same grant.
+    /// Makes a reading of a lease, which inherits the ttl of an earlier reading of the same grant.
     fn new(held: Held, earlier: Option<&Self>, seen_at: Instant) -> Self {
         let left = held.remaining.unwrap_or_default();
         let same = earlier.filter(|earlier| earlier.held.token == held.token);
@@ -39,8 +39,8 @@ impl Seen {
         }
     }
 
-    /// Takes a look at this lease alone.
-    pub fn look(&mut self, held: Option<Held>, now: Instant) {
+    /// Takes in a reading of this lease alone.
+    pub fn update(&mut self, held: Option<Held>, now: Instant) {
         match held {
             Some(held) => *self = Self::new(held, Some(self), now),
             None => self.is_free = true,
@@ -307,7 +307,7 @@ mod tests {
         assert!(!first[0].is_late(later(15)) && first[0].is_late(later(16)));
         let row = described(&first, &[0], later(16), SystemTime::UNIX_EPOCH);
         assert_eq!((row.cell(Column::State), row.tone.sign()), ("late", "!"));
-        // The next list knows what the looks before have seen, but only of the same grant.
+        // The next list knows what the earlier readings found, but only of the same grant.
         let second = listed(vec![held(1, 12)], &first, later(18));
         assert!(second[0].is_late(later(18)));
         let third = listed(vec![held(2, 12)], &second, later(19));

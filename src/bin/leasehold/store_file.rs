@@ -267,7 +267,7 @@ impl Store for FromFile {
     }
 }
 
-/// The hints of the newest store. The old one's subscription would try its login again and again.
+/// The notices of the newest store. The old one's subscription would try its login again and again.
 struct FromNewest(Mutex<Following>);
 
 struct Following {

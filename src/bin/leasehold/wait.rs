@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::pool::PoolOptions;
 use crate::row::in_words;
 use crate::span::Span;
-use crate::waiting::{self, Look, Outputs};
+use crate::waiting::{self, Outputs, Report};
 
 /// The longest time that the store may take to answer after the first contact.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -36,18 +36,18 @@ pub fn main(arguments: args::WaitOptions) -> Result<Exit, Failure> {
         let Some(held) = looking.await? else {
             return Ok(Exit::Success);
         };
-        let (looks, looked) = watch::channel(None);
+        let (reports, reported) = watch::channel(None);
         let outputs = Outputs::default();
         tokio::select! {
-            end = until_free(&**store, &name, &wanted, held.clone(), limit, began, looks) => end?,
-            never = waiting::announce(name.as_str(), held, looked, &outputs) => match never {},
+            end = until_free(&**store, &name, &wanted, held.clone(), limit, began, reports) => end?,
+            never = waiting::announce(name.as_str(), held, reported, &outputs) => match never {},
         }
         outputs.ended();
         Ok(Exit::Success)
     })
 }
 
-/// Looks again and again until the name is free. During an outage the last known holder is assumed to have it still.
+/// Polls until the name is free. During an outage the last known holder is assumed to have it still.
 async fn until_free(
     store: &dyn Store,
     name: &Name,
@@ -55,7 +55,7 @@ async fn until_free(
     mut held: Held,
     limit: Option<&Span>,
     began: Instant,
-    looks: Sender<Look>,
+    reports: Sender<Report>,
 ) -> Result<(), Failure> {
     let mut outage = None;
     loop {
@@ -71,19 +71,19 @@ async fn until_free(
         let pause = pause.max(Duration::from_millis(5));
         Monotonic.sleep_until(Monotonic.now().after(pause)).await;
         let limit = left.saturating_sub(pause).clamp(LEAST_LIMIT, LIMIT);
-        let look = match wanted.taken(store, name, limit).await {
+        let report = match wanted.taken(store, name, limit).await {
             Ok(None) => return Ok(()),
             Ok(Some(now)) => Ok(now),
             Err(error) if error.is_transient() => Err(error),
             Err(error) => return Err(error.into()),
         };
-        match &look {
+        match &report {
             Ok(now) => (held, outage) = (now.clone(), None),
             Err(error) => {
                 held.remaining = None;
                 outage = Some(format!("{error:#}"));
             }
         }
-        looks.send_replace(Some(look));
+        reports.send_replace(Some(report));
     }
 }

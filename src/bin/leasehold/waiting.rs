@@ -33,7 +33,7 @@ const STILL: Duration = Duration::from_secs(300);
 const WIPE: &str = "\r\x1b[K";
 
 /// The last result of a waiting command's requests.
-pub type Look = Option<Result<Held, Error>>;
+pub type Report = Option<Result<Held, Error>>;
 
 /// Where a wait is announced, besides the messages.
 #[derive(Default)]
@@ -48,7 +48,7 @@ pub struct Outputs<'a> {
 pub async fn announce(
     name: &str,
     held: Held,
-    mut looks: Receiver<Look>,
+    mut reports: Receiver<Report>,
     outputs: &Outputs<'_>,
 ) -> Infallible {
     let mut wait = Wait::new(name, held, Monotonic.now());
@@ -67,9 +67,9 @@ pub async fn announce(
             say::raw(WIPE.to_owned() + &cut_end(&wait.line(now), width));
         }
         tokio::select! {
-            Ok(()) = looks.changed() => {
-                let look = looks.borrow_and_update().clone();
-                let message = look.and_then(|look| wait.looked(look, Monotonic.now()));
+            Ok(()) = reports.changed() => {
+                let report = reports.borrow_and_update().clone();
+                let message = report.and_then(|report| wait.reported(report, Monotonic.now()));
                 if let Some(message) = message {
                     outputs.tell(&message, has_line);
                 }
@@ -147,9 +147,9 @@ impl Wait {
         }
     }
 
-    /// Takes a look. Returns what is to be said of it.
-    fn looked(&mut self, look: Result<Held, Error>, now: Instant) -> Option<Message> {
-        match look {
+    /// Takes a report. Returns what is to be said of it.
+    fn reported(&mut self, report: Result<Held, Error>, now: Instant) -> Option<Message> {
+        match report {
             Ok(held) => {
                 (self.held, self.seen_at) = (held, now);
                 let outage = self.outage.take()?;
@@ -251,13 +251,13 @@ mod tests {
         let mut wait = Wait::new("x", held(), at(0));
         let mut said = Vec::new();
         for second in 0..200 {
-            let look = if (10..150).contains(&second) {
+            let report = if (10..150).contains(&second) {
                 gone()
             } else {
                 Ok(held())
             };
-            let looked = wait.looked(look, at(second));
-            let messages = [looked, wait.due(at(second), true)].into_iter().flatten();
+            let reported = wait.reported(report, at(second));
+            let messages = [reported, wait.due(at(second), true)].into_iter().flatten();
             said.extend(messages.map(|message| (second, message)));
         }
         let when: Vec<_> = said.iter().map(|(second, _)| *second).collect();
@@ -271,11 +271,11 @@ mod tests {
     #[test]
     fn a_short_silence_is_not_said_and_shown_in_the_line() {
         let mut wait = Wait::new("x", held(), at(0));
-        assert_eq!(wait.looked(gone(), at(1)), None);
+        assert_eq!(wait.reported(gone(), at(1)), None);
         assert_eq!(wait.due(at(4), true), None);
         let line = wait.line(at(4));
         assert!(line.contains("cannot be reached for 3s"), "{line}");
-        assert_eq!(wait.looked(Ok(held()), at(5)), None);
+        assert_eq!(wait.reported(Ok(held()), at(5)), None);
         assert_eq!(wait.due(at(5), true), None);
         assert_eq!(wait.line(at(12)), "waiting 12s for x: vm:7 has it");
     }

@@ -29,7 +29,7 @@ pub const ARGUMENT: &str = "__warden";
 /// Its name in a list of processes. Neither the tool's nor the guardian's: `killall` must not meet two of them.
 pub const NAME: &str = "job-warden";
 
-/// How often the guardian is looked at once the job must be gone.
+/// Interval between checks of the guardian once the job must be gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Starts a guardian for this command, and watches it to its end. Standard input is the channel to the tool.

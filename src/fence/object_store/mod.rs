@@ -195,7 +195,7 @@ impl Fence {
             };
             self.give_way(admission, &object).await;
             let replaced = object.number - 1;
-            let now = self.put_or_look(seen.as_ref(), object, &mut unknown);
+            let now = self.put_or_read(seen.as_ref(), object, &mut unknown);
             let now = now.await?;
             match (
                 now.as_ref().and_then(|now| now.has(&id, replaced)),
@@ -216,7 +216,7 @@ impl Fence {
     /// Puts the object, or finds out what is there instead: nothing, if a store that was busy with the path refused to
     /// create the object (Amazon S3 answers 409 then, and asks for another try). Notes the error of a put that was not
     /// answered.
-    async fn put_or_look(
+    async fn put_or_read(
         &self,
         replaced: Option<&Object>,
         object: Object,

@@ -13,8 +13,8 @@ use tokio::time::timeout;
 
 use crate::error::{Closed, Unavailable, result};
 
-/// Interval at which a call that waits looks whether Ctrl-C was pressed.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval between checks for Ctrl-C while a call waits.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// What is called in Python.
 type Delivery = Box<dyn FnOnce(Python<'_>) + Send>;
@@ -46,7 +46,7 @@ impl Caller {
     ) -> PyResult<T> {
         let mut future = Box::pin(future);
         loop {
-            let step = async { timeout(LOOK, &mut future).await.ok() };
+            let step = async { timeout(CHECK_EVERY, &mut future).await.ok() };
             let done = py.detach(|| self.client.wait(step));
             if let Some(done) = result(done)? {
                 return done;

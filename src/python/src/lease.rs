@@ -93,7 +93,7 @@ pub struct Leases(Mutex<Vec<Weak<Mutex<Option<Guard>>>>>);
 impl Leases {
     pub fn add(&self, lease: Lease) -> Lease {
         let mut leases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before it grows, so that each lease is looked at a few times only.
+        // Before it grows, so that each lease is checked a few times only.
         if leases.len() == leases.capacity() {
             leases.retain(|lease| lease.strong_count() > 0);
         }
@@ -175,8 +175,8 @@ pub fn release<'py>(
     leases[0].caller.call(py, done, released)
 }
 
-/// Waits until one of these leases is lost or released, for at most so many seconds. Returns the reason; `None` if there
-/// was none in that time.
+/// Waits until one of these leases is lost or released, for at most so many seconds. Returns the reason; `None` if
+/// there was none in that time.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "Python hands a list over")]
 pub fn wait_lost(

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::store::kit::server_url::{Reason, ServerUrl};
 use crate::store::record::SKEW;
 
-/// The interval at which a waiting client looks: one that waits for a month costs a dollar at the list prices of S3.
+/// Interval between polls of a waiting client. One that waits for a month costs a dollar at the list prices of S3.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The prefix of the keys, unless told otherwise.
 const PREFIX: &str = "leasehold";

@@ -14,12 +14,12 @@
 //! ```
 //!
 //! The protocol is that of [`record`](super::record), with a grace of the clocks' [skew](#urls) and two seconds. The
-//! fence of [`fence::object_store`](crate::fence::object_store) guards objects of the same bucket. The wire, the costs and
-//! the rule by which a bucket may clear old objects are in `README.md` next to the sources.
+//! fence of [`fence::object_store`](crate::fence::object_store) guards objects of the same bucket. The wire, the costs
+//! and the rule by which a bucket may clear old objects are in `README.md` next to the sources.
 //!
 //! # URLs
-//! `s3://BUCKET/PREFIX?PARAMETERS`. The prefix is `leasehold` unless it is given. Credentials are those of the environment:
-//! `AWS_ACCESS_KEY_ID` and its like, a web identity, or those of the machine.
+//! `s3://BUCKET/PREFIX?PARAMETERS`. The prefix is `leasehold` unless it is given. Credentials are those of the
+//! environment: `AWS_ACCESS_KEY_ID` and its like, a web identity, or those of the machine.
 //!
 //! | parameter | meaning | default |
 //! |---|---|---|
@@ -27,19 +27,19 @@
 //! | `profile` | its section | `default` |
 //! | `endpoint` | URL of the server | `AWS_ENDPOINT_URL`, or Amazon's |
 //! | `region` | region of the bucket | `AWS_REGION`, or `us-east-1` |
-//! | `poll` | interval at which a waiting client looks | `1s` |
+//! | `poll` | interval between polls of a waiting client | `1s` |
 //! | `skew` | the most by which the clocks of the bucket's servers differ | `10s` |
 //!
 //! Buckets of other providers are opened by [`Bucket::new`] with a store of the crate `object_store`.
 //!
 //! # Conditional puts
-//! A server has to compare versions with each put. Some ignore the condition, and some let several puts win that arrive at
-//! once. It is tried once for each prefix, by `leasehold init` or by the first claim, and the result is kept next to the leases. A
-//! server that does not compare is `Misconfigured`.
+//! A server has to compare versions with each put. Some ignore the condition, and some let several puts win that arrive
+//! at once. It is tried once for each prefix, by `leasehold init` or by the first claim, and the result is kept next to
+//! the leases. A server that does not compare is `Misconfigured`.
 //!
 //! # Limits
-//! A put takes tens of milliseconds on S3, and some hundreds at times: a ttl of 5 s is the least that holds there. Nothing
-//! tells a waiting client that a name was freed: it looks each second.
+//! A put takes tens of milliseconds on S3, and some hundreds at times: a ttl of 5 s is the least that holds there.
+//! Nothing tells a waiting client that a name was freed: it polls once a second.
 
 mod address;
 mod credentials;
@@ -161,7 +161,7 @@ impl Bucket {
         self
     }
 
-    /// Returns the same leases with the interval at which a waiting client looks (default: 1 s).
+    /// Returns the same leases with this interval between polls of a waiting client (default: 1 s).
     #[must_use = "returns the leases with their interval"]
     pub const fn with_look_every(mut self, look_every: Duration) -> Self {
         self.look_every = look_every;

@@ -12,21 +12,21 @@ pub struct Facts {
     pub kind: &'static str,
     /// Says whether the store keeps a queue of waiting clients, who are then served in turn.
     pub has_queue: bool,
-    /// Says whether the notice of a grant is proof of it. Otherwise the client asks before it counts the grant: a server
-    /// that was replaced may still send notices.
+    /// Says whether the notice of a grant is proof of it. Otherwise the client asks before it counts the grant: a
+    /// server that was replaced may still send notices.
     pub trusts_notices: bool,
     /// The shortest ttl that the store can keep: a shorter one is `Invalid`.
     pub least_ttl: Duration,
     /// The longest time past its ttl for which a lease that is not renewed can still count, for a client that did not
     /// see it before. Zero where the store ends leases itself. A name that is kept ends as late.
     pub grace: Duration,
-    /// The interval at which a waiting client looks at the store where nothing tells it that a name was freed.
+    /// Interval between polls of a waiting client where the store gives no notices.
     pub look_every: Duration,
-    /// Says whether the store can give hints. Where the set-up does not let it, [`notices`](super::Store::notices)
+    /// Says whether the store can give notices. Where the set-up does not let it, [`notices`](super::Store::notices)
     /// still returns `None`.
     pub has_notices: bool,
-    /// Says whether the store does its work on the runtimes of its callers. Then waiting clients listen there too, and not
-    /// on a thread of their own.
+    /// Says whether the store does its work on the runtimes of its callers. Then waiting clients listen there too, and
+    /// not on a thread of their own.
     pub is_on_callers_runtime: bool,
     /// The longest ttl that the store can keep, if there is a limit and it is known. A longer one is `Invalid`. Where
     /// the limit is part of a server's set-up it is known only once the server has reported it (`members` and `hazards`
@@ -35,7 +35,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// The usual interval of looks: ten a second for each waiting client.
+    /// The usual interval between polls: ten a second for each waiting client.
     const LOOK_EVERY: Duration = Duration::from_millis(100);
 
     /// Returns the facts of a store of this kind, without a queue, without notices and without a limit on
@@ -89,7 +89,7 @@ impl Facts {
         self
     }
 
-    /// Returns the same facts with another interval of looks.
+    /// Returns the same facts with another interval between polls.
     #[must_use = "returns the facts with the interval"]
     pub const fn with_look_every(mut self, look_every: Duration) -> Self {
         self.look_every = look_every;

@@ -31,21 +31,21 @@ impl Topic {
     }
 }
 
-/// A notice. It may be late, repeated or missing, so a waiting client also looks again after some time.
+/// A notice. It may be late, repeated or missing, so a waiting client also polls from time to time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// A hint that this name may have been freed, which may be wrong: look at it.
+    /// This name may have been freed. The notice may be wrong, so check the name.
     Freed(Name),
     /// The name was freed and granted to a claim that waited.
     Granted(Box<Handover>),
-    /// The connection was lost and is back. Notices may have been missed: look at every name.
+    /// The connection was lost and is back. Notices may have been missed: check every name.
     Reconnected,
 }
 
 /// A grant that a waiting client did not ask for at that moment: the name was freed, and its place was the first. It
-/// extends nothing: it holds for what is left of the term of the place, which began when the claim was last answered, or
-/// until the end that it tells, if that is earlier.
+/// extends nothing: it holds for what is left of the term of the place, which began when the claim was last answered,
+/// or until the end that it tells, if that is earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Handover {
@@ -79,7 +79,7 @@ impl Handover {
     }
 }
 
-/// A subscription to notices. They can be lost, so a waiting client also looks again after some time.
+/// A subscription to notices. They can be lost, so a waiting client also polls from time to time.
 pub trait Notices: fmt::Debug + Send + Sync {
     /// Starts to follow this topic. As soon as the store listens for it, the subscription gives the topic's [first
     /// notice](Topic::first_notice), because a caller that checked before cannot know what was freed meanwhile. It is

@@ -13,8 +13,9 @@
 //! # }
 //! ```
 //!
-//! The protocol is that of [`record`](super::record), with records that end by themselves: each is a key with a lease of
-//! etcd, whose time the leader counts. The wire, the failures and what etcd needs are in `README.md` next to the sources.
+//! The protocol is that of [`record`](super::record), with records that end by themselves: each is a key with a lease
+//! of etcd, whose time the leader counts. The wire, the failures and what etcd needs are in `README.md` next to the
+//! sources.
 //!
 //! # URLs
 //! `etcd://USER:PASSWORD@HOST:PORT,HOST:PORT?PARAMETERS`, with TLS `etcds://`. All servers are of one cluster: one is
@@ -29,8 +30,9 @@
 //! The user's role needs `readwrite` on the keys that begin with the prefix and a slash. Who has it can take any name.
 //!
 //! # Limits
-//! Leases of etcd are in whole seconds: a ttl is rounded up, and 2 s is the least. A grant is two writes through the log of
-//! the cluster, a renewal none. etcd keeps each version of a key until it is compacted: set `--auto-compaction-retention`.
+//! Leases of etcd are in whole seconds: a ttl is rounded up, and 2 s is the least. A grant is two writes through the
+//! log of the cluster, a renewal none. etcd keeps each version of a key until it is compacted: set
+//! `--auto-compaction-retention`.
 
 mod address;
 mod connection;
@@ -64,7 +66,8 @@ use crate::telemetry::ConnectionPurpose;
 const KIND: &str = "etcd";
 /// The shortest lease that etcd gives with its usual settings.
 const LEAST_TTL: Duration = Duration::from_secs(2);
-/// The most by which a lease ends late while the leader stays: it is rounded up to a second, and looked at twice in one.
+/// Maximum delay of the end of a lease while the leader stays: etcd rounds it up to a second, and checks twice a
+/// second.
 const LATE_BY: Duration = Duration::from_secs(2);
 /// Number of records in one answer to a list.
 const PAGE: i64 = 500;
@@ -311,8 +314,8 @@ impl Register for Etcd {
         if !seen.kvs.iter().any(|kv| kv.mod_revision == held.revision) {
             return Ok(Put::Conflict);
         }
-        // A leader that stood still and wakes ends the leases that it knew, although they were renewed under the next one, and
-        // may renew one for itself alone. So the record gets a lease of the present one.
+        // A leader that stood still and wakes ends the leases that it knew, although they were renewed under the next
+        // one, and may renew one for itself alone. So the record gets a lease of the present one.
         let headers = [kept.header, seen.header];
         let is_of_one_leader = headers.into_iter().all(|header| {
             let term = header.unwrap_or_default().raft_term;

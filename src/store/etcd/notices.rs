@@ -42,7 +42,7 @@ pub(super) async fn listen(leases: Arc<Etcd>, mut wanted: Wanted) {
 /// Watches a name for as long as it is waited for.
 async fn watch(leases: Arc<Etcd>, topic: Topic, teller: Teller) {
     loop {
-        // What ends it is a server that goes, or is cut off: the next one begins with a hint.
+        // What ends it is a server that goes, or is cut off: the next one begins with a notice.
         let _ = watch_once(&leases, &topic, &teller).await;
         Boottime.nap_until(Boottime.now().after(PAUSE)).await;
     }

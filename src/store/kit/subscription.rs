@@ -1,4 +1,4 @@
-//! A subscription that one task serves, on a connection of its own to a server that pushes hints.
+//! A subscription that one task serves, on a connection of its own to a server that pushes notices.
 //!
 //! ```text
 //!   follow, unfollow --(changes, notify)--> listener task --(bounded queue)--> next
@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use crate::future::BoxFuture;
 use crate::store::{Notice, Notices, Topic};
 
-/// The number of hints that may wait to be read. With more, a reconnect is as good: a reader that is this far behind
+/// The number of notices that may wait to be read. With more, a reconnect is as good: a reader that is this far behind
 /// checks every name.
 const QUEUE: usize = 1_024;
 
@@ -26,25 +26,25 @@ const QUEUE: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Subscription {
     changes: Arc<Changing>,
-    hints: Mutex<mpsc::Receiver<Notice>>,
+    notices: Mutex<mpsc::Receiver<Notice>>,
     has_overflowed: Arc<AtomicBool>,
     listener: AbortHandle,
 }
 
-/// The listener's end: the topics to follow, and where to send hints.
+/// The listener's end: the topics to follow, and where to send notices.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     changes: Arc<Changing>,
     followed: BTreeSet<Topic>,
-    /// Where the listener gives hints; other tasks of it have clones.
+    /// Where the listener gives notices; other tasks of it have clones.
     pub(crate) teller: Teller,
 }
 
-/// The end of a task that gives hints to the caller. When the queue is full, hints are dropped, and the next one read
-/// is `Reconnected`, because it asks for the same: check every name.
+/// The end of a task that gives notices to the caller. When the queue is full, notices are dropped, and the next one
+/// read is `Reconnected`, because it asks for the same: check every name.
 #[derive(Debug, Clone)]
 pub(crate) struct Teller {
-    hints: mpsc::Sender<Notice>,
+    notices: mpsc::Sender<Notice>,
     has_overflowed: Arc<AtomicBool>,
 }
 
@@ -81,24 +81,24 @@ impl Subscription {
             changes: changes.clone(),
             followed: BTreeSet::new(),
             teller: Teller {
-                hints: sender,
+                notices: sender,
                 has_overflowed: has_overflowed.clone(),
             },
         };
         Ok(Self {
             changes,
-            hints: Mutex::new(receiver),
+            notices: Mutex::new(receiver),
             has_overflowed,
             listener: listen(wanted).await?,
         })
     }
 
-    async fn hint(&self) -> Notice {
+    async fn next_notice(&self) -> Notice {
         if self.has_overflowed.swap(false, Ordering::Relaxed) {
-            while self.hints.lock().try_recv().is_ok() {}
+            while self.notices.lock().try_recv().is_ok() {}
             return Notice::Reconnected;
         }
-        match poll_fn(|context| self.hints.lock().poll_recv(context)).await {
+        match poll_fn(|context| self.notices.lock().poll_recv(context)).await {
             Some(notice) => notice,
             // The listener's runtime has ended. Waiting clients check again after some time.
             None => pending().await,
@@ -124,7 +124,7 @@ impl Notices for Subscription {
     }
 
     fn next(&self) -> BoxFuture<'_, Notice> {
-        Box::pin(self.hint())
+        Box::pin(self.next_notice())
     }
 }
 
@@ -145,8 +145,8 @@ impl Wanted {
         }
     }
 
-    /// Has this called after each change, on the calling runtime, for a listener that awaits nothing: it is dropped when
-    /// the task is aborted.
+    /// Has this called after each change, on the calling runtime, for a listener that awaits nothing: it is dropped
+    /// when the task is aborted.
     pub(crate) fn when_changed(&self, call: impl Fn() + Send + 'static) -> AbortHandle {
         let changes = self.changes.clone();
         let calls = async move {
@@ -159,7 +159,7 @@ impl Wanted {
     }
 
     /// Takes the changes since the last time. A topic that is followed again before its end was taken gets its first
-    /// hint here: hints of the time between were not read.
+    /// notice here: notices of the time between were not read.
     pub(crate) fn take_changes(&mut self) -> Changed {
         let mut changed = Changed::default();
         for (topic, change) in std::mem::take(&mut *self.changes.topics.lock()) {
@@ -179,16 +179,16 @@ impl Wanted {
         &self.followed
     }
 
-    /// Gives a hint to the caller.
+    /// Gives a notice to the caller.
     pub(crate) fn tell(&self, notice: Notice) {
         self.teller.tell(notice);
     }
 }
 
 impl Teller {
-    /// Gives a hint to the caller.
+    /// Gives a notice to the caller.
     pub(crate) fn tell(&self, notice: Notice) {
-        if self.hints.try_send(notice).is_err() {
+        if self.notices.try_send(notice).is_err() {
             self.has_overflowed.store(true, Ordering::Relaxed);
         }
     }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hints_are_read_in_order_and_too_many_become_one_to_check_everything() {
+    async fn notices_are_read_in_order_and_too_many_become_one_to_check_everything() {
         let (subscription, wanted) = started().await;
         let freed = |index: usize| topic(&format!("n{index}")).first_notice();
         let next = || subscription.next();

@@ -61,7 +61,7 @@ pub(super) fn of_answer(code: StatusCode, status: &Status) -> Failure {
     let (kind, sent) = match code.as_u16() {
         403 if status.is_of_a_namespace_that_ends() => (ErrorKind::Misconfigured, Sent::Answered),
         401 | 403 => (ErrorKind::Denied, Sent::Answered),
-        // A list that took too long, and a request that was refused before it was looked at.
+        // A list that took too long, and a request that was refused before it was processed.
         410 | 429 => (ErrorKind::Unavailable, Sent::Answered),
         // A server that went away, or whose etcd did not answer in time, may have carried it out.
         408 | 500.. => (ErrorKind::Unavailable, Sent::Perhaps),

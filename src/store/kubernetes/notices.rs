@@ -45,7 +45,7 @@ pub(super) async fn listen(leases: Arc<Kubernetes>, mut wanted: Wanted) {
 /// Watches an object for as long as it is waited for.
 async fn watch(leases: Arc<Kubernetes>, topic: Topic, teller: Teller) {
     loop {
-        // What ends it is a server that goes, or the end of its time: the next one begins with a hint.
+        // What ends it is a server that goes, or the end of its time: the next one begins with a notice.
         let _ = watch_once(&leases, &topic, &teller).await;
         Boottime.nap_until(Boottime.now().after(PAUSE)).await;
     }
@@ -66,7 +66,7 @@ async fn watch_once(leases: &Kubernetes, topic: &Topic, teller: &Teller) -> Resu
     let mut events = pin!(events.map_err(super::failure::of_silence)?);
     teller.tell(topic.first_notice());
     while let Ok(Some(event)) = events.try_next().await {
-        match is_hint(event, key) {
+        match is_notice(event, key) {
             Some(true) => teller.tell(topic.first_notice()),
             Some(false) => {}
             None => return Ok(()),
@@ -76,7 +76,7 @@ async fn watch_once(leases: &Kubernetes, topic: &Topic, teller: &Teller) -> Resu
 }
 
 /// Returns whether an event of a watch can mean that this key was freed. `None`: the watch has ended.
-fn is_hint(event: WatchEvent<LeaseObject>, key: &str) -> Option<bool> {
+fn is_notice(event: WatchEvent<LeaseObject>, key: &str) -> Option<bool> {
     match event {
         WatchEvent::Error(_) => None,
         WatchEvent::Deleted(_) => Some(true),
@@ -112,13 +112,13 @@ mod tests {
             ("DELETED", "pod-1", Some(true)),
         ] {
             assert_eq!(
-                is_hint(event(kind, holder), "a"),
+                is_notice(event(kind, holder), "a"),
                 expected,
                 "{kind} {holder:?}"
             );
         }
         let ended = json!({ "type": "ERROR", "object": { "kind": "Status", "code": 410 } });
         let ended = serde_json::from_value(ended).expect("an event");
-        assert_eq!(is_hint(ended, "a"), None);
+        assert_eq!(is_notice(ended, "a"), None);
     }
 }

@@ -317,7 +317,7 @@ impl Backend for Memory {
             (Some(row), Some(rest)) if row.held.state == HeldState::Leased => {
                 row.held.state = HeldState::Kept;
                 row.ends_at = now.after(rest);
-                // Those who look now learn when it will be free.
+                // Clients that poll now learn when it will be free.
                 let freed = Notice::Freed(name.clone());
                 let first = state.queues.get(name).and_then(|queue| queue.first(now));
                 if let Some(first) = first {

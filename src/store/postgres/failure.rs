@@ -110,7 +110,7 @@ impl Failure {
         }
     }
 
-    /// Returns whether a server answered that it takes no writes, when one was looked for that does.
+    /// Returns whether a server answered that it takes no writes, while a primary was sought.
     pub(super) fn is_read_only(&self) -> bool {
         matches!(self, Self::Unsent(why) | Self::At(_, why) if why.to_string().contains(READ_ONLY))
     }

@@ -14,8 +14,8 @@ use crate::store::kit::backend::Failing;
 use crate::store::kit::budget::Budget;
 use crate::store::{Member, MemberState};
 
-/// Looks at each server of the URL. One that is alone is asked over the connections of the store, so that a member
-/// is up exactly if requests are answered.
+/// Asks each server of the URL. One that is alone is asked over the connections of the store, so that a member is up
+/// exactly if requests are answered.
 pub(super) async fn ask_each(store: &Postgres, budget: Budget) -> Result<Vec<Member>, Failure> {
     if store.address.hosts.len() == 1 {
         return Ok(vec![
@@ -23,7 +23,7 @@ pub(super) async fn ask_each(store: &Postgres, budget: Budget) -> Result<Vec<Mem
         ]);
     }
     let servers = store.address.each_server().into_iter();
-    let looks = servers.map(async |server| {
+    let reads = servers.map(async |server| {
         let server = Arc::new(server);
         let connect_timeout = store.connect_timeout.min(budget.left());
         match Connections::connected(&server, connect_timeout).await {
@@ -31,7 +31,7 @@ pub(super) async fn ask_each(store: &Postgres, budget: Budget) -> Result<Vec<Mem
             Err(failure) => unreached(&server, failure),
         }
     });
-    join_all(looks).await.into_iter().collect()
+    join_all(reads).await.into_iter().collect()
 }
 
 /// Asks a server whether it takes part.
@@ -56,7 +56,7 @@ async fn ask(
     Ok(Member::new(address.to_string(), state).with_version(version))
 }
 
-/// A server that does not answer is down; every other failure is one of the look.
+/// A server that does not answer is down; every other failure is one of this request.
 fn unreached(address: &Address, failure: Failure) -> Result<Member, Failure> {
     match failure.kind() {
         ErrorKind::Unavailable | ErrorKind::TimedOut => {

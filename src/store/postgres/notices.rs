@@ -1,5 +1,5 @@
-//! Hints that names were freed: one subscription for all names, while clients wait. It is on one of the connections for
-//! requests: a client that only waits needs no other.
+//! Notices that names were freed: one subscription for all names, while clients wait. It is on one of the connections
+//! for requests: a client that only waits needs no other.
 //!
 //! A release sends a notice only if the name's row says that a client waits for it. So the listener marks each name
 //! before it listens, and again every few seconds: it marks, listens, then checks. A name whose row is locked is marked
@@ -121,7 +121,7 @@ impl Listener {
         }
     }
 
-    /// Passes hints on until the connection is unusable, or no client has waited for a while.
+    /// Passes notices on until the connection is unusable, or no client has waited for a while.
     async fn listen(&mut self, connection: &mut ListeningConnection) -> Result<(), Failure> {
         let ListeningConnection { open, heard } = connection;
         let mut pulse = interval(PULSE);
@@ -134,7 +134,7 @@ impl Listener {
             tokio::select! {
                 message = heard.recv() => self.hear(&message.ok_or(Failure::Silent)?),
                 () = self.wanted.changed() => self.adjust(open).await?,
-                _ = again.tick(), if has_unmarked => self.follow_and_hint(open).await?,
+                _ = again.tick(), if has_unmarked => self.follow_and_notify(open).await?,
                 _ = pulse.tick() => {
                     self.order(open, "").await?;
                     let names: Vec<_> = self.channels.keys().cloned().collect();
@@ -168,10 +168,10 @@ impl Listener {
                 _ => drop(self.channels.insert(topic.name().clone(), None)),
             }
         }
-        self.follow_and_hint(open).await
+        self.follow_and_notify(open).await
     }
 
-    async fn follow_and_hint(&mut self, open: &Weak<OpenConnection>) -> Result<(), Failure> {
+    async fn follow_and_notify(&mut self, open: &Weak<OpenConnection>) -> Result<(), Failure> {
         let new = self.follow(open).await?;
         // Each name may have been freed after its client checked and before the server listened for it.
         for topic in self.wanted.followed() {

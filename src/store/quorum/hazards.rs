@@ -28,7 +28,7 @@ pub(super) async fn find(quorum: &Quorum, limit: Duration) -> Result<Vec<Hazard>
         let found = member.server.hazards(limit).await;
         let mut found = found.map_err(Failed::perhaps)?;
         found.retain(|hazard| !OF_A_SERVER_ALONE.contains(&hazard.id));
-        let node = member.look(limit).await?;
+        let node = member.read_node(limit).await?;
         found.extend(balancer(&member, &node, limit).await?);
         for hazard in &mut found {
             hazard.what = format!("{}: {}", member.server.location, hazard.what).into();
@@ -117,7 +117,7 @@ async fn balancer(
     limit: Duration,
 ) -> Result<Option<Hazard>, Failed> {
     let beside = member.beside(Purpose::Watchdog);
-    let other = beside.look(limit).await?;
+    let other = beside.read_node(limit).await?;
     beside.server.close().await;
     Ok((node.incarnation != other.incarnation).then(|| {
         Hazard::new(

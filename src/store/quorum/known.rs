@@ -46,7 +46,7 @@ impl Quorum {
         let (members, enough) = (self.members.len(), self.members.majority());
         let is_open = |it: &Membership| it.closed_for.is_none();
         let told_by = |nodes: &[_]| KnownQuorum::told_by(nodes, members, is_open);
-        let asked = self.members.look(limit);
+        let asked = self.members.read_node(limit);
         let (nodes, failures) = asked
             .gather(|nodes| told_by(nodes).is_some_and(|(_, votes)| votes >= enough))
             .await;
@@ -82,7 +82,7 @@ impl Quorum {
     pub(super) fn care_for(&self, member: usize, absence: Absence, known: &Arc<KnownQuorum>) {
         let out_us = match absence {
             Absence::Out(out_us) => out_us,
-            // Perhaps it has the data of another member, which is looked into at once.
+            // Perhaps it has the data of another member, which is checked at once.
             Absence::Other(other) if other.quorum == known.quorum => u64::MAX,
             _ => return,
         };
@@ -109,7 +109,7 @@ impl Quorum {
     /// Returns whether the member is in now.
     pub(super) async fn adopt(&self, member: usize, known: &KnownQuorum) -> Result<bool, Failed> {
         let (limit, id) = (self.members.connect_timeout(), known.id(member));
-        let found = self.members[member].look(limit).await?;
+        let found = self.members[member].read_node(limit).await?;
         let Some(absence) = found.absence(id) else {
             return Ok(true);
         };
@@ -133,7 +133,7 @@ impl Quorum {
         };
         let knows = |told: &[_]| told.iter().flat_map(answer).count();
         let enough = self.members.majority();
-        let asked = self.members.look(limit);
+        let asked = self.members.read_node(limit);
         let (told, _) = asked.gather(|told| knows(told) >= enough).await;
         let told: Vec<_> = told.iter().map(answer).collect();
         let Some(highest) = adoption(&told, self.members.len(), self.shared.clock_us()) else {
@@ -154,7 +154,7 @@ impl Quorum {
             return false;
         }
         let there = self.members[index]
-            .look(self.members.connect_timeout())
+            .read_node(self.members.connect_timeout())
             .await;
         there.is_ok_and(|there| {
             there.membership.is_some_and(|it| it.id == other) && there.run() != found.run()

@@ -45,7 +45,7 @@ async fn state(
     known: &Arc<KnownQuorum>,
     limit: Duration,
 ) -> Result<MemberState, Error> {
-    let node = match quorum.members[member].look(limit).await {
+    let node = match quorum.members[member].read_node(limit).await {
         Err(failed) if failed.error.is_transient() => return Ok(MemberState::Down),
         node => node?,
     };

@@ -164,7 +164,7 @@ impl Quorum {
         from_clock: bool,
         limit: Duration,
     ) -> Result<Option<KnownQuorum>, Error> {
-        let asked = self.members.iter().map(|member| member.look(limit));
+        let asked = self.members.iter().map(|member| member.read_node(limit));
         let (mut nodes, mut is_replaced) = (Vec::new(), false);
         for (index, node) in join_all(asked).await.into_iter().enumerate() {
             match node {
@@ -360,8 +360,8 @@ impl Quorum {
         }
     }
 
-    /// Returns the id of the quorum that has these members and replaces an older one, so that a command that was stopped
-    /// is the same when it is run again (FNV-1a, 64 bits).
+    /// Returns the id of the quorum that has these members and replaces an older one, so that a command that was
+    /// stopped is the same when it is run again (FNV-1a, 64 bits).
     fn successor(&self, old: u64) -> u64 {
         let text = format!("{old} {}", self.members.locations());
         text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {

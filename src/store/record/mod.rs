@@ -1,8 +1,9 @@
-//! Leases in any storage with a compare-and-set: one record a name, and a put that succeeds only on the version that was
-//! read.
+//! Leases in any storage with a compare-and-set: one record a name, and a put that succeeds only on the version that
+//! was read.
 //!
-//! A storage brings a [`Register`] of a few calls, and [`Records`] makes a store of it. The protocol is the same for all
-//! of them, and so are its proofs; `README.md` next to the sources has the rules and the record for other languages.
+//! A storage brings a [`Register`] of a few calls, and [`Records`] makes a store of it. The protocol is the same for
+//! all of them, and so are its proofs; `README.md` next to the sources has the rules and the record for other
+//! languages.
 //!
 //! # What such a store keeps
 //! - No two machines' clocks are compared. A client takes a record as run out once it has had this version in hand for
@@ -16,8 +17,8 @@
 //! - A record that has been over for an hour is removed, or emptied where the storage removes nothing on a version. Its
 //!   token is in the [`MARK`] by then, from which the token of a name without a record is minted.
 //!
-//! There is no queue: who waits looks again, and a freed name goes to whoever asks first. Each renewal is a write of its
-//! own. It is a store for leaders, jobs and schedules, not for 10,000 names.
+//! There is no queue: waiting clients poll, and a freed name goes to whichever asks first. Each renewal is a write of
+//! its own. It is a store for leaders, jobs and schedules, not for 10,000 names.
 //!
 //! # A store of one's own
 //! `examples/own_storage.rs` has a table of a database as a `Register`, and runs

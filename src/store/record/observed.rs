@@ -20,7 +20,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     records: HashMap<String, Sighting>,
-    /// Number of names at which it is looked next which of them are forgotten, if that is more than [`MANY`].
+    /// Number of names at which the next clean-up runs, if that is more than [`MANY`].
     many: usize,
     /// The time that the storage told last, and when the answer arrived. The storage's clock has gone on since, so this
     /// is never ahead of it.
@@ -66,7 +66,7 @@ impl Observed {
         if self.records.len() >= self.many.max(MANY) {
             self.records
                 .retain(|_, known| now.since(known.last) < FORGOTTEN_AFTER);
-            // A list of many would look through all of them for each.
+            // A list of many names would search all of them for each.
             self.many = 2 * self.records.len();
         }
         let (since, last) = (now, now);

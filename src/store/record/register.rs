@@ -12,8 +12,8 @@ use crate::store::{Hazard, Member, Notices, Purpose, Sent};
 
 /// A storage of records with a compare-and-set. [`Records`](super::Records) makes a store of it.
 ///
-/// A record has a key: a name, or [`MARK`](super::MARK), which is no name. How a key is written in the storage is its own
-/// matter, as long as no two keys are written alike.
+/// A record has a key: a name, or [`MARK`](super::MARK), which is no name. How a key is written in the storage is its
+/// own matter, as long as no two keys are written alike.
 ///
 /// # Guarantees
 /// 1. A put is carried out only if the record has the version that is given, or there is none and none is given; it
@@ -75,7 +75,7 @@ pub trait Register: fmt::Debug + Send + Sync + 'static {
     /// [`read`](Self::read) tells it, or the storage has no clock.
     fn time(&self) -> impl Future<Output = Result<Option<Duration>, Failure>> + Send;
 
-    /// Opens a subscription to hints that names were freed. `None` if the storage has none.
+    /// Opens a subscription to notices that names were freed. `None` if the storage has none.
     fn notices(&self) -> impl Future<Output = Result<Option<Box<dyn Notices>>, Failure>> + Send;
 
     /// Returns the faults of the set-up that weaken the promises.
@@ -106,7 +106,7 @@ pub struct Traits {
     pub expiry: Expiry,
     /// Says whether a record can be removed on a version. Otherwise an old one is emptied.
     pub removes: bool,
-    /// Says whether the storage gives hints that names were freed.
+    /// Says whether the storage gives notices that names were freed.
     pub has_notices: bool,
     /// The shortest ttl that the storage can keep.
     pub least_ttl: Duration,
@@ -115,7 +115,7 @@ pub struct Traits {
 }
 
 impl Traits {
-    /// Describes a storage of this kind that removes records and gives no hints, which a waiting client reads once a
+    /// Describes a storage of this kind that removes records and gives no notices, which a waiting client reads once a
     /// second.
     pub const fn new(kind: &'static str, expiry: Expiry) -> Self {
         Self {

@@ -36,8 +36,8 @@ impl<R: Register> Records<R> {
         Some(InHand { sighting, left })
     }
 
-    /// Returns the record in hand if it is over: a put on its version needs no look. Where the storage ends records, only
-    /// one that was freed.
+    /// Returns the record in hand if it is over: a put on its version needs no read. Where the storage ends records,
+    /// only one that was freed.
     pub(super) fn free_in_hand(&self, key: &str) -> Option<InHand> {
         self.in_hand(key).filter(|hand| hand.left.is_none())
     }
@@ -55,8 +55,8 @@ impl<R: Register> Records<R> {
         Ok(self.in_hand(key))
     }
 
-    /// Asks for the storage's time, unless an answer has told it a short time ago: this client's own clock carries it on
-    /// that far.
+    /// Asks for the storage's time, unless an answer has told it a short time ago: this client's own clock carries it
+    /// on that far.
     async fn ask_time(&self, budget: Budget) -> Result<(), Failure> {
         if !self.observed.lock().has_time(self.clock.now()) {
             let time = self.ask(budget, self.register.time()).await;
@@ -111,7 +111,8 @@ impl<R: Register> Records<R> {
                 self.ask(budget, put).await
             }
         };
-        // After a failure what was seen stays: if the put was carried out, the next one on that version meets a conflict.
+        // After a failure what was seen stays: if the put was carried out, the next one on that version meets a
+        // conflict.
         let mut observed = self.observed.lock();
         Ok(match written? {
             Put::Done(version) => {
@@ -125,8 +126,8 @@ impl<R: Register> Records<R> {
         })
     }
 
-    /// Decides and writes until that was carried out, or an answer is found. What was seen before may have changed: only
-    /// what is read now gives the answer.
+    /// Decides and writes until that was carried out, or an answer is found. What was seen before may have changed:
+    /// only what is read now gives the answer.
     pub(super) async fn settle<T>(
         &self,
         key: &str,

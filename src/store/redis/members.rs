@@ -19,7 +19,7 @@ pub(super) async fn ask_each(redis: &Redis, budget: Budget) -> Result<Vec<Member
 }
 
 async fn ask(server: &Server, node: &str, budget: Budget) -> Result<Member, Failure> {
-    let look = async {
+    let read = async {
         let commands: [&[&str]; 3] = [&["INFO"], &["HGET", node, "ready"], &["TIME"]];
         let [info, ready, clock] = server.ask_each(commands, budget).await?;
         let info = info.map(|reply| lines(&reply)).unwrap_or_default();
@@ -32,9 +32,9 @@ async fn ask(server: &Server, node: &str, budget: Budget) -> Result<Member, Fail
         };
         Ok::<_, Failure>((state, version(&info)))
     };
-    let (state, version) = match look.await {
+    let (state, version) = match read.await {
         Err(failure) if is_transient(&failure) => (MemberState::Down, None),
-        looked => looked?,
+        read => read?,
     };
     let location = server.connector().address.to_string();
     Ok(Member::new(location, state).with_version(version))

@@ -173,8 +173,8 @@ impl Redis {
         script.call(self.keys.of_name(name, self.fleet.is_cluster()))
     }
 
-    /// Returns whether what a server publishes proves that it has granted a name: not if it may have been replaced, or a
-    /// grant counts only once replicas have it. A server that keeps out grants nothing that nobody asked for.
+    /// Returns whether what a server publishes proves that it has granted a name: not if it may have been replaced, or
+    /// a grant counts only once replicas have it. A server that keeps out grants nothing that nobody asked for.
     fn trusts_notices(&self) -> bool {
         let is_acknowledged = self.fleet.settings.acknowledged_by > 0;
         !self.fleet.has_sentinels() && !is_acknowledged && self.max_ttl.is_none()
@@ -296,7 +296,7 @@ impl Backend for Redis {
     }
 
     async fn try_hazards(&self, budget: Budget) -> Result<Vec<Hazard>, Failure> {
-        hazards::look(self, budget).await
+        hazards::find(self, budget).await
     }
 
     async fn try_members(&self, budget: Budget) -> Result<Vec<Member>, Failure> {

@@ -92,7 +92,7 @@ impl Listener {
         }
     }
 
-    /// Passes hints on until the connection is unusable.
+    /// Passes notices on until the connection is unusable.
     async fn listen(&mut self, connection: &mut ListeningConnection) {
         loop {
             let is_well = tokio::select! {
@@ -184,7 +184,7 @@ impl Listener {
         }
         let name = self.keys.name_of_granted_channel(channel)?;
         let payload: String = message.get_payload().ok()?;
-        // What cannot be read has the client look, too.
+        // A message that cannot be read makes the client poll, too.
         let granted = read_grant(&name, &payload).map(Box::new);
         Some(granted.map_or(Notice::Freed(name), Notice::Granted))
     }

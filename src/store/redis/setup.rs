@@ -13,7 +13,7 @@ use crate::store::kit::budget::{Budget, millis};
 impl Redis {
     /// Sets a new server up to keep out, with the longest ttl of this store: it notes that nothing can have been
     /// forgotten, so its first grant takes no wait. The caller vouches for that: the server must never have granted
-    /// leases, or none within the longest ttl. A server that was flushed or lost its data looks new, too. Where a first
+    /// leases, or none within the longest ttl. A server that was flushed or lost its data seems new, too. Where a first
     /// claim was sent to the new server before, and it keeps out since, this ends the wait.
     ///
     /// # Errors

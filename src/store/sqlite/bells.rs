@@ -8,12 +8,12 @@
 //! reader, and has one for as long as the client lives: without one the client is dead. Clients that only watch names
 //! share a bell for all names with one [`slot`], so that the releases of other names wake few.
 //!
-//! A bell says nothing but *look*, and a ring may be lost: its process was killed before it, may not write, or is of an
-//! older version; another one stands still with the bell open. So whoever listens also looks once a second, and then
-//! opens those that were deleted or replaced. A client without a bell looks more often.
+//! A bell says nothing but *poll*, and a ring may be lost: its process was killed before it, may not write, or is of an
+//! older version; another one stands still with the bell open. So a listener also polls once a second, and then opens
+//! those that were deleted or replaced. A client without a bell polls more often.
 //!
-//! After a ring a reader stays at its end, so it is replaced: first the bell is opened, then the file is looked at. A
-//! change between the two rings the new one.
+//! After a ring a reader stays at its end, so it is replaced: first the bell is opened, then the file is read. A change
+//! between the two rings the new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -144,7 +144,7 @@ mod fifos {
     /// Waits for no other end, and becomes no terminal of this process, whatever lies where the bell should be.
     const AT_ONCE: OFlags = OWN.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-    /// Clients whose bells are looked at by one that makes its own: each leaves one behind at most.
+    /// Number of other clients' bells that a client checks when it makes its own: each leaves one behind at most.
     const LOOKED_AT: usize = 8;
     /// The least length of the name of a client's bell.
     const OF_CLIENT: usize = 32;
@@ -156,7 +156,7 @@ mod fifos {
     impl Bells {
         /// Opens this bell to ring it. Costs a few microseconds where nobody listens.
         pub(in super::super) fn open(&self, bell: Bell) -> Listener {
-            // Without a folder nobody has listened yet. Those who listen and are not rung look within a second.
+            // Without a folder no client has listened yet. Listeners that are not rung poll within a second.
             let Ok(folder) = self.opened_folder() else {
                 return Listener::Unknown;
             };
@@ -264,7 +264,7 @@ mod fifos {
         }
 
         /// Removes the bells of clients that died, of some that are drawn at random: the folder then has hardly more
-        /// than clients wait. Those that live are rung, and look once.
+        /// than clients wait. Those that live are rung, and poll once.
         fn sweep(&self, folder: &File) {
             let found = fs::read_dir(&self.folder).into_iter().flatten().flatten();
             let names = found.map(|found| found.file_name());
@@ -293,7 +293,7 @@ mod fifos {
     }
 }
 
-/// Other systems have no event for this; whoever waits looks.
+/// Other systems have no event for this; waiting clients poll.
 #[cfg(not(target_os = "linux"))]
 mod fifos {
     use super::{Bell, Bells, Inode, Listener, Opened, PathBuf, io};

@@ -1,8 +1,8 @@
 //! The file itself: creates it, recognises it or refuses it untouched, and runs transactions on it within a limit.
 //!
 //! This process never opens the file but through SQLite: the kernel drops all of a process's locks on a file when any
-//! one of its descriptors is closed. So it is looked at by its path only ([`identity`](super::identity)), and made
-//! under another name, or while no other thread opens it.
+//! one of its descriptors is closed. So it is examined by its path only ([`identity`](super::identity)), and made under
+//! another name, or while no other thread opens it.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions, TryLockError};
@@ -43,11 +43,11 @@ const SCHEMAS: [&str; 5] = [
 /// time.
 const STATEMENTS: usize = 32;
 
-/// Held while a file is looked for and made: no other thread opens one whose descriptor its maker has still to close.
+/// Held while a file is sought and made: no other thread opens one whose descriptor its maker has still to close.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// The pause before a busy file is tried again: some transactions of others fit into the least, and the most is
-/// short against any renewal's budget. It does not grow, or the caller that has waited longest would look most seldom.
+/// The pause before a busy file is tried again: the minimum leaves room for a few transactions of others, and the
+/// maximum is far below a renewal's budget. No backoff: the longest waiter must not poll the least often.
 const BUSY_WAIT_US: std::ops::RangeInclusive<u64> = 50..=1_000;
 
 /// An open file of leases.
@@ -73,7 +73,7 @@ impl Database {
                 create(path)?;
             }
         }
-        // An overlay file system gives the file another identity when it is first opened for writing, so look twice.
+        // An overlay file system gives the file another identity when it is first opened for writing, so check twice.
         let before = identity::examine(path)?;
         let mut db = connect(path)?;
         let identity = identity::examine(path)?;
@@ -123,7 +123,7 @@ impl Database {
     }
 
     /// Runs one short transaction. It takes the write lock first, so that nothing that it has read can change. Then
-    /// wakes the clients that it says have to look.
+    /// wakes the clients that it names.
     pub(super) fn write<T>(
         &mut self,
         caller: Caller<'_>,
@@ -142,7 +142,8 @@ impl Database {
             let ringing = Ringing::default();
             let answer = work(&Tx::begin(&transaction, &self.boot, &self.bells, &ringing))?;
             let committed = transaction.commit();
-            // Not before: a waiter would look too early. After a failure as well, since what became of it may be unknown.
+            // Not before: a waiter would poll too early. After a failure as well, since what became of it may be
+            // unknown.
             drop(ringing);
             committed?;
             Ok(answer)
@@ -369,7 +370,7 @@ fn use_log(db: &Connection) -> Result<(), Failure> {
 /// Makes what the file lacks. A process that has an older schema open works on with it: nothing that it knows changes.
 fn complete_schema(tx: &Tx<'_>) -> Result<(), Failure> {
     let db = tx.db;
-    // Another process may have done it since we looked.
+    // Another process may have done it since the check.
     let found = schema_of(db)?;
     for (version, schema) in (1..).zip(SCHEMAS) {
         if version > found {

@@ -61,7 +61,7 @@ pub(super) fn logs(path: &Path) -> Result<[PathBuf; 2], Failure> {
     }))
 }
 
-/// Looks at the file from outside, and refuses one that could have two logs or none.
+/// Examines the file from outside, and refuses one that could have two logs or none.
 pub(super) fn examine(path: &Path) -> Result<Identity, Failure> {
     let found = fs::metadata(path).map_err(unseen)?;
     if !found.is_file() {

@@ -117,7 +117,7 @@ fn present(_: PathBuf) -> Option<Presence> {
 fn open(fifo: &Path, way: OFlags) -> Result<File, Errno> {
     let of_errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let users = Users::of(fifo).map_err(|_| Errno::NOENT)?;
-    // Looked at first, because to open a device can do something.
+    // Checked first, because opening a device can have an effect.
     let is_ours = |found: &fs::Metadata| found.file_type().is_fifo() && users.have_made(found);
     if !fs::symlink_metadata(fifo).is_ok_and(|found| is_ours(&found)) {
         return Err(Errno::NOENT);

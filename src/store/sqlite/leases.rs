@@ -275,7 +275,7 @@ impl Tx<'_> {
         }
     }
 
-    /// Has the first living client look.
+    /// Wakes the first living client, which polls.
     fn wake_first(&self, name: &Name) -> Result<(), Failure> {
         while let Some(first) = self.first_waiting(name)?
             && !self.wake(first.holder.client())
@@ -285,7 +285,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Returns what `status` shows of a row. A mere look begins no watch; without one no end is known.
+    /// Returns what `status` shows of a row. A mere read begins no watch; without one no end is known.
     fn shown(&self, row: &Row) -> Result<Held, Failure> {
         let held = row.held()?;
         Ok(Held {

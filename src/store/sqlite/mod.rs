@@ -26,16 +26,16 @@
 //!    queue.
 //! 6. On Linux the process that frees a name wakes the client to which it grants it, and those that watch it, through
 //!    FIFOs in the folder `FILE-bells`. A client that is not woken notices within a second, from the file's change
-//!    counter. One that can have no FIFO there, and every client on macOS, looks at the counter each ten milliseconds.
+//!    counter. One that can have no FIFO there, and every client on macOS, reads the counter every ten milliseconds.
 //!    The folder stays, and with it a few FIFOs of clients that were killed; to copy it whole is safe, but a program
 //!    that opens a FIFO in it to read waits for ever (`cat`, `md5sum`).
 //! 7. The queue of a name is in the file as well. When the boot id changes, as by a reboot, its clients lose their
-//!    places, and nothing else. A client that was killed is passed over: nobody reads its FIFO. One that stands still, or
-//!    has no FIFO, costs those behind it three seconds at its turn.
+//!    places, and nothing else. A client that was killed is passed over: nobody reads its FIFO. One that stands still,
+//!    or has no FIFO, costs those behind it three seconds at its turn.
 //!
 //! # Limits
 //! A process under a file size limit (`ulimit -f`, `RLIMIT_FSIZE`) that the file or its log reaches is killed by
-//! SIGXFSZ, unless it ignores that signal. There are no connections to run out of: the looks of a client that waits
+//! SIGXFSZ, unless it ignores that signal. There are no connections to run out of: the polls of a client that waits
 //! take no lock, and its claims are short transactions, as renewals are: one in five seconds; one a second where the
 //! client has no FIFO, and three in a ttl that is below three seconds.
 //!
@@ -297,12 +297,12 @@ impl Backend for Sqlite {
     // A highest token ahead of the clock is none: it is lost only with the whole file, which no server loses by itself.
     async fn try_hazards(&self, budget: Budget) -> Result<Vec<Hazard>, Failure> {
         let file = self.path.clone();
-        let look = move |open: &mut Database, caller: Caller<'_>| {
+        let survey = move |open: &mut Database, caller: Caller<'_>| {
             let network = location::network_file_system(&file)?;
             let foreign = open.read(caller, |tx| tx.count_foreign())?;
             Ok((network, foreign, open.bells().fault()))
         };
-        let (network, foreign, mute) = self.thread.ask(budget.left(), look).await?;
+        let (network, foreign, mute) = self.thread.ask(budget.left(), survey).await?;
         let path = &self.location;
         let on_network = network.map(|kind| {
             Hazard::new(

@@ -1,15 +1,15 @@
 //! Notices that names were freed, or granted to a client that waits.
 //!
 //! SQLite announces no change, but `PRAGMA data_version` shows one to a reader, from shared memory and without a lock.
-//! The listener looks at it when one of its [bells](super::bells) rings, and once a second; every ten milliseconds where
-//! a bell is missing, which takes a hundredth of a core (measured on a virtual machine). A watch on the log file
-//! (inotify) would wake it too early: the log is written before the change can be seen. Only when the counter has moved,
-//! or a lease that a queue waits for has run out, are the names looked up. Those that are free or newly kept for a while
-//! are hinted; a client of the queue is told of those that were granted to it, and of those that are free or kept while
-//! it is first, or free for longer than the first one needs to take them.
+//! The listener reads it when one of its [bells](super::bells) rings, and once a second; every ten milliseconds where a
+//! bell is missing, which takes a hundredth of a core (measured on a virtual machine). A watch on the log file
+//! (inotify) would wake it too early: the log is written before the change can be seen. Only when the counter has
+//! moved, or a lease that a queue waits for has run out, are the names looked up. For those that are free or newly kept
+//! for a while a notice goes out; a client of the queue is told of those that were granted to it, and of those that are
+//! free or kept while it is first, or free for longer than the first one needs to take them.
 //!
-//! The listener is a thread, which sleeps until one of its bells rings: nobody else is woken for a look. Its connection
-//! never writes, so that the counter moves for the changes of all others, those of this client included.
+//! The listener is a thread, which sleeps until one of its bells rings: no other thread is woken for a poll. Its
+//! connection never writes, so that the counter moves for the changes of all others, those of this client included.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -32,33 +32,33 @@ use crate::store::kit::subscription::{Subscription, Wanted};
 use crate::store::{Handover, HeldState, Notice, Topic};
 use crate::token::Token;
 
-/// The pause between two looks while nothing rings: finds what was changed without a ring, at no cost to speak of.
+/// Interval between polls while nothing rings: finds what was changed without a ring, at no cost to speak of.
 const PACE: Duration = Duration::from_secs(1);
 /// The same for a listener that lacks a bell.
 const PACE_WITHOUT_BELL: Duration = Duration::from_millis(10);
-/// The time in which a listener looks once, in multiples of its processor time: one of very many names, or among very
-/// many releases, spends a tenth of a core on looks.
+/// Minimum interval between polls, in multiples of their processor time: one of very many names, or among very many
+/// releases, spends a tenth of a core on polls.
 const PARTS: u32 = 10;
-/// The time without looks that counts towards that, so that a few looks may follow each other at once.
+/// The time without polls that counts towards that, so that a few polls may follow each other at once.
 const CREDIT: Duration = Duration::from_millis(100);
-/// The limit of one look, and the pause after one that failed.
+/// Time limit of a poll, and the pause after one that failed.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The thread that looks.
+/// The thread that polls.
 struct Listener {
     wanted: Wanted,
     /// Has a byte for changes of what is wanted, and ends with the subscription.
     changes: UnixStream,
     bells: BTreeSet<Bell>,
     open: OpenBells,
-    /// The file's change counter at the last look.
+    /// The file's change counter at the last poll.
     version: Option<i64>,
     told: BTreeSet<Told>,
     /// When the names of queues are looked up again, whether the file was changed or not.
     look_up_at: Instant,
 }
 
-/// What is told once, however often the file is looked at while it is so.
+/// What is reported once, however often the file is polled while it is so.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Told {
     /// A name was kept after its release, until this moment. Nothing is written then, so a waiting client has to hear
@@ -70,7 +70,7 @@ enum Told {
     Left(Name),
 }
 
-/// What a look finds about a topic.
+/// What a poll finds about a topic.
 #[derive(Default)]
 struct Found {
     notice: Option<Notice>,
@@ -79,7 +79,7 @@ struct Found {
     ends_at: Option<Instant>,
 }
 
-/// Begins to look into the file of this store, which is left to it.
+/// Begins to poll the file of this store, which is left to it.
 pub(super) async fn subscribe(store: Thread) -> Result<Subscription, Failure> {
     Subscription::start(async |wanted| {
         let failed = |source| Failure::io("make a pair of sockets", source);
@@ -117,11 +117,11 @@ impl Listener {
             if are_in_doubt {
                 doubted = now;
             }
-            // The bells first, then the counter, then the names: a later change rings, or is found by the next look.
+            // The bells first, then the counter, then the names: a later change rings, or is found by the next poll.
             let new = self.follow();
             self.open
                 .listen(file.bells(), &self.bells, &rung, are_in_doubt);
-            match self.look(file) {
+            match self.poll(file) {
                 Ok(()) if std::mem::take(&mut has_failed) => self.wanted.tell(Notice::Reconnected),
                 Ok(()) => {}
                 Err(_) => has_failed = true,
@@ -181,8 +181,8 @@ impl Listener {
         (!is_over).then_some(rung)
     }
 
-    /// Looks once, and passes on what it finds.
-    fn look(&mut self, file: &mut Database) -> Result<(), Failure> {
+    /// Polls once, and passes on what it finds.
+    fn poll(&mut self, file: &mut Database) -> Result<(), Failure> {
         let asked = Monotonic.now();
         let (last, topics) = (self.version, self.wanted.followed());
         let is_due = asked >= self.look_up_at;

@@ -25,9 +25,9 @@ impl Tx<'_> {
     /// Removes a few rows that no longer count: leases that have run out or were watched for long enough, and dead
     /// clients in queues.
     pub(super) fn sweep(&self) -> Result<(), Failure> {
-        // Mostly there are none, and a removal that finds nothing costs several times this look.
+        // Mostly there are none, and a removal that finds nothing costs several times this query.
         let facts = params![self.boot.id(), stored(self.now)];
-        let found = (self.db.prepare_cached(&LOOK)?)
+        let found = (self.db.prepare_cached(&HAS_ENDED)?)
             .query_row(facts, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]));
         let found: [bool; 3] = found?;
         for ((table, key, rows, limit), is_due) in KINDS.into_iter().zip(found) {
@@ -112,9 +112,9 @@ const KINDS: [(&str, &str, &str, i64); 3] = [
 ];
 
 /// Selects for each kind whether there are any.
-static LOOK: LazyLock<String> = LazyLock::new(|| {
-    let looks = KINDS.map(|(_, _, rows, _)| format!("EXISTS (SELECT 1 {rows})"));
-    format!("SELECT {}", looks.join(", "))
+static HAS_ENDED: LazyLock<String> = LazyLock::new(|| {
+    let tests = KINDS.map(|(_, _, rows, _)| format!("EXISTS (SELECT 1 {rows})"));
+    format!("SELECT {}", tests.join(", "))
 });
 
 const RUN_OUT: &str = "

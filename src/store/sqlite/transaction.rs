@@ -23,8 +23,8 @@ use crate::name::Name;
 pub(super) struct Tx<'a> {
     pub(super) db: &'a Connection,
     pub(super) boot: &'a Boot,
-    /// Read once this transaction is the writer, so that no transaction of this boot that is written earlier is later by
-    /// this clock.
+    /// Read once this transaction is the writer, so that no transaction of this boot that is written earlier is later
+    /// by this clock.
     pub(super) now: Instant,
     pub(super) bells: &'a Bells,
     /// What is rung once it is committed.
@@ -52,12 +52,12 @@ impl<'a> Tx<'a> {
         }
     }
 
-    /// Has the clients that watch this name look once the transaction is committed.
+    /// Wakes the clients that watch this name once the transaction is committed.
     pub(super) fn wake_watchers(&self, name: &Name) {
         self.ring(Bell::of_watchers(name));
     }
 
-    /// Has this client look once the transaction is committed. Returns whether it can be alive.
+    /// Wakes this client once the transaction is committed. Returns whether it can be alive.
     pub(super) fn wake(&self, client: ClientId) -> bool {
         self.ring(Bell::Client(client))
     }

@@ -1,4 +1,4 @@
-//! The way from a claim to a grant: look, judge, and one transaction that holds only if nothing changed meanwhile.
+//! The way from a claim to a grant: read, judge, and one transaction that holds only if nothing changed meanwhile.
 
 use super::connection::session::SessionCall;
 use super::failure::Failure;
@@ -12,11 +12,11 @@ use crate::store::{Answer, Ask, Claim, Grant};
 use crate::token::Token;
 
 impl SessionCall<'_> {
-    /// Claims a name, as far as one look at it goes. The failure is a stale one if it has to be looked at again.
+    /// Claims a name, from one reading of it. The failure is a stale one if the name has to be read again.
     pub(super) async fn take(&self, claim: &Claim, ask: Ask) -> Result<Answer, Failure> {
         let known = (self.shared.remembered.lock()).take_known(&claim.name, ask);
         let reading = &match known {
-            None => self.look(&claim.name).await?,
+            None => self.read(&claim.name).await?,
             Some(known) => known,
         };
         match judge(reading, claim, ask) {
@@ -45,8 +45,8 @@ impl SessionCall<'_> {
                         .map(|stat| stat.children_changes.wrapping_add(1));
                     // Unless the place is all that changed, the name may be free.
                     if Some(joined.children_changes) != changes {
-                        // It was another session that joined, perhaps at another server. A look at a followed name
-                        // asks for the change itself.
+                        // It was another session that joined, perhaps at another server. A read of a followed name asks
+                        // for the change itself.
                         if self.shared.remembered.lock().seen(&claim.name) < joined.zxid {
                             self.sync(&reading.path).await?;
                         }

@@ -118,7 +118,7 @@ impl Failure {
         }
     }
 
-    /// Returns whether the server answered that the name is not as we had read it: look again.
+    /// Returns whether the server answered that the name is not as we had read it: read again.
     pub(super) const fn is_stale(&self) -> bool {
         matches!(self, Self::NoNode | Self::Changed)
     }

@@ -95,11 +95,11 @@ mod address;
 mod connection;
 mod failure;
 mod hazards;
-mod look;
 mod members;
 mod notices;
 mod protocol;
 mod queue;
+mod read;
 mod release;
 mod remembered;
 mod renewals;
@@ -261,7 +261,7 @@ impl Backend for Zookeeper {
     }
 
     async fn try_inspect(&self, name: &Name, budget: Budget) -> Result<Option<Held>, Failure> {
-        let reading = self.call(budget).await?.look_freshly(name).await?;
+        let reading = self.call(budget).await?.read_freshly(name).await?;
         Ok(reading.shown(name))
     }
 

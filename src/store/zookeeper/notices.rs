@@ -1,7 +1,7 @@
-//! Hints from watches: one task for each followed topic.
+//! Notices from watches: one task for each followed topic.
 //!
 //! ```text
-//!   look at the name --> watch the few nodes whose end matters --> tell what is new --> wait for a watch
+//!   read the name --> watch the few nodes whose end matters --> tell what is new --> wait for a watch
 //! ```
 //!
 //! A watch is for the *children* of a node, and ends with the node. A client without a place in the queue watches those
@@ -29,7 +29,7 @@ use crate::store::{Notice, Topic};
 
 /// The longest time that one request of a subscription may take.
 const LIMIT: Duration = Duration::from_secs(2);
-/// The pause before a name is looked at again that is not there, or after a failure.
+/// The pause before a name without a node is read again, or after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// State that the tasks of a subscription share.
@@ -44,23 +44,23 @@ struct FollowedTopic {
     topic: Topic,
     /// The latest change that was seen. It is marked as changed once the client has joined the queue.
     seen: watch::Receiver<i64>,
-    /// The session of the last look, and the node that its hint was about, if there was one to give. `None` before the
-    /// first look.
+    /// The session of the last read, and the node that its notice was about, if there was one to give. `None` before
+    /// the first read.
     told: Option<(i64, Option<String>)>,
     watches: Watches,
 }
 
-/// What a look at a name shows for a topic.
+/// What a reading of a name shows for a topic.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct View {
-    /// The hint to give, and the node that it is about: it is new if it is about another one than the last hint.
-    hint: Option<(String, Notice)>,
+    /// The notice to give, and the node that it is about: it is new if it is about another one than the last notice.
+    notice: Option<(String, Notice)>,
     /// The nodes besides the name whose end would change it.
     watched: Vec<String>,
 }
 
 /// Begins to follow topics, through the session of this handle. The tasks are on the thread that has the session, so
-/// that no look at a name wakes another one.
+/// that no read of a name wakes another client.
 pub(super) async fn subscribe(waiting: Zookeeper) -> Result<Subscription, Failure> {
     let runtime = waiting.shared.driver.handle()?;
     let started = Subscription::start(async |wanted| {
@@ -102,9 +102,9 @@ async fn follow(follower: Arc<Follower>, topic: Topic) {
         watches: Watches::new(),
     };
     loop {
-        let is_watched = match follower.look(&mut followed).await {
+        let is_watched = match follower.read(&mut followed).await {
             Ok(is_watched) => is_watched,
-            // A node ended between the look and the watch.
+            // A node ended between the read and the watch.
             Err(Failure::NoNode) => continue,
             Err(failure) => {
                 tracing::debug!(topic = ?followed.topic, %failure, "name not watched");
@@ -130,15 +130,15 @@ async fn change(watches: &mut Watches) {
 }
 
 impl Follower {
-    /// Looks at the name, watches it and gives the hint for what is new. Returns false if there is no node to watch.
-    async fn look(&self, followed: &mut FollowedTopic) -> Result<bool, Failure> {
+    /// Reads the name, watches it and gives a notice of what is new. Returns false if there is no node to watch.
+    async fn read(&self, followed: &mut FollowedTopic) -> Result<bool, Failure> {
         let call = self.waiting.call(Budget::new(LIMIT)).await?;
         let name = followed.topic.name().clone();
         let is_queued = matches!(followed.topic, Topic::Queue(..));
         let watches = Some(&mut followed.watches).filter(|_| !is_queued);
         let found = call.children_of(&name, watches).await?;
         let (is_there, (children, stat)) = (found.is_some(), found.unwrap_or_default());
-        let View { hint, watched } = view(&children, &followed.topic);
+        let View { notice, watched } = view(&children, &followed.topic);
         let path = call.shared.tree.name(&name);
         for node in watched {
             let node = format!("{path}/{node}");
@@ -148,12 +148,12 @@ impl Follower {
         }
         let is_free =
             children.token.is_some() && children.unknown.is_none() && children.taken.is_none();
-        if is_queued && hint.is_some() && is_free {
-            // Its claim need not look again.
+        if is_queued && notice.is_some() && is_free {
+            // Its claim need not read again.
             let turn = NameReading::untaken(path, Some(stat), children);
             call.shared.remembered.lock().know(&name, turn);
         }
-        let (about, notice) = hint.unzip();
+        let (about, notice) = notice.unzip();
         let session = call.line.id;
         let new = match followed.told.replace((session, about.clone())) {
             Some((told_in, before)) if told_in == session => notice.filter(|_| before != about),
@@ -171,7 +171,7 @@ impl Follower {
 /// Returns what the children of a name show for this topic.
 ///
 /// A client in the queue watches the two places before it and, if it is among the first two, the node that keeps the
-/// name taken. One without a place has its name looked at again once it has joined.
+/// name taken. One without a place has its name read again once it has joined.
 fn view(children: &Children, topic: &Topic) -> View {
     let name = topic.name().clone();
     let taken = children.taken;
@@ -182,9 +182,9 @@ fn view(children: &Children, topic: &Topic) -> View {
             None => Some(children.token.map_or_else(String::new, token_node)),
             Some((kind, node)) => Some(node).filter(|_| kind == Kind::Kept),
         };
-        let hint = about.map(|node| (node, Notice::Freed(name)));
+        let notice = about.map(|node| (node, Notice::Freed(name)));
         return View {
-            hint,
+            notice,
             ..View::default()
         };
     };
@@ -192,7 +192,7 @@ fn view(children: &Children, topic: &Topic) -> View {
         return View::default();
     };
     let node = |place: usize| children.queue[place].nodes[0].clone();
-    let hint = match (&taken, place) {
+    let notice = match (&taken, place) {
         (None, 0) => Some((node(0), Notice::Freed(name))),
         // It learns when the name is no longer kept.
         (Some((Kind::Kept, kept)), 0) => Some((kept.clone(), Notice::Freed(name))),
@@ -201,7 +201,7 @@ fn view(children: &Children, topic: &Topic) -> View {
     let before = place.saturating_sub(2)..place;
     let taken = taken.filter(|_| place <= 1).map(|(_, node)| node);
     let watched = before.map(node).chain(taken).collect();
-    View { hint, watched }
+    View { notice, watched }
 }
 
 #[cfg(test)]
@@ -222,8 +222,8 @@ mod tests {
         format!("h-{}", Holder::new(client(99), 1))
     }
 
-    fn hint(nodes: &[String], topic: &Topic) -> Option<(String, Notice)> {
-        view(&Children::read(nodes), topic).hint
+    fn notice(nodes: &[String], topic: &Topic) -> Option<(String, Notice)> {
+        view(&Children::read(nodes), topic).notice
     }
 
     fn name() -> Name {
@@ -239,7 +239,7 @@ mod tests {
                 &Children::read(&nodes),
                 &Topic::Queue(name(), client(number)),
             );
-            assert_eq!(view.hint, None);
+            assert_eq!(view.notice, None);
             view.watched
         };
         assert_eq!(watched(1), [lease()]);
@@ -250,14 +250,14 @@ mod tests {
     #[test]
     fn only_the_first_hears_of_its_turn() {
         let nodes: Vec<_> = (1..=3).map(place).collect();
-        let hint = |number| hint(&nodes, &Topic::Queue(name(), client(number)));
-        assert_eq!(hint(1), Some((place(1), Notice::Freed(name()))));
-        assert_eq!(hint(2), None);
+        let notice = |number| notice(&nodes, &Topic::Queue(name(), client(number)));
+        assert_eq!(notice(1), Some((place(1), Notice::Freed(name()))));
+        assert_eq!(notice(2), None);
     }
 
     #[test]
     fn a_name_that_was_taken_and_freed_between_two_looks_was_freed() {
-        let freed = |token: &str| hint(&[token.into()], &Topic::Freed(name()));
+        let freed = |token: &str| notice(&[token.into()], &Topic::Freed(name()));
         assert_ne!(freed("t-0000000000000001"), freed("t-0000000000000002"));
     }
 
@@ -265,8 +265,8 @@ mod tests {
     fn without_a_place_only_the_name_is_watched() {
         let topic = Topic::Freed(name());
         let view = |nodes: &[String]| view(&Children::read(nodes), &topic);
-        assert_eq!(view(&[lease()]).hint, None);
-        assert!(view(&[]).hint.is_some());
+        assert_eq!(view(&[lease()]).notice, None);
+        assert!(view(&[]).notice.is_some());
         for nodes in [&[lease()][..], &[]] {
             assert!(view(nodes).watched.is_empty());
         }

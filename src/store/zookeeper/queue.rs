@@ -13,7 +13,7 @@ const BYTES_AT_ONCE: usize = 32 * 1024;
 
 impl SessionCall<'_> {
     /// Deletes some of the places that a grant deletes, if they are too many for its transaction. Then the name has to
-    /// be looked at again.
+    /// be read again.
     pub(super) async fn shorten(
         &self,
         reading: &NameReading,
@@ -51,7 +51,7 @@ impl SessionCall<'_> {
         let tree = &self.shared.tree;
         let steps = [
             Change::Create(tree.place(name, client), Vec::new(), Mode::Numbered),
-            // Raises the version, so that a client that remembers the name as free looks again.
+            // Raises the version, so that a client that remembers the name as free reads again.
             Change::Set(tree.name(name), Vec::new(), None),
         ];
         let stat = self.waiting().await?.write(&steps).await?;
@@ -59,9 +59,10 @@ impl SessionCall<'_> {
         Ok(stat)
     }
 
-    /// Takes a client out of the queue whose waiting claim was released, unless another one of its callers claims there.
+    /// Takes a client out of the queue whose waiting claim was released, unless another one of its callers claims
+    /// there.
     pub(super) async fn leave_queue(&self, name: &Name, client: ClientId) -> Result<(), Failure> {
-        let reading = self.look_freshly(name).await?;
+        let reading = self.read_freshly(name).await?;
         let Some(place) = reading.children.place(client) else {
             return Ok(());
         };

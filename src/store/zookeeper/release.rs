@@ -30,7 +30,7 @@ impl SessionCall<'_> {
         let last = match lease {
             Some(lease) => Some(lease.token),
             // Unless an operator removed it.
-            None => self.look_freshly(name).await?.children.token,
+            None => self.read_freshly(name).await?.children.token,
         };
         let begin_offer = last.map(|last| Change::Set(tree.token(name, last), Vec::new(), None));
         let keep = keep_for.map(|rest| {
@@ -78,7 +78,7 @@ impl SessionCall<'_> {
 
     /// Returns whether the name was held, kept or offered.
     pub(super) async fn evict(&self, name: &Name, how: Eviction) -> Result<bool, Failure> {
-        let reading = match self.look_freshly(name).await {
+        let reading = match self.read_freshly(name).await {
             Err(Failure::TwoHolders(first, second)) if how == Eviction::Now => {
                 let steps = [first, second].map(|path| Change::Delete(path, None));
                 self.transact(&steps).await?;

@@ -112,7 +112,7 @@ impl Remembered {
     pub(super) fn saw(&self, name: &Name, zxid: i64, at_least: i64) {
         if let Some(seen) = self.followed.get(name) {
             seen.send_if_modified(|seen| {
-                // Unless another look, or a place in the queue, has shown more meanwhile.
+                // Unless another reading, or a place in the queue, has shown more since.
                 let is_renumbered = zxid < at_least && *seen == at_least;
                 *seen = if is_renumbered { zxid } else { zxid.max(*seen) };
                 false

@@ -7,9 +7,9 @@ use futures_util::future::join_all;
 
 use super::connection::session::SessionCall;
 use super::failure::Failure;
-use super::look::read_millis;
 use super::protocol::tree::Kind;
 use super::protocol::wire::{Aborted, Change, Stat};
+use super::read::read_millis;
 use super::{Zookeeper, millis};
 use crate::clock::{Boottime, Clock};
 use crate::store::kit::backend::Backend;
@@ -60,10 +60,10 @@ impl SessionCall<'_> {
                 }) if step < open.len() => {
                     let (renewal, outcome) = open.swap_remove(step);
                     *outcome = Some(Err(self.not_renewed(renewal, failure).await));
-                    let looks = open.into_iter().map(async |(renewal, outcome)| {
+                    let readings = open.into_iter().map(async |(renewal, outcome)| {
                         *outcome = self.find_gone(renewal).await.map(Err);
                     });
-                    join_all(looks).await;
+                    join_all(readings).await;
                     continue;
                 }
                 Err(aborted) => vec![Err(aborted.failure); open.len()],
@@ -87,12 +87,12 @@ impl SessionCall<'_> {
                 let is_over = lease.token != renewal.token || lease.has_run_out(Boottime.now());
                 is_over.then_some(Outcome::Refused)
             }
-            None => self.look_at_lease(renewal).await,
+            None => self.read_lease(renewal).await,
         }
     }
 
-    /// Looks at a lease that this client does not remember. Returns `None` if it can be renewed.
-    async fn look_at_lease(&self, renewal: &Renewal) -> Option<Outcome> {
+    /// Reads a lease that this client does not remember. Returns `None` if it can be renewed.
+    async fn read_lease(&self, renewal: &Renewal) -> Option<Outcome> {
         let token = self.shared.tree.token(&renewal.name, renewal.token);
         let path = self.path(renewal);
         match tokio::try_join!(self.data(&path), self.data(&token)) {

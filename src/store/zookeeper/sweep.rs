@@ -13,8 +13,8 @@ use crate::token::Token;
 
 /// One new name in four begins a sweep, so there are never many more old names than new ones.
 const EVERY: u32 = 4;
-/// Number of names that one sweep looks at.
-const LOOKS: usize = 16;
+/// Number of names that one sweep reads.
+const NAMES: usize = 16;
 /// Limit for a sweep.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -48,7 +48,7 @@ impl SessionCall<'_> {
         let (data, mut stat) = self.data(folder).await?;
         let mut mark = read_mark(folder, &data)?;
         fastrand::shuffle(&mut nodes);
-        for node in nodes.into_iter().take(LOOKS) {
+        for node in nodes.into_iter().take(NAMES) {
             let Some(name) = percent::decode(&node).and_then(|name| Name::new(name).ok()) else {
                 continue;
             };
@@ -81,7 +81,7 @@ impl SessionCall<'_> {
 
     /// Returns the last token of a name and the steps that remove its nodes, if it was freed long enough ago.
     async fn steps_to_sweep(&self, name: &Name) -> Result<Option<(Token, Vec<Change>)>, Failure> {
-        let mut reading = match self.look(name).await {
+        let mut reading = match self.read(name).await {
             Err(failure) if failure.is_of_one_name() => return Ok(None),
             reading => reading?,
         };

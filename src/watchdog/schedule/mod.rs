@@ -45,7 +45,7 @@ use crate::term::Instant;
 pub const BATCHES_IN_FLIGHT: usize = 4;
 /// Releases in flight on one shard: enough to free a burst of dropped leases, few enough not to crowd out renewals.
 pub const RELEASES_IN_FLIGHT: usize = 64;
-/// Ends looked at in one turn, and renewals that fall due in one, so that a turn stays short; the next follows at once.
+/// Ends checked in one turn, and renewals that fall due in one, so that a turn stays short; the next follows at once.
 const STEPS_PER_TURN: usize = 4_096;
 /// Leases read for the gauges under one lock: a few tenths of a millisecond.
 const SURVEYED_AT_ONCE: usize = 4_096;

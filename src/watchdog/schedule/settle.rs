@@ -58,8 +58,8 @@ impl Schedule {
         let sent_at = self.take_server_time(batch, &reply, now, &mut stats);
         let is_unknown = |outcome: &Outcome| matches!(outcome, Outcome::Unknown(_));
         self.shards[sent_to].has_failed |= reply.outcomes.iter().any(is_unknown);
-        // All are looked at before any is changed. They lie all over the memory: reads of them overlap, while each
-        // change would wait for its own.
+        // All are read before any is changed. They lie all over the memory: reads of them overlap, while each change
+        // would wait for its own.
         let tickets = batch.tickets.iter();
         let deadlines: Vec<_> = tickets.map(|ticket| self.deadline_of(*ticket)).collect();
         let answers = batch.tickets.iter().zip(deadlines).zip(reply.outcomes);
@@ -208,8 +208,8 @@ impl Schedule {
             queues.renewals.insert(id, holding.renew_at);
         }
         let end = holding.end(lease);
-        // An instant that is armed too early is looked at again when it comes due. While it is far off, the next
-        // renewal comes first.
+        // An instant that is armed too early is checked again when it comes due. While it is far off, the next renewal
+        // comes first.
         let is_far = holding.ends_at <= end && holding.ends_at.since(now) > lease.timing.ttl() / 2;
         if !is_far {
             queues.move_end(id, holding, end);

@@ -88,7 +88,7 @@ pub(super) enum Phase {
     Leaving(Box<Leave>),
 }
 
-/// The moments at which a held lease has to be looked at.
+/// The moments when the schedule has to act on a held lease.
 #[derive(Debug)]
 pub(super) struct Holding {
     pub(super) deadline: Instant,

@@ -11,7 +11,7 @@ use crate::store::{MAX_BATCH, Renewal};
 use crate::term::{self, Instant};
 use crate::watchdog::signal::Signal;
 
-/// Leases looked at to fill a batch: enough that a few of another kind between them do not leave it half empty.
+/// Leases examined to fill a batch: enough that a few of another kind between them do not leave it half empty.
 const LOOKED_AT: usize = 4 * MAX_BATCH;
 
 /// The work that is to be done now. The loop carries it out, in this order.

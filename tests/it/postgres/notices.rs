@@ -107,7 +107,7 @@ async fn a_client_that_begins_to_follow_misses_no_release() {
         let claim = claim(&format!("n{round}"), LONG);
         granted(&*store, &claim).await;
         notices.follow(&Topic::Freed(claim.name.clone()));
-        // Its hint comes after it listens; a client that looks then finds the name free, or gets a notice.
+        // Its notice comes after it listens; a client that looks then finds the name free, or gets a notice.
         tokio::join!(released(&*store, &claim), async {
             assert_eq!(
                 next_notice(&*notices).await,
@@ -189,7 +189,7 @@ async fn a_release_grants_though_the_servers_queue_of_notices_is_full() {
 
 /// As after a failover, or in the quiet time: nothing is granted, and the first client is told to look.
 #[tokio::test]
-async fn a_name_that_is_freed_in_the_quiet_time_is_hinted_to_the_first_that_waits() {
+async fn the_first_that_waits_gets_a_notice_of_a_name_that_is_freed_in_the_quiet_time() {
     let (database, store) = store().await;
     let (first, next) = (claim("a", LONG), queued("a", LONG));
     granted(&*store, &first).await;

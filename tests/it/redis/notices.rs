@@ -1,4 +1,4 @@
-//! Hints that a name was freed, through everything that happens to a subscription.
+//! Notices that a name was freed, through everything that happens to a subscription.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn freed(name: &str) -> Notice {
     Notice::Freed(Name::new(name).expect("a valid name"))
 }
 
-/// Follows a name. Returns once the server knows, which comes as a first hint.
+/// Follows a name. Returns once the server knows, which comes as a first notice.
 async fn follow(notices: &dyn Notices, name: &str) {
     notices.follow(&Topic::Freed(Name::new(name).expect("a valid name")));
     assert_eq!(next_notice(notices).await, freed(name));
@@ -94,7 +94,7 @@ async fn one_subscription_serves_a_thousand_names() {
 }
 
 #[tokio::test]
-async fn unread_hints_become_one_look_at_every_name() {
+async fn unread_notices_become_one_look_at_every_name() {
     let server = RedisServer::start().await;
     let store = open(&server.url()).await;
     let notices = subscribe(&*store).await;
@@ -116,7 +116,7 @@ async fn unread_hints_become_one_look_at_every_name() {
 }
 
 #[tokio::test]
-async fn a_next_that_is_dropped_loses_no_hint() {
+async fn a_next_that_is_dropped_loses_no_notice() {
     let server = RedisServer::start().await;
     let store = open(&server.url()).await;
     let notices = subscribe(&*store).await;
@@ -151,7 +151,7 @@ async fn a_name_outside_the_users_channels_does_not_spoil_the_others() {
     for name in ["b", "c"] {
         notices.follow(&Topic::Freed(Name::new(name).expect("a valid name")));
     }
-    // A first hint says that the server listens.
+    // A first notice says that the server listens.
     follow(&*notices, "a").await;
     next_token(&*open(&server.url()).await, "b").await;
     next_token(&*open(&server.url()).await, "a").await;

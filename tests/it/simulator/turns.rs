@@ -1,5 +1,5 @@
-//! Waiting in turn: users of a process that wait for one name, led by the real registry of waiting tasks; a store's queue,
-//! which is the real one of the store in memory; and notices that are late, lost or doubled.
+//! Waiting in turn: users of a process that wait for one name, led by the real registry of waiting tasks; a store's
+//! queue, which is the real one of the store in memory; and notices that are late, lost or doubled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -21,7 +21,8 @@ use super::slot::Phase;
 use super::stage::{Act, Event, Happening, Stage};
 use super::time::{Real, nanos};
 
-/// How many nanoseconds after the end of a claim that waited its release has been carried out, if nothing is in its way.
+/// How many nanoseconds after the end of a claim that waited its release has been carried out, if nothing is in its
+/// way.
 const RELEASED_WITHIN: u64 = 20_000_000;
 
 /// A user that waits, as its process knows it.
@@ -361,7 +362,7 @@ impl Process {
                 stage.agenda.add(at, Event::To(self.id, self.life, act));
             }
             Ok(Action::Sleep(_)) => {}
-            Ok(Action::Look(handover)) => {
+            Ok(Action::Poll(handover)) => {
                 waiter.is_looking = true;
                 self.looks(stage, slot, handover);
             }
@@ -434,7 +435,7 @@ impl Process {
         let key = self.key(slot);
         if let Some(waiter) = self.slots[slot].waiter.take() {
             if waiter.is_looking {
-                self.registry.waiters(&key).look_again(waiter.ticket);
+                self.registry.waiters(&key).poll_again(waiter.ticket);
             }
             let client = self.client;
             (stage.turns).disturb(|name, other| *name == key.name && other == client);

@@ -195,7 +195,7 @@ async fn listen(file: &Path, names: &str) {
 
 async fn notices_of(store: &Sqlite) -> Box<dyn Notices> {
     let notices = store.notices().await.expect("it listens");
-    notices.expect("it hints")
+    notices.expect("it has notices")
 }
 
 /// Listens to this name in this process.
@@ -332,7 +332,7 @@ async fn a_change_whose_ring_was_lost_is_found_within_a_second() {
 }
 
 #[tokio::test]
-async fn a_process_that_stands_still_with_a_bell_open_delays_a_hint_by_a_second_at_most() {
+async fn a_process_that_stands_still_with_a_bell_open_delays_a_notice_by_a_second_at_most() {
     let bench = Bench::new();
     let store = open(&bench.file()).await;
     let ear = Ear::start(&bench.file(), "a");

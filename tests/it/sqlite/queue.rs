@@ -147,7 +147,7 @@ async fn following(store: &Sqlite, client: &Asking) -> Box<dyn leasehold::store:
 }
 
 #[tokio::test]
-async fn a_kept_name_is_hinted_once() {
+async fn a_kept_name_brings_one_notice() {
     let (_folder, store) = bench().await;
     let (first, next) = (claim("a", LONG), queued("a", LONG));
     granted(&store, &first).await;

@@ -1,4 +1,4 @@
-//! Hints: what wakes a waiting client.
+//! Notices: what wakes a waiting client.
 
 use std::time::Duration;
 
@@ -14,11 +14,15 @@ use crate::harness::wait::{at, next_notice, now};
 use crate::harness::zookeeper_server::ZookeeperServer;
 
 #[tokio::test]
-async fn a_renewal_sends_no_hint_and_a_release_does() {
+async fn a_renewal_sends_no_notice_and_a_release_does() {
     let store = store_in_chroot().await;
     let lease = claim("a", LONG);
     granted(&*store, &lease).await;
-    let notices = store.notices().await.expect("answered").expect("it hints");
+    let notices = store
+        .notices()
+        .await
+        .expect("answered")
+        .expect("it has notices");
     let topic = Topic::Freed(lease.name.clone());
     notices.follow(&topic);
     assert_eq!(next_notice(&*notices).await, topic.first_notice());
@@ -35,7 +39,11 @@ async fn a_renewal_sends_no_hint_and_a_release_does() {
 async fn a_name_that_was_never_granted_can_be_followed() {
     let store = store_in_chroot().await;
     let lease = claim("a", LONG);
-    let notices = store.notices().await.expect("answered").expect("it hints");
+    let notices = store
+        .notices()
+        .await
+        .expect("answered")
+        .expect("it has notices");
     let topic = Topic::Freed(lease.name.clone());
     notices.follow(&topic);
     assert_eq!(next_notice(&*notices).await, topic.first_notice());
@@ -55,7 +63,11 @@ async fn six_hundred_names_of_400_bytes_are_followed_through_a_lost_connection()
     let store = open(&format!("zookeeper://127.0.0.1:{}/{chroot}", relay.port()));
     let (direct, lease) = (open(&url), claim("a", LONG));
     granted(&*direct, &lease).await;
-    let notices = store.notices().await.expect("answered").expect("it hints");
+    let notices = store
+        .notices()
+        .await
+        .expect("answered")
+        .expect("it has notices");
     let freed = Topic::Freed(lease.name.clone());
     notices.follow(&freed);
     assert_eq!(next_notice(&*notices).await, freed.first_notice());

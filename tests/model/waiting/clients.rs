@@ -184,8 +184,8 @@ impl Setup {
         }
     }
 
-    /// A notice counts under the deadline that its client's look confirmed, or it is a hint to look, which it may do at
-    /// any time.
+    /// A notice counts under the deadline that its client's look confirmed, or it only makes the client poll, which it
+    /// may do at any time.
     fn notice(&self, world: &mut World, client: usize, slot: usize) -> bool {
         let (Some(notice), seen) = (
             world.clients[client].notices[slot],

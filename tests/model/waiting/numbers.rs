@@ -1,5 +1,5 @@
-//! Brings states that no run can tell apart into one form: what cannot count any more is forgotten, and tokens and joins
-//! are numbered by their order.
+//! Brings states that no run can tell apart into one form: what cannot count any more is forgotten, and tokens and
+//! joins are numbered by their order.
 
 use super::setup::{Setup, Wrong};
 use super::world::{
@@ -59,7 +59,7 @@ impl Setup {
         }
     }
 
-    /// Whether this notice may still be more than a hint.
+    /// Whether this notice may still count as a grant.
     fn may_count(&self, world: &World, notice: Notice) -> bool {
         let at = claim_of(notice.holder);
         let claim = world.claims[at];

@@ -83,7 +83,7 @@ pub enum Wrong {
     ReconnectKeeps,
     /// The answer to a look from before the subscription was made anew confirms.
     OldAnswerConfirms,
-    /// A notice is no hint only, where it proves nothing.
+    /// A notice counts as a grant where it proves nothing.
     NotConfirmed,
     /// The release of a claim that waits leaves its place as it is.
     ReleaseLeaseOnly,
@@ -214,7 +214,7 @@ impl Setup {
         matches!(self.kind, Kind::KeepsOut | Kind::KeepsOutAsked)
     }
 
-    /// Whether a notice is only a hint.
+    /// Whether a client confirms a grant before it counts a notice of it.
     pub(super) fn confirms_first(&self) -> bool {
         let confirms = matches!(self.kind, Kind::Sentinel | Kind::Acknowledged);
         confirms && !self.has(Wrong::NotConfirmed)

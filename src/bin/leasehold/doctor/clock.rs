@@ -21,7 +21,7 @@ const TRIES: usize = 8;
 const GOOD_OFFSET: f64 = 1.0;
 
 /// Reads the clock twice, and judges it. Finds nothing at a store without a clock of its own.
-pub async fn look(
+pub async fn examine(
     store: &dyn Store,
     limit: Duration,
     timing: &Timing,

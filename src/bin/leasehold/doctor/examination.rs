@@ -78,7 +78,7 @@ async fn tried(
     findings.push(latency(&round_trips, timing));
     findings.push(trial.notice().await);
     findings.push(trial.turns().await);
-    findings.extend(clock::look(trial.store, trial.limit, timing).await?);
+    findings.extend(clock::examine(trial.store, trial.limit, timing).await?);
     Ok(())
 }
 

@@ -27,7 +27,7 @@ struct Throttling {
 }
 
 /// Examines the machine. It takes as long as the sleeps.
-pub async fn look() -> [Finding; 2] {
+pub async fn examine() -> [Finding; 2] {
     let mut late = Vec::with_capacity(SLEEPS);
     for _ in 0..SLEEPS {
         // The clock and the timer that the watchdog uses.

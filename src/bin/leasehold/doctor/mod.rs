@@ -40,7 +40,7 @@ pub fn main(arguments: args::DoctorOptions) -> Result<Exit, Failure> {
 }
 
 async fn examine(choice: &Choice, limit: Duration, timing: &Timing) -> Result<Diagnosis, Failure> {
-    let mut findings = Vec::from(machine::look().await);
+    let mut findings = Vec::from(machine::examine().await);
     let connected = choice.connect(None, limit, |builder| builder).await;
     if let Some(path) = path(choice)? {
         findings.extend(volume::examine(&path).into_iter().flatten());

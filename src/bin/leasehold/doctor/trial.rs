@@ -146,7 +146,7 @@ impl<'a> Trial<'a> {
             let limit = self.limit;
             heard.map_err(|_| wrong(format!("no notice of a freed name came within {limit:?}")))
         };
-        // The first hint says that the store listens.
+        // The first notice says that the store listens.
         let listening = heard().await;
         let released_at = Monotonic.now();
         self.release(&claim).await?;

@@ -42,7 +42,7 @@ pub struct Scanned {
     waiters: Option<usize>,
     /// Number of hazards: what in the set-up of the store weakens the promises; `null` as `leases` is.
     hazards: Option<usize>,
-    /// The servers of the store; `null` before the first scan, and if they could not be looked at.
+    /// The servers of the store; `null` before the first scan, and if they could not be read.
     members: Option<Vec<Server>>,
     /// Why the last scan failed; `null` if it did not.
     error: Option<String>,
@@ -198,7 +198,7 @@ fn set_gauges(kind: &'static str, scan: Option<&Scan>, members: Option<&[Member]
         MemberState::Away { remaining } => remaining.as_secs_f64(),
         _ => 0.0,
     };
-    // The library has counted the servers when they were looked at.
+    // The library counted the servers when it read them.
     let longest = members.map(|members| members.iter().map(left).fold(0.0, f64::max));
     set("leasehold_store_keep_out_seconds", longest);
 }

@@ -37,7 +37,7 @@ pub const ARGUMENT: &str = "__guardian";
 /// Its name in a list of processes. Not the tool's: `killall leasehold` must not meet both.
 pub const NAME: &str = "job-guardian";
 
-/// How often a job that is being ended is looked through for orphans, of which no signal tells.
+/// Interval between searches for orphans while a job is being ended: no signal announces them.
 const TICK: Duration = Duration::from_millis(20);
 
 /// The most processes that are named to the tool.

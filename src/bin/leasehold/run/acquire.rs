@@ -96,10 +96,10 @@ impl Asking<'_> {
             return Err(wanted.held(&held));
         }
         refuse_own(&held, wanted)?;
-        let (looks, looked) = watch::channel(None);
-        let request = request(&self.contact.client, wanted).report_to(looks);
+        let (reports, reported) = watch::channel(None);
+        let request = request(&self.contact.client, wanted).report_to(reports);
         let waiting = async {
-            let announcing = waiting::announce(wanted.name.as_str(), held, looked, &outputs);
+            let announcing = waiting::announce(wanted.name.as_str(), held, reported, &outputs);
             tokio::select! {
                 result = wait(request, wanted, self.began) => result,
                 never = announcing => match never {},

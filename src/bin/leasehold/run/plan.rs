@@ -136,7 +136,7 @@ fn check_limit(what: &str, limit: Option<&Span>, (most, at_most): Most) -> Resul
     }
 }
 
-/// Looks for the command as `execvp` will, so that a typing error is not found after hours of waiting.
+/// Searches for the command as `execvp` will, so that a typing error is not found after hours of waiting.
 fn check_command(name: &str, command: &[OsString]) -> Result<(), Failure> {
     let Some(program) = command.first() else {
         return Ok(());

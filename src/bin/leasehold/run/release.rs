@@ -15,7 +15,7 @@ use crate::say;
 /// a store that does not answer. Together with the limit of a claim that is given back it is two seconds.
 pub const RELEASE_LIMIT: Duration = Duration::from_millis(1_700);
 
-/// How often a name that is to be kept is looked at while the store does not answer.
+/// Interval between attempts to confirm a name that is to be kept, while the store does not answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Releases the lease, which was held for this long. The name stays taken for the rest of `--hold-at-least`, without a

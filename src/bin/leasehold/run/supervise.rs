@@ -32,12 +32,12 @@ const STUCK: Duration = Duration::from_secs(2);
 
 /// Delay before a new job is searched for processes that may not be signalled: a job that gives up its user does so
 /// when it begins. It is searched again at each renewal.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
+const FIRST_CHECK: Duration = Duration::from_secs(1);
 
 /// How long a warden may take to end a job whose guardian was killed. It takes longer if it was stopped.
 const WARDEN_LIMIT: Duration = Duration::from_secs(1);
 
-/// How often a guardian that has not ended the job in time is looked at.
+/// Interval between checks of a guardian that has not ended the job in time.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// One job under its lease.
@@ -55,7 +55,7 @@ pub struct Supervisor<'a> {
     /// Whether the guardian has said that it is ending the job.
     is_stopping: bool,
     /// When to search the job for processes that may not be signalled.
-    look_at: Option<Instant>,
+    check_at: Option<Instant>,
     /// When a job that was stopped is reported.
     suspended_at: Option<Instant>,
     feed_at: Option<Instant>,
@@ -85,7 +85,7 @@ impl<'a> Supervisor<'a> {
             clock,
             rescue_at: plan.distances.rescue_at(term.deadline()),
             is_stopping: false,
-            look_at: None,
+            check_at: None,
             suspended_at: None,
             term,
             runtime_ends_at: None,
@@ -121,9 +121,9 @@ impl<'a> Supervisor<'a> {
                     self.stuck_at = None;
                     self.announcer.stuck(&self.job.living());
                 }
-                () = due(&*clock, self.look_at) => {
-                    self.look_at = None;
-                    self.look();
+                () = due(&*clock, self.check_at) => {
+                    self.check_at = None;
+                    self.check();
                 }
                 () = due(&*clock, self.suspended_at) => {
                     self.suspended_at = None;
@@ -171,17 +171,17 @@ impl<'a> Supervisor<'a> {
             deadline_ns: deadline.as_nanos(),
         });
         self.announcer.renewed(deadline);
-        self.look();
+        self.check();
     }
 
     /// Announces the processes of the job that may not be signalled, and so cannot be ended.
-    fn look(&mut self) {
+    fn check(&mut self) {
         self.announcer.denied(self.job.denied());
     }
 
     /// Passes a signal on to the job.
     fn pass_on(&mut self, signal: Signal) {
-        self.look();
+        self.check();
         self.job.tell(&Instruction::Signal(signal.as_raw()));
     }
 
@@ -207,7 +207,7 @@ impl<'a> Supervisor<'a> {
                 let now = self.clock.now();
                 let most = self.plan.options.max_runtime.as_ref();
                 self.runtime_ends_at = most.map(|most| now.after(most.time));
-                self.look_at = Some(now.after(FIRST_LOOK));
+                self.check_at = Some(now.after(FIRST_CHECK));
                 say::detail("started", format_args!("started pid={pid}"));
             }
             Event::NotStarted { error, is_late } => {

@@ -3,15 +3,14 @@
 //! ```text
 //!   keys ----> model --> view --> terminal
 //!              ^   |
-//!        looks |   | the names on the screen
+//!        reads |   | the names on the screen
 //!              |   v
 //!              store
 //! ```
 //!
-//! Keys, looks and drawings take turns on one thread, and none of them holds the model while it waits: no slow answer
+//! Keys, reads and drawings take turns on one thread, and none of them holds the model while it waits: no slow answer
 //! of the store holds up a key. A list reads every lease, so a big store is listed seldom enough that it costs the
-//! server less than a hundredth of its time. Between two lists only the names on the screen are looked at, once a
-//! second.
+//! server less than a hundredth of its time. Between two lists only the names on the screen are read, once a second.
 
 mod keys;
 mod model;
@@ -45,7 +44,7 @@ use view::Context;
 /// Interval at which the screen is brought up to date.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Lists may take one part in `SHARE` of the server's time. The view may cost a hundredth in all, and the looks at the
+/// Lists may take one part in `SHARE` of the server's time. The view may cost a hundredth in all, and the reads of the
 /// screen take their part of it.
 const SHARE: u32 = 150;
 
@@ -55,10 +54,10 @@ const LIST_LIMIT: Duration = Duration::from_secs(30);
 /// For a single request.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Interval between looks at the servers.
+/// Interval between reads of the servers' states.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 
-/// Most names that are looked at at the same time.
+/// Maximum number of names that are read at the same time.
 const AT_ONCE: usize = 16;
 
 /// Shows the table until the operator quits.
@@ -88,7 +87,7 @@ struct Top<'a> {
     model: RefCell<Model>,
     /// There is something new to draw.
     changed: Notify,
-    /// The quickest look at a name: what the way to the server and back takes.
+    /// The quickest read of a name: the round trip to the server.
     round_trip: Cell<Duration>,
 }
 
@@ -105,8 +104,8 @@ impl Top<'_> {
             signal = signalled => Ok(Exit::Told(signal)),
             never = self.evict(evicted) => match never {},
             never = self.list() => match never {},
-            never = self.look() => match never {},
-            never = self.look_at_servers() => match never {},
+            never = self.inspect_again() => match never {},
+            never = self.read_servers() => match never {},
         }
     }
 
@@ -160,17 +159,17 @@ impl Top<'_> {
         Ok(Exit::Success)
     }
 
-    /// Evicts the holders of these names, and looks at once what became of them.
+    /// Evicts the holders of these names, and reads the names at once.
     async fn evict(&self, mut names: Receiver<Name>) -> Infallible {
         while let Some(name) = names.recv().await {
-            // Why it failed is no fault, which the next look that succeeds would take away.
+            // Why it failed is not shown as a fault: the next read that succeeds would clear that.
             let message = match self.store.evict(&name, Eviction::Marked, LIMIT).await {
                 Ok(true) => format!("evicted the holder of {name}: it is told at its next renewal"),
                 Ok(false) => format!("no holder to evict name={name}"),
                 Err(error) => format!("{error:#}"),
             };
             self.change(|model| model.message = Some(message));
-            self.look_once().await;
+            self.inspect_screen().await;
         }
         std::future::pending().await
     }
@@ -194,10 +193,10 @@ impl Top<'_> {
         }
     }
 
-    async fn look(&self) -> Infallible {
+    async fn inspect_again(&self) -> Infallible {
         loop {
             Monotonic.sleep_until(Monotonic.now().after(REFRESH)).await;
-            self.look_once().await;
+            self.inspect_screen().await;
         }
     }
 
@@ -209,16 +208,16 @@ impl Top<'_> {
         Ok(held)
     }
 
-    /// Looks at the names on the screen.
-    async fn look_once(&self) {
+    /// Reads the names on the screen.
+    async fn inspect_screen(&self) {
         let names = self.model.borrow().names();
         for names in names.chunks(AT_ONCE) {
-            let looks = names.iter().map(|name| self.inspect(name));
-            let found: Result<Vec<_>, Error> = try_join_all(looks).await;
+            let inspections = names.iter().map(|name| self.inspect(name));
+            let found: Result<Vec<_>, Error> = try_join_all(inspections).await;
             let now = Monotonic.now();
             let found = match found {
                 Ok(found) => found,
-                // It is shown until a look succeeds, and not only until its next part does.
+                // It is shown until a whole read succeeds, and not only its next part.
                 Err(error) => {
                     return self.change(|model| model.fault = Some(format!("{error:#}")));
                 }
@@ -231,13 +230,13 @@ impl Top<'_> {
         }
     }
 
-    /// Looks at the servers again and again. Not together with the lists, because a server that hangs takes a look its
+    /// Reads the servers' states repeatedly. Not together with the lists, because a server that hangs takes a read its
     /// whole limit.
-    async fn look_at_servers(&self) -> Infallible {
+    async fn read_servers(&self) -> Infallible {
         loop {
-            // Why they cannot be looked at is told with the leases.
+            // The list of leases reports why they cannot be read.
             if let Ok(members) = self.store.members(LIMIT).await {
-                self.change(|model| model.looked(members, Monotonic.now()));
+                self.change(|model| model.read_servers(members, Monotonic.now()));
             }
             let next = Monotonic.now().after(LOOK_EVERY);
             Monotonic.sleep_until(next).await;

@@ -10,7 +10,7 @@ use crate::row::Row;
 use crate::seen::{self, Order, Seen};
 use crate::table::Column;
 
-/// The leases of a store, and what the operator looks at.
+/// The leases of a store, and what the operator sees of them.
 #[derive(Debug)]
 pub struct Model {
     /// In name order.
@@ -31,12 +31,12 @@ pub struct Model {
     pub fault: Option<String>,
     /// Result of an eviction.
     pub message: Option<String>,
-    /// The servers of the store as they were last looked at, and when.
+    /// The servers of the store as they were last read, and when.
     members: Vec<Member>,
-    looked_at: Instant,
+    servers_read_at: Instant,
 }
 
-/// The columns by which the rows can be ordered, as the key goes through them: what needs a look first.
+/// The columns by which the rows can be ordered, in the order in which the key goes through them, most urgent first.
 pub const SORTS: [Column; 6] = [
     Column::Left,
     Column::Name,
@@ -73,13 +73,13 @@ impl Model {
             fault: None,
             message: None,
             members: Vec::new(),
-            looked_at: Instant::ZERO,
+            servers_read_at: Instant::ZERO,
         }
     }
 
-    /// Takes a look at the servers of the store.
-    pub fn looked(&mut self, members: Vec<Member>, now: Instant) {
-        (self.members, self.looked_at) = (members, now);
+    /// Takes in the states of the servers of the store.
+    pub fn read_servers(&mut self, members: Vec<Member>, now: Instant) {
+        (self.members, self.servers_read_at) = (members, now);
     }
 
     /// The servers, with what is left of the time for which they grant nothing.
@@ -87,7 +87,7 @@ impl Model {
         let mut members = self.members.clone();
         for member in &mut members {
             if let MemberState::Away { remaining } = &mut member.state {
-                *remaining = remaining.saturating_sub(now.since(self.looked_at));
+                *remaining = remaining.saturating_sub(now.since(self.servers_read_at));
             }
         }
         members
@@ -105,7 +105,7 @@ impl Model {
     pub fn seen(&mut self, name: &Name, held: Option<Held>, now: Instant) {
         self.fault = None;
         if let Some(index) = seen::find(&self.leases, name) {
-            self.leases[index].look(held, now);
+            self.leases[index].update(held, now);
         }
     }
 

@@ -119,7 +119,7 @@ fn notice<'a>(model: &Model, context: &Context) -> Line<'a> {
     }
 }
 
-/// The table, with a mark before the selected row and a sign before one that needs a look.
+/// The table, with a mark before the selected row and a sign before one that needs attention.
 fn rows<'a>(model: &Model, context: &Context, width: u16) -> Paragraph<'a> {
     let shown: Vec<_> = model.screen().collect();
     let rows: Vec<_> = shown

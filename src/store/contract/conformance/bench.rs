@@ -190,7 +190,7 @@ impl Bench {
 
     pub(crate) async fn inspect(&self, name: &Name) -> Option<Held> {
         let held = self.store.inspect(name, LIMIT).await;
-        held.expect("the store answers a look")
+        held.expect("the store answers a read")
     }
 
     pub(crate) async fn list(&self, prefix: &Name) -> Vec<Held> {

@@ -287,7 +287,7 @@ async fn a_look_is_no_older_than_an_answered_claim(bench: &Bench) {
     other.close().await;
 }
 
-/// Two clients, each of which claims its own name and then looks at the other's, as permits do: at least one sees the
+/// Two clients, each of which claims its own name and then inspects the other's, as permits do: at least one sees the
 /// other.
 async fn each_of_two_that_write_and_look_is_seen(bench: &Bench) {
     for round in 0..100 {

@@ -1,5 +1,5 @@
-//! Notices, and clients that wait in turn. The facts of a store say which of these it has; a store without them must not
-//! behave as if it had them.
+//! Notices, and clients that wait in turn. The facts of a store say which of these it has; a store without them must
+//! not behave as if it had them.
 
 use super::{Asking, Bench, Check, LIMIT, LONG};
 use crate::holder::Holder;
@@ -27,7 +27,7 @@ const NO_QUEUE: &[(&str, Check)] = checks![a_store_without_a_queue_gives_no_plac
 
 const NO_NOTICES: &[(&str, Check)] = checks![a_store_without_notices_gives_no_subscription];
 
-const NOTICES: &[(&str, Check)] = checks![a_freed_name_is_hinted_to_those_who_follow_it];
+const NOTICES: &[(&str, Check)] = checks![followers_of_a_freed_name_get_a_notice];
 
 const QUEUE: &[(&str, Check)] = checks![
     clients_in_the_queue_are_served_in_the_order_in_which_they_joined,
@@ -52,7 +52,7 @@ const HANDOVER: &[(&str, Check)] = checks![
 
 const NOTICES_OF_GRANTS: &[(&str, Check)] = checks![
     the_notice_of_a_grant_names_the_claim_and_a_token_above_the_height,
-    a_name_that_is_kept_for_a_while_is_hinted,
+    the_end_of_a_kept_name_brings_a_notice,
 ];
 
 async fn a_store_without_a_queue_gives_no_place(bench: &Bench) {
@@ -76,23 +76,23 @@ async fn subscription(bench: &Bench) -> Box<dyn Notices> {
     notices.expect("the facts promise notices")
 }
 
-async fn a_freed_name_is_hinted_to_those_who_follow_it(bench: &Bench) {
+async fn followers_of_a_freed_name_get_a_notice(bench: &Bench) {
     let notices = subscription(bench).await;
     let (first, other) = (bench.claim("a", LONG), bench.claim("b", LONG));
     bench.granted(&first).await;
     bench.granted(&other).await;
     notices.follow(&Topic::Freed(first.name.clone()));
-    hint(&*notices, Notice::Freed(first.name.clone())).await;
+    expect_notice(&*notices, Notice::Freed(first.name.clone())).await;
     bench.release(&other).await;
     bench.release(&first).await;
-    hint(&*notices, Notice::Freed(first.name.clone())).await;
+    expect_notice(&*notices, Notice::Freed(first.name.clone())).await;
     let second = bench.claim("a", LONG);
     bench.granted(&second).await;
     assert!(bench.evict(&second.name, Eviction::Now).await);
-    hint(&*notices, Notice::Freed(first.name.clone())).await;
+    expect_notice(&*notices, Notice::Freed(first.name.clone())).await;
 }
 
-async fn a_name_that_is_kept_for_a_while_is_hinted(bench: &Bench) {
+async fn the_end_of_a_kept_name_brings_a_notice(bench: &Bench) {
     let notices = subscription(bench).await;
     let (first, [next]) = queue(bench).await;
     let (name, client) = (&first.name, next.holder.client());
@@ -102,12 +102,12 @@ async fn a_name_that_is_kept_for_a_while_is_hinted(bench: &Bench) {
         Topic::Queue(name.clone(), client),
     ] {
         notices.follow(&topic);
-        hint(&*notices, freed.clone()).await;
+        expect_notice(&*notices, freed.clone()).await;
     }
     let soon = bench.within(bench.short());
     let kept = bench.release_keeping(&first, bench.short()).await;
     assert_eq!(kept, Release::Released);
-    hint(&*notices, freed).await;
+    expect_notice(&*notices, freed).await;
     assert_eq!(bench.state(name).await, Some(HeldState::Kept));
     drop(soon);
     bench.pass(bench.short() * 2).await;
@@ -121,7 +121,7 @@ async fn next_notice(notices: &dyn Notices) -> Notice {
 }
 
 /// Takes the next notice, which must be this one.
-async fn hint(notices: &dyn Notices, expected: Notice) {
+async fn expect_notice(notices: &dyn Notices, expected: Notice) {
     assert_eq!(next_notice(notices).await, expected);
 }
 
@@ -367,7 +367,7 @@ async fn the_notice_of_a_grant_names_the_claim_and_a_token_above_the_height(benc
     let name = &first.name;
     for claim in [&one, &two] {
         notices.follow(&Topic::Queue(name.clone(), claim.holder.client()));
-        hint(&*notices, Notice::Freed(name.clone())).await;
+        expect_notice(&*notices, Notice::Freed(name.clone())).await;
     }
     let mut last = first.clone();
     for claim in [&one, &two] {

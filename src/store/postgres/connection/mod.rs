@@ -300,7 +300,7 @@ impl OpenConnection {
     }
 
     async fn send(&self, query: Query<'_>, budget: Budget) -> Result<Vec<Row>, Failure> {
-        // Looked at before anything is sent: a connection that closes afterwards may have carried the request out.
+        // Checked before anything is sent: a connection that closes afterwards may have carried the request out.
         if self.client.is_closed() {
             return Err(Failure::Ended);
         }

@@ -72,7 +72,7 @@ pub(crate) enum Act {
     /// A release that no waiting client has to hear of.
     TakeBack,
     Evict,
-    /// A look, which changes nothing.
+    /// A read, which changes nothing.
     Inspect,
 }
 
@@ -192,7 +192,7 @@ impl QuorumMember {
     }
 
     /// Asks what the member keeps of itself.
-    pub(crate) async fn look(&self, limit: Duration) -> Result<MemberNode, Failed> {
+    pub(crate) async fn read_node(&self, limit: Duration) -> Result<MemberNode, Failed> {
         self.node("look", &[], limit).await
     }
 

@@ -111,9 +111,9 @@ impl Members {
     }
 
     /// Asks all members what they keep of themselves.
-    pub(super) fn look(&self, limit: Duration) -> Poll<MemberNode> {
+    pub(super) fn read_node(&self, limit: Duration) -> Poll<MemberNode> {
         self.ask(self.all(), limit, |_, member| async move {
-            member.look(limit).await
+            member.read_node(limit).await
         })
     }
 

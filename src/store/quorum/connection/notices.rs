@@ -1,8 +1,8 @@
-//! The hints of all members as one subscription.
+//! The notices of all members as one subscription.
 //!
-//! A release reaches the members one after the other. A client that came with the first hint would find the name taken
-//! at the others; so a name is hinted when enough members have freed it for a majority to be free, and in any case a
-//! little later.
+//! A release reaches the members one after the other. A client that came with the first notice would find the name
+//! taken at the others; so the notice is passed on when enough members have freed the name for a majority to be free,
+//! and in any case a little later.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::future::BoxFuture;
 use crate::name::Name;
 use crate::store::{Notice, Notices, Topic};
 
-/// The time within which the members' hints count as those of one release.
+/// The time within which the members' notices count as those of one release.
 const ONE_RELEASE: Duration = Duration::from_millis(100);
 
 /// The subscriptions to all members.
@@ -28,7 +28,7 @@ pub(crate) struct MergedNotices {
     counted: Mutex<Counted>,
 }
 
-/// The members that hinted at each name, and when the first of them did.
+/// The members that gave a notice of each name, and when the first of them did.
 #[derive(Debug)]
 struct Counted {
     /// How many of them are a majority.
@@ -58,13 +58,13 @@ impl MergedNotices {
             if let Some(name) = late {
                 return Notice::Freed(name);
             }
-            let hint = select_all(self.each.iter().map(|notices| notices.next()));
+            let notice = select_all(self.each.iter().map(|notices| notices.next()));
             let wait = if is_waiting {
                 ONE_RELEASE
             } else {
                 Duration::MAX
             };
-            match timeout(wait, hint).await {
+            match timeout(wait, notice).await {
                 Ok((Notice::Freed(name), member, _)) => {
                     if self.counted.lock().is_freed(member, &name, Boottime.now()) {
                         return Notice::Freed(name);
@@ -103,13 +103,13 @@ impl Counted {
         (late.map(|(name, _)| name), !self.of.is_empty())
     }
 
-    /// Counts the hint of one member. Returns whether it is the one with which a majority has freed the name.
+    /// Counts the notice of one member. Returns whether it is the one with which a majority has freed the name.
     fn is_freed(&mut self, member: usize, name: &Name, now: Instant) -> bool {
         let (first, by) = self
             .of
             .entry(name.clone())
             .or_insert((now, BTreeSet::new()));
-        // Its second hint is of another release than its first.
+        // Its second notice is of another release than its first.
         if !by.insert(member) {
             (*first, *by) = (now, BTreeSet::from([member]));
         }
@@ -123,7 +123,7 @@ mod tests {
 
     const AT: Instant = Instant::from_nanos(7_000_000_000);
 
-    /// Returns which of these members' hints at one moment are passed on.
+    /// Returns which of these members' notices at one moment are passed on.
     fn passed_on(counted: &mut Counted, by: &[usize], at: Instant) -> Vec<bool> {
         let name = Name::new("a").expect("valid");
         let is_freed = |member: &usize| counted.is_freed(*member, &name, at);
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_hinted_once_when_a_majority_freed_it() {
+    fn one_notice_comes_when_a_majority_freed_the_name() {
         let passed = passed_on(&mut counted(), &[0, 1, 2], AT);
         assert_eq!(passed, [false, true, false]);
     }
 
     #[test]
-    fn another_release_right_after_the_first_is_hinted_too() {
+    fn another_release_right_after_the_first_brings_a_notice_too() {
         let mut counted = counted();
         assert_eq!(passed_on(&mut counted, &[0, 1], AT), [false, true]);
         let passed = passed_on(&mut counted, &[2, 0, 1], AT);
@@ -163,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_too_few_members_freed_in_time_is_hinted_late() {
+    fn the_notice_of_a_name_that_too_few_members_freed_in_time_comes_late() {
         let mut counted = counted();
         assert_eq!(passed_on(&mut counted, &[2], AT), [false]);
         assert_eq!(counted.late(AT), (None, true));
         let later = AT.after(ONE_RELEASE);
         assert_eq!(counted.late(later), (Name::new("a").ok(), false));
-        // The hint of a slower member comes after that.
+        // The notice of a slower member comes after that.
         assert_eq!(passed_on(&mut counted, &[0], later), [false]);
         assert!(counted.late(later.after(ONE_RELEASE)).0.is_some());
     }

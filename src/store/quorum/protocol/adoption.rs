@@ -1,4 +1,4 @@
-//! The look before a client writes on a member: it finds the highest token that any grant can have.
+//! The read before a client writes on a member: it finds the highest token that any grant can have.
 
 use super::majority;
 use super::member::{Absence, Membership};

@@ -18,7 +18,7 @@ use super::super::failure::{Failure, FailureCause, Redirect};
 use super::super::protocol::slot::slot_of;
 use super::super::target::UrlServers;
 use super::Fleet;
-use super::look::{AFTER_FAILURES_EVERY, AT_MOST_EVERY, LOOK_EVERY};
+use super::discovery::{AFTER_FAILURES_EVERY, AT_MOST_EVERY, DISCOVER_EVERY};
 use super::map::Map;
 use crate::clock::{Boottime, Clock};
 use crate::name::Name;
@@ -29,11 +29,11 @@ use crate::store::kit::server_url::HostPort;
 
 /// The pause before a call that no server takes at the moment is tried again.
 const PAUSE: Duration = Duration::from_millis(25);
-/// After how long without an answer a call looks whether another server has taken over.
+/// How long a call waits for an answer before it checks for a failover.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Says how many redirections a call follows without a pause: servers that disagree may send it to and fro.
+/// Redirections that a call follows without a pause. Servers that disagree can bounce a call between them.
 const AT_ONCE: u32 = 3;
-/// Says how many redirections a call alone follows: all that its limit allows.
+/// A single call follows redirections until its limit ends.
 pub(crate) const OF_ONE: u32 = u32::MAX;
 /// Says how many redirections each of many calls follows: those that are done wait for the others. A slot that is moved
 /// by hand redirects twice.
@@ -189,11 +189,11 @@ impl Fleet {
         Ok(answers.into_iter().zip(calls).map(counted).collect())
     }
 
-    /// Waits for the answer of the server at this endpoint as long as it is the right one, and looks for another one when
-    /// it is slow. The answer counts only if the server is still the right one after it.
+    /// Waits for the answer of the server at this endpoint as long as it is the right one, and searches for another one
+    /// when it is slow. The answer counts only if the server is still the right one after it.
     ///
-    /// A server that was slow to answer may have been stopped, and replaced, when it answered: then the look that
-    /// confirms it must be younger than the answer. Otherwise the Sentinels are asked every [`LOOK_EVERY`], and the
+    /// A server that was slow to answer may have been stopped, and replaced, when it answered: then the discovery that
+    /// confirms it must be younger than the answer. Otherwise the Sentinels are asked every [`DISCOVER_EVERY`], and the
     /// nodes of a cluster redirect by themselves.
     async fn watched<T>(
         self: &Arc<Self>,
@@ -203,7 +203,7 @@ impl Fleet {
         answer: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let began_at = Boottime.now();
-        let mut look = (!self.is_cluster()).then(|| self.look(LOOK_EVERY));
+        let mut discovery = (!self.is_cluster()).then(|| self.discover(DISCOVER_EVERY));
         let deposed = async {
             let mut map = self.map.subscribe();
             // The sender is ours.
@@ -212,7 +212,7 @@ impl Fleet {
         let impatient = async {
             loop {
                 sleep(PATIENCE).await;
-                self.look(LOOK_EVERY);
+                self.discover(DISCOVER_EVERY);
             }
         };
         let answer = tokio::select! {
@@ -222,13 +222,13 @@ impl Fleet {
                 tracing::debug!(server = %endpoint, "another server has taken over");
                 return Err(FailureCause::Deposed.into());
             }
-            () = impatient => unreachable!("it looks for ever"),
+            () = impatient => unreachable!("it repeats for ever"),
         };
         if Boottime.now().since(began_at) > PATIENCE {
-            look = Some(self.look(AT_MOST_EVERY));
+            discovery = Some(self.discover(AT_MOST_EVERY));
         }
-        if let Some(look) = look {
-            self.confirmed_by(&look, budget).await;
+        if let Some(discovery) = discovery {
+            self.confirmed_by(&discovery, budget).await;
         }
         match is_right(&self.map.borrow()) {
             true => Ok(answer),
@@ -236,9 +236,9 @@ impl Fleet {
         }
     }
 
-    /// Corrects the map by what a server said that did not carry a call out, and looks for the rest of it. Returns the
-    /// server that imports the slot, if that is to be asked, and whether it is too early to ask at once. `None`: the
-    /// call is not to be repeated.
+    /// Corrects the map by what a server said that did not carry a call out, and starts a discovery of the rest.
+    /// Returns the server that imports the slot, if that is to be asked, and whether it is too early to ask at once.
+    /// `None`: the call is not to be repeated.
     fn follow(
         self: &Arc<Self>,
         slot: u16,
@@ -251,25 +251,25 @@ impl Fleet {
                 if let Some(endpoint) = redirected(&address) {
                     self.change(|map| map.set_owner(slot, endpoint, Boottime.now()));
                 }
-                self.look(LOOK_EVERY);
-                // A look that began before may have missed what has changed, and the nodes learn it one after the
+                self.discover(DISCOVER_EVERY);
+                // A discovery that began earlier may have missed what has changed, and the nodes learn it one after the
                 // other.
                 let fleet = self.clone();
                 tokio::spawn(async move {
-                    sleep(LOOK_EVERY).await;
-                    fleet.look(AT_MOST_EVERY);
+                    sleep(DISCOVER_EVERY).await;
+                    fleet.discover(AT_MOST_EVERY);
                 });
                 Some((None, false))
             }
             Some(Redirect::Asked(address)) => Some((redirected(&address), false)),
             Some(Redirect::Later) => {
-                self.look(AT_MOST_EVERY);
+                self.discover(AT_MOST_EVERY);
                 Some((None, true))
             }
             None => {
                 // Another server may have taken over.
                 if failure.is_of_connection() {
-                    self.look(AFTER_FAILURES_EVERY);
+                    self.discover(AFTER_FAILURES_EVERY);
                 }
                 None
             }

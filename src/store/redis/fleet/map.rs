@@ -1,4 +1,4 @@
-//! Maps slots to servers. No I/O: a look learns the map, and refusals correct it.
+//! Maps slots to servers. No I/O: a discovery learns the map, and refusals correct it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,7 +23,8 @@ const REDIRECTED: Duration = Duration::from_secs(2);
 pub(super) struct Map {
     /// Every endpoint that was ever seen: an endpoint keeps its index, which is its shard.
     endpoints: Vec<HostPort>,
-    /// The index of the endpoint that serves each slot; a single one if it serves all of them; none if nothing is known.
+    /// The index of the endpoint that serves each slot; a single one if it serves all of them; none if nothing is
+    /// known.
     owners: Vec<u16>,
     /// Slots whose server redirected a call lately: where to, and when.
     redirected: HashMap<u16, (u16, Instant)>,

@@ -1,18 +1,16 @@
 //! The servers of a store: one, or several of which each serves its slots.
 //!
 //! ```text
-//!   run(slot, call) --> map: slot to endpoint --> server at that endpoint --> answer, which counts if the endpoint is still
-//!   right
+//!   run(slot, call) --> map: slot to endpoint --> server --> answer, which counts if the endpoint is still right
 //!                        ^
-//!                        +-- look: the Sentinels or the cluster's nodes are asked in the background; refusals correct
-//!                        it
+//!                        +-- discovery asks the Sentinels or the cluster's nodes in the background; refusals correct it
 //! ```
 //!
-//! The clients and the watchdog of a store share one map, so both give up a server at the same moment. Each looks on
-//! its own connections, because a runtime that is blocked must not keep the other from looking.
+//! The clients and the watchdog of a store share one map, so both give up a server at the same moment. Each discovers
+//! the servers on its own connections, because a runtime that is blocked must not keep the other from it.
 
 mod calls;
-mod look;
+mod discovery;
 mod map;
 mod nodes;
 mod sentinels;
@@ -27,7 +25,7 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 
 pub(super) use self::calls::{Call, OF_MANY, OF_ONE};
-use self::look::{LOOK_EVERY, SharedLook};
+use self::discovery::{DISCOVER_EVERY, SharedDiscovery};
 use self::map::Map;
 use super::address::{Address, AddressMap};
 use super::connection::Connector;
@@ -47,8 +45,8 @@ pub(super) struct Fleet {
     pub(super) address_map: AddressMap,
     purpose: Option<ConnectionPurpose>,
     map: Arc<watch::Sender<Map>>,
-    last_look: Mutex<Option<SharedLook>>,
-    /// The last look that has ended got an answer.
+    last_discovery: Mutex<Option<SharedDiscovery>>,
+    /// The last finished discovery got an answer.
     has_answer: AtomicBool,
     servers: Mutex<Servers>,
 }
@@ -77,7 +75,7 @@ impl Fleet {
             address_map,
             purpose,
             map: Arc::new(watch::Sender::new(map)),
-            last_look: Mutex::default(),
+            last_discovery: Mutex::default(),
             has_answer: AtomicBool::new(true),
             servers: Mutex::default(),
         }
@@ -133,7 +131,7 @@ impl Fleet {
         }
     }
 
-    /// Returns each server that grants leases. Looks first if none is known.
+    /// Returns each server that grants leases. Discovers them first if none is known.
     pub(super) async fn servers(
         self: &Arc<Self>,
         budget: Budget,
@@ -150,7 +148,7 @@ impl Fleet {
     /// others.
     pub(super) async fn listening(self: &Arc<Self>, budget: Budget) -> Result<Connector, Failure> {
         // It may be asked because the last one broke its connection.
-        self.look(LOOK_EVERY);
+        self.discover(DISCOVER_EVERY);
         let servers = self.servers(budget).await?;
         let server = fastrand::choice(&servers).ok_or(FailureCause::Silent)?;
         Ok(server.connector().clone())

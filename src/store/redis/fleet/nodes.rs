@@ -13,7 +13,7 @@ use crate::store::kit::server_url::HostPort;
 const NODES: usize = 4;
 
 /// Asks some known nodes, and then the nodes to begin with, and takes the first answer.
-pub(super) async fn look(
+pub(super) async fn read(
     fleet: &Fleet,
     seeds: &[HostPort],
     budget: Budget,
@@ -23,7 +23,7 @@ pub(super) async fn look(
     nodes.truncate(NODES);
     let new = seeds.iter().filter(|seed| !nodes.contains(seed));
     let asked = nodes.iter().chain(new).map(|node| ask(fleet, node, budget));
-    // All are asked in the first half of the look: the last one may be the only one that is alive.
+    // All are asked in the first half of the time: the last one may be the only one that is alive.
     let most = u32::try_from(NODES + seeds.len()).unwrap_or(u32::MAX);
     let head_start = budget.left() / 2 / most;
     first_of(head_start, asked).await.map_err(most_telling)

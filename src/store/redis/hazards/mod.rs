@@ -29,7 +29,7 @@ pub(super) type Fields = BTreeMap<String, String>;
 type Judged = (String, Vec<Hazard>);
 
 /// Asks the servers about their set-up, including discovered ones, and judges the answers.
-pub(super) async fn look(redis: &Redis, budget: Budget) -> Result<Vec<Hazard>, Failure> {
+pub(super) async fn find(redis: &Redis, budget: Budget) -> Result<Vec<Hazard>, Failure> {
     let fleet = &redis.fleet;
     let servers = fleet.servers(budget).await?;
     let known_as = match &fleet.named {
@@ -40,25 +40,25 @@ pub(super) async fn look(redis: &Redis, budget: Budget) -> Result<Vec<Hazard>, F
     let asked = servers.iter();
     let asked = asked.map(|server| ServerFacts::of(redis, server, known_as, budget));
     // One that is silent leaves the replicas their time.
-    let sentinels = sentinels::look(fleet, budget.at_most(budget.left() / 2));
+    let sentinels = sentinels::find(fleet, budget.at_most(budget.left() / 2));
     let (granting, sentinels) = tokio::join!(try_join_all(asked), sentinels);
     let granting = granting?;
-    let replicas = look_at_replicas(redis, &granting, budget).await;
+    let replicas = find_at_replicas(redis, &granting, budget).await;
     let granting = granting.iter().map(ServerFacts::judged).collect();
     let mut hazards = told_once(sentinels, Vec::new());
     hazards.extend(told_once(granting, replicas));
     // A store of another kind has its own rules for the tokens that its servers remember.
     if fleet.settings.program.kind == super::KIND {
-        hazards.extend(tokens::look(&redis.keys, &servers, budget).await?);
+        hazards.extend(tokens::find(&redis.keys, &servers, budget).await?);
     }
     Ok(hazards)
 }
 
-/// Looks at the replicas of servers of which others say where they are: each may have to take over one day.
-async fn look_at_replicas(redis: &Redis, masters: &[ServerFacts], budget: Budget) -> Vec<Judged> {
+/// Checks the replicas that the servers report: each may be promoted one day.
+async fn find_at_replicas(redis: &Redis, masters: &[ServerFacts], budget: Budget) -> Vec<Judged> {
     let fleet = &redis.fleet;
     let replicas = masters.iter().flat_map(ServerFacts::known_replicas);
-    let looked = replicas.map(async |(host, port)| {
+    let found = replicas.map(async |(host, port)| {
         let endpoint =
             (fleet.address_map).reached(&host, port, &fleet.settings.address.endpoint)?;
         let server = Server::at(fleet.settings.at(&endpoint), None);
@@ -72,7 +72,7 @@ async fn look_at_replicas(redis: &Redis, masters: &[ServerFacts], budget: Budget
             }
         })
     });
-    join_all(looked).await.into_iter().flatten().collect()
+    join_all(found).await.into_iter().flatten().collect()
 }
 
 /// A replica that did not answer.
@@ -161,14 +161,14 @@ mod tests {
     }
 
     fn told(granting: &[(&str, &[&'static str])], replicas: &[(&str, &[&'static str])]) -> String {
-        let looked = |all: &[(&str, &[&'static str])]| {
-            let all = all.iter().map(|(endpoint, whats)| {
+        let found = |all: &[(&str, &[&'static str])]| {
+            let all = all.iter().map(|(location, whats)| {
                 let hazards = whats.iter().map(|what| hazard(what));
-                ((*endpoint).to_owned(), hazards.collect())
+                ((*location).to_owned(), hazards.collect())
             });
             all.collect()
         };
-        let told = told_once(looked(granting), looked(replicas)).into_iter();
+        let told = told_once(found(granting), found(replicas)).into_iter();
         let told: Vec<_> = told.map(|hazard| hazard.what.into_owned()).collect();
         told.join("; ")
     }

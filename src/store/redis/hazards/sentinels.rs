@@ -27,21 +27,21 @@ struct SentinelFacts {
 }
 
 /// Asks the Sentinels about the group and judges the answers, where there are Sentinels.
-pub(super) async fn look(fleet: &Fleet, budget: Budget) -> Vec<Judged> {
+pub(super) async fn find(fleet: &Fleet, budget: Budget) -> Vec<Judged> {
     let UrlServers::Sentinels(group) = &fleet.named else {
         return Vec::new();
     };
-    let looked = group.endpoints.iter().map(async |endpoint| {
-        let hazards = match look_at(fleet, group, endpoint, budget).await {
+    let found = group.endpoints.iter().map(async |endpoint| {
+        let hazards = match find_at(fleet, group, endpoint, budget).await {
             Ok(facts) => judge(CHECKS, &facts),
             Err(failure) => judge(&[SILENT], &failure),
         };
         (endpoint.to_string(), hazards)
     });
-    join_all(looked).await
+    join_all(found).await
 }
 
-async fn look_at(
+async fn find_at(
     fleet: &Fleet,
     group: &SentinelGroup,
     endpoint: &HostPort,

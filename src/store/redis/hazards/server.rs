@@ -108,7 +108,7 @@ impl ServerFacts {
         hazards
     }
 
-    /// Returns where the replicas of a server are, as it names them to others that look for them.
+    /// Returns the addresses of a server's replicas, as it reports them to other programs.
     pub(super) fn known_replicas(&self) -> Vec<(String, u16)> {
         // "slave0:ip=10.0.0.7,port=6379,state=online,offset=0,lag=1"
         let endpoint = |line: &String| {

@@ -31,7 +31,7 @@ struct MarkFacts {
 }
 
 /// Reads the marks of all slots from each server. One that another server has is answered with a redirection.
-pub(super) async fn look(
+pub(super) async fn find(
     keys: &Keys,
     servers: &[Arc<Server>],
     budget: Budget,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A request whose caller has given it up is not sent any more. What was not answered when the connection ends fails,
-//! and every watch fires: the nodes are looked at again over the next connection.
+//! and every watch fires: the nodes are read again over the next connection.
 
 pub(super) mod connector;
 pub(super) mod session;

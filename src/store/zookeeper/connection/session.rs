@@ -18,7 +18,7 @@ use crate::clock::{Boottime, Clock};
 use crate::future::shielded;
 use crate::store::kit::budget::Budget;
 
-/// The longest pause before the third look at a name that other clients change, and the longest of all: twice as long
+/// The longest pause before the third read of a name that other clients change, and the longest of all: twice as long
 /// each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);

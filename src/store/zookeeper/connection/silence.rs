@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Interval at which a connection is looked after.
+/// Interval between checks of a connection.
 pub(super) const TICK: Duration = Duration::from_millis(125);
 /// Ticks that a server may be silent: a second.
 pub(super) const USUAL: u32 = 8;

@@ -1,4 +1,4 @@
-//! Decides what becomes of a claim, from one look at its name. Pure.
+//! Decides what becomes of a claim, from one reading of its name. Pure.
 
 use super::reading::{NameReading, Taken};
 use super::tree::{Kind, QueuePlace};

@@ -1,4 +1,4 @@
-//! The reading of one look at a name, and the steps of a transaction that hold only if nothing changed since. Pure.
+//! One reading of a name, and the steps of a transaction that hold only if nothing changed since. Pure.
 
 use std::time::{Duration, SystemTime};
 
@@ -177,7 +177,7 @@ impl NameReading {
     /// the last token and these places, or all places if the name is made or made anew; those clients join again.
     ///
     /// A client in the queue takes its turn: it deletes its place and the last token, so the version need not be
-    /// compared, and joins behind it do not make it look again.
+    /// compared, and joins behind it do not make it read again.
     pub(crate) fn make_way(&self, places: &[String], queued: Option<ClientId>) -> Vec<Change> {
         let deleted = self.delete_token().into_iter().chain(self.delete_taken());
         let path = self.path.clone();

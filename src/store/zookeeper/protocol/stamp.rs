@@ -25,7 +25,7 @@ pub(crate) struct Stamp {
     pub(crate) zxid: i64,
 }
 
-/// Number of stamps of which a first look is remembered before those of ended terms are dropped.
+/// Number of stamps whose first sighting is remembered before those of ended terms are dropped.
 const ENOUGH: usize = 4096;
 
 /// The leader's clock, as far as its stamps tell.

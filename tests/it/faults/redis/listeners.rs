@@ -26,9 +26,14 @@ async fn follow_freed(store: &dyn Store, name: &Name) -> Box<dyn Notices> {
     notices
 }
 
-/// Hints of this name come again soon after a call for a name of the server that failed succeeds, which is when the store
-/// knows the new one.
-async fn hints_come_again(store: &dyn Store, notices: &dyn Notices, name: &Name, on_failed: &str) {
+/// Notices of this name come again soon after a call for a name of the server that failed succeeds, which is when the
+/// store knows the new one.
+async fn notices_come_again(
+    store: &dyn Store,
+    notices: &dyn Notices,
+    name: &Name,
+    on_failed: &str,
+) {
     let of_failed = claim(on_failed, LONG);
     until_so("a call succeeds at the new server", async || {
         asked(store, &of_failed, LIMIT).await.is_ok()
@@ -39,12 +44,12 @@ async fn hints_come_again(store: &dyn Store, notices: &dyn Notices, name: &Name,
     let took = now().since(known_at);
     eprintln!("listener: connected again {took:?} after the new map");
     assert!(took < AGAIN_WITHIN, "{took:?}");
-    until("a hint", async || {
+    until("a notice", async || {
         let claim = claim(name.as_str(), LONG);
         let _ = asked(store, &claim, LIMIT).await;
         let _ = store.release(name, claim.holder, None, LIMIT).await;
-        let hint = tokio::time::timeout(Duration::from_secs(1), notices.next()).await;
-        (hint.ok()? == Notice::Freed(name.clone())).then_some(())
+        let notice = tokio::time::timeout(Duration::from_secs(1), notices.next()).await;
+        (notice.ok()? == Notice::Freed(name.clone())).then_some(())
     })
     .await;
 }
@@ -54,23 +59,23 @@ fn followed() -> Name {
 }
 
 #[tokio::test]
-async fn hints_come_again_after_the_master_is_stopped() {
+async fn notices_come_again_after_the_master_is_stopped() {
     let group = RedisGroup::start().await;
     let store = open(&group.url()).await;
     let notices = follow_freed(&*store, &followed()).await;
     group.servers[0].pause();
     group.master_after(0).await;
-    hints_come_again(&*store, &*notices, &followed(), "other").await;
+    notices_come_again(&*store, &*notices, &followed(), "other").await;
 }
 
 #[tokio::test]
-async fn hints_come_again_after_the_master_is_demoted() {
+async fn notices_come_again_after_the_master_is_demoted() {
     let group = RedisGroup::start().await;
     let store = open(&group.url()).await;
     let notices = follow_freed(&*store, &followed()).await;
     group.fail_over().await;
     group.master_after(0).await;
-    hints_come_again(&*store, &*notices, &followed(), "other").await;
+    notices_come_again(&*store, &*notices, &followed(), "other").await;
 }
 
 /// Returns the index of the node to which the subscription was made.
@@ -85,7 +90,7 @@ async fn listened_to(nodes: &[RedisServer]) -> usize {
 }
 
 #[tokio::test]
-async fn hints_come_again_after_the_node_that_was_listened_to_is_stopped_or_demoted() {
+async fn notices_come_again_after_the_node_that_was_listened_to_is_stopped_or_demoted() {
     for is_stopped in [true, false] {
         let cluster = RedisCluster::with_replicas().await;
         let store = open(&cluster.url()).await;
@@ -98,6 +103,6 @@ async fn hints_come_again_after_the_node_that_was_listened_to_is_stopped_or_demo
             let () = cluster.nodes[node + 3].told("CLUSTER FAILOVER").await;
         }
         cluster.promoted(node + 3).await;
-        hints_come_again(&*store, &*notices, &followed(), &of_node).await;
+        notices_come_again(&*store, &*notices, &followed(), &of_node).await;
     }
 }

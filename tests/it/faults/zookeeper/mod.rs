@@ -203,9 +203,9 @@ async fn a_follower_that_hangs_costs_no_lease() {
     }
 }
 
-/// The hint came from a server that is ahead of the one that the claim goes to.
+/// The notice came from a server that is ahead of the one that the claim goes to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hint_is_followed_by_a_look_at_what_it_told_of() {
+async fn a_notice_is_followed_by_a_look_at_what_it_told_of() {
     let (ensemble, between) = PeerNetwork::start(TICK).await;
     let leader = ensemble.leader();
     let servers = || ensemble.servers.iter().enumerate();
@@ -231,7 +231,11 @@ async fn a_hint_is_followed_by_a_look_at_what_it_told_of() {
             .expect("made");
         held(&*claims, &claim("a", TTL)).await;
         let of_claims = relays.iter().position(|it| it.connections() == 1);
-        let notices = store.notices().await.expect("answered").expect("it hints");
+        let notices = store
+            .notices()
+            .await
+            .expect("answered")
+            .expect("it has notices");
         if relays.iter().all(|it| it.connections() == 1) {
             let lagging = followers[of_claims.expect("it is connected")];
             break (lagging, claims, notices, (relays, store));
@@ -327,12 +331,12 @@ async fn without_a_majority_the_holder_is_told_at_its_deadline_and_nothing_is_gr
     holder.shutdown(LIMIT).await;
 }
 
-/// A hint and the claim that follows it go to different servers.
+/// A notice and the claim that follows it go to different servers.
 #[tokio::test]
-async fn no_hint_is_lost_between_servers() {
+async fn no_notice_is_lost_between_servers() {
     let ensemble = ensemble().await;
-    // A lost hint costs a look by time: a second. Were hints lost, one in seventy would be, so that both of these runs
-    // had one. A single pause may be one of a busy machine.
+    // A lost notice costs a look by time: a second. Were notices lost, one in seventy would be, so that both of these
+    // runs had one. A single pause may be one of a busy machine.
     let mut gaps = Vec::new();
     while gaps.iter().all(|gap| *gap >= Duration::from_millis(900)) {
         assert!(gaps.len() < 2, "{gaps:?}");

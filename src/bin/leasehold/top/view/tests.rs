@@ -155,7 +155,7 @@ fn servers_that_keep_out_or_are_down_have_a_line_with_the_time_left() {
     let away = Member::new("b:6379", MemberState::Away { remaining });
     let down = Member::new("c:6379", MemberState::Down);
     let up = Member::new("a:6379", MemberState::Up);
-    model.looked(vec![up.clone(), away, down], NOW);
+    model.read_servers(vec![up.clone(), away, down], NOW);
     let mut context = context();
     context.now = NOW.after(Duration::from_secs(11));
     let screen = text(&mut model, &context, 110, 10);
@@ -167,11 +167,11 @@ fn servers_that_keep_out_or_are_down_have_a_line_with_the_time_left() {
     let screen = text(&mut model, &context, 80, 10);
     assert!(screen.contains("1 of 3 servers well"), "{screen}");
     // All are well: no line, and the table has the room. A single one is not even counted.
-    model.looked(vec![up.clone(), up.clone(), up.clone()], NOW);
+    model.read_servers(vec![up.clone(), up.clone(), up.clone()], NOW);
     let screen = text(&mut model, &context, 110, 10);
     assert!(screen.contains("3 of 3 servers well"), "{screen}");
     assert!(!screen.contains("6379"), "{screen}");
-    model.looked(vec![up], NOW);
+    model.read_servers(vec![up], NOW);
     assert!(!text(&mut model, &context, 110, 10).contains("servers"));
 }
 

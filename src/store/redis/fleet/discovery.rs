@@ -1,6 +1,6 @@
-//! Looks for the servers, and decides whether an answer is younger than the look that confirms it.
+//! Discovers the servers, and decides whether an answer is younger than the discovery that confirms it.
 //!
-//! A look is a task of the runtime that asks for it. Calls go on meanwhile.
+//! A discovery is a task of the runtime that asks for it. Calls go on in parallel.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,52 +17,52 @@ use crate::future::{BoxFuture, shielded};
 use crate::store::kit::budget::Budget;
 use crate::store::kit::connection::{Unconnected, most_telling};
 
-/// The longest time that a look may take, and how often the Sentinels are asked while calls are made.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Says how often a look may begin when a server has refused a call, or answered it late.
+/// Time limit of a discovery, and the interval between discoveries while calls are made.
+pub(super) const DISCOVER_EVERY: Duration = Duration::from_millis(500);
+/// Minimum interval between discoveries after a server refused a call or answered it late.
 pub(super) const AT_MOST_EVERY: Duration = Duration::from_millis(50);
-/// Says how often a look may begin because a call found its server down: the callers try again and again meanwhile.
+/// Minimum interval between discoveries after a call found its server down: its callers retry in quick succession.
 pub(super) const AFTER_FAILURES_EVERY: Duration = Duration::from_millis(350);
-/// The time for which a call waits for a look in progress, if the previous look got no answer.
+/// How long a call waits for a running discovery, if the one before got no answer.
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(100);
 
-/// A look, which may have ended.
+/// A discovery, running or finished.
 #[derive(Clone)]
-pub(super) struct SharedLook {
+pub(super) struct SharedDiscovery {
     began_at: Instant,
     outcome: Shared<BoxFuture<'static, Result<(), Failure>>>,
 }
 
 impl Fleet {
-    /// Looks for the servers, while nothing at all is known.
+    /// Discovers the servers, while nothing at all is known.
     pub(super) async fn find(self: &Arc<Self>, budget: Budget) -> Result<(), Failure> {
         if self.map.borrow().is_known() {
             return Ok(());
         }
-        let found = self.look(AT_MOST_EVERY).ended(budget).await;
+        let found = self.discover(AT_MOST_EVERY).ended(budget).await;
         match self.map.borrow().is_known() {
             true => Ok(()),
             false => found.map_err(Failure::before_the_request),
         }
     }
 
-    /// Begins to look for the servers, unless a look began so recently. Returns the look that began last.
-    pub(super) fn look(self: &Arc<Self>, at_most_every: Duration) -> SharedLook {
-        let mut last = self.last_look.lock();
+    /// Begins a discovery, unless one began less than this interval ago. Returns the one that began last.
+    pub(super) fn discover(self: &Arc<Self>, at_most_every: Duration) -> SharedDiscovery {
+        let mut last = self.last_discovery.lock();
         let began_at = Boottime.now();
-        if let Some(look) = last.as_ref()
-            && began_at.since(look.began_at) < at_most_every
+        if let Some(discovery) = last.as_ref()
+            && began_at.since(discovery.began_at) < at_most_every
         {
-            return look.clone();
+            return discovery.clone();
         }
-        let task = tokio::spawn(self.clone().look_now());
+        let task = tokio::spawn(self.clone().discover_now());
         let outcome = async { task.await.unwrap_or(Err(Unconnected::Abandoned.into())) };
         let outcome = outcome.boxed().shared();
-        last.insert(SharedLook { began_at, outcome }).clone()
+        last.insert(SharedDiscovery { began_at, outcome }).clone()
     }
 
-    async fn look_now(self: Arc<Self>) -> Result<(), Failure> {
-        let outcome = self.learn(Budget::new(LOOK_EVERY)).await;
+    async fn discover_now(self: Arc<Self>) -> Result<(), Failure> {
+        let outcome = self.learn(Budget::new(DISCOVER_EVERY)).await;
         let outcome = outcome.inspect_err(|failure| {
             tracing::debug!(error = %failure, "the servers were not found");
         });
@@ -76,35 +76,35 @@ impl Fleet {
             UrlServers::Sentinels(group) => {
                 let (opinions, failures) = sentinels::ask_all(self, group, budget).await;
                 let (sentinels, mut is_settled) = (group.endpoints.len(), false);
-                // By the map of this moment: another look may have learned of a failover meanwhile.
+                // By the map of this moment: another discovery may have learned of a failover since.
                 self.change(|map| is_settled = sentinels::settle(&opinions, sentinels, map));
                 if !is_settled {
                     return Err(most_telling(failures));
                 }
             }
             UrlServers::Cluster(seeds) => {
-                let ranges = nodes::look(self, seeds, budget).await?;
+                let ranges = nodes::read(self, seeds, budget).await?;
                 self.change(|map| map.set_ranges(ranges, Boottime.now()));
             }
         }
         Ok(())
     }
 
-    /// Waits for the end of this look, but not for long: while no Sentinel answers, the servers go on.
+    /// Waits for the end of this discovery, but not for long: while no Sentinel answers, the servers go on.
     ///
-    /// If the last look that has ended got an answer, the running one is awaited to its end, but for no more than half
+    /// If the last finished discovery got an answer, this waits until the running one ends, but for no more than half
     /// of the budget: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that
     /// answer no server should not delay every call.
-    pub(super) async fn confirmed_by(&self, look: &SharedLook, budget: Budget) {
+    pub(super) async fn confirmed_by(&self, discovery: &SharedDiscovery, budget: Budget) {
         let patience = match self.has_answer.load(Ordering::Relaxed) {
-            true => LOOK_EVERY.min(budget.left() / 2),
-            false => CONFIRMED_WITHIN.saturating_sub(Boottime.now().since(look.began_at)),
+            true => DISCOVER_EVERY.min(budget.left() / 2),
+            false => CONFIRMED_WITHIN.saturating_sub(Boottime.now().since(discovery.began_at)),
         };
-        let _ = look.ended(budget.at_most(patience)).await;
+        let _ = discovery.ended(budget.at_most(patience)).await;
     }
 }
 
-impl SharedLook {
+impl SharedDiscovery {
     /// Awaits its outcome within this budget.
     async fn ended(&self, budget: Budget) -> Result<(), Failure> {
         let ended = timeout(budget.left(), shielded(self.outcome.clone())).await;

@@ -1,4 +1,4 @@
-//! Looks at names: reads their nodes, and finds the holder of one name or the holders of all names with a prefix.
+//! Reads the nodes of names: the holder of one name, or the holders of all names with a prefix.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,16 +20,16 @@ use crate::store::Held;
 use crate::telemetry;
 use crate::token::Token;
 
-/// Number of names of a list that are looked at together.
+/// Number of names of a list that are read together.
 const AT_ONCE: usize = 64;
 
 impl SessionCall<'_> {
-    /// Looks at a name, on a server that has seen all that other sessions of this client have seen of it. Asks the
-    /// leader for its time if that has to be known to say how much is left of a lease or an offer.
-    pub(super) async fn look(&self, name: &Name) -> Result<NameReading, Failure> {
+    /// Reads a name, on a server that has seen all that other sessions of this client have seen of it. Asks the leader
+    /// for its time if that has to be known to say how much is left of a lease or an offer.
+    pub(super) async fn read(&self, name: &Name) -> Result<NameReading, Failure> {
         loop {
             let has_stamp = self.has_stamp.load(Ordering::Relaxed);
-            let mut reading = match self.read(name).await {
+            let mut reading = match self.read_once(name).await {
                 // The name was freed or granted between the two requests.
                 Err(Failure::NoNode) if !self.budget.left().is_zero() => continue,
                 reading => reading?,
@@ -55,7 +55,7 @@ impl SessionCall<'_> {
     }
 
     /// Reads what the nodes of a name say.
-    async fn read(&self, name: &Name) -> Result<NameReading, Failure> {
+    async fn read_once(&self, name: &Name) -> Result<NameReading, Failure> {
         let path = self.shared.tree.name(name);
         let Some((children, stat)) = self.children_of(name, None).await? else {
             return Ok(NameReading::untaken(path, None, Children::default()));
@@ -99,10 +99,10 @@ impl SessionCall<'_> {
         Ok(LastGrant::read(token, &data, stat))
     }
 
-    /// The same as `look`, on a server that has seen every change that was answered to any client before.
-    pub(super) async fn look_freshly(&self, name: &Name) -> Result<NameReading, Failure> {
+    /// Like `read`, on a server that has seen every change that was answered to any client before.
+    pub(super) async fn read_freshly(&self, name: &Name) -> Result<NameReading, Failure> {
         self.sync(self.shared.tree.root()).await?;
-        self.look(name).await
+        self.read(name).await
     }
 
     /// Writes something, to get a stamp of the current leader.
@@ -131,9 +131,9 @@ impl SessionCall<'_> {
 
     /// Returns who has the names with this prefix. Names that are not in order are among them, without a holder.
     pub(super) async fn list(&self, prefix: &str) -> Result<Vec<Held>, Failure> {
-        let looks = self.names(prefix).await?.into_iter();
-        let looks = looks.map(|name| async move {
-            match self.look(&name).await {
+        let readings = self.names(prefix).await?.into_iter();
+        let readings = readings.map(|name| async move {
+            match self.read(&name).await {
                 Err(failure) if failure.is_of_one_name() => {
                     tracing::warn!(name = name.as_str(), %failure, "a name is not in order");
                     Ok(Some(Held::new(name)))
@@ -141,8 +141,8 @@ impl SessionCall<'_> {
                 reading => Ok(reading?.shown(&name)),
             }
         });
-        let looks = stream::iter(looks).buffer_unordered(AT_ONCE);
-        let found: Result<Vec<Option<Held>>, Failure> = looks.try_collect().await;
+        let readings = stream::iter(readings).buffer_unordered(AT_ONCE);
+        let found: Result<Vec<Option<Held>>, Failure> = readings.try_collect().await;
         let mut list: Vec<_> = found?.into_iter().flatten().collect();
         list.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(list)
