@@ -318,7 +318,7 @@ async fn report(server: &Server, seen: &mut Seen, counts: &Counts) -> bool {
         ("grants", "grants", grants as f64),
         ("overlaps", "grants", seen.overlaps() as f64),
         ("passed_over_alive", "grants", passed_over as f64),
-        ("looks_from_a_place", "looks", looks as f64),
+        ("polls_from_a_place", "looks", looks as f64),
         ("tokens_twice", "tokens", seen.doubles as f64),
         ("keys_without_an_end", "keys", endless as f64),
         ("longest_pause", "s", seen.longest_pause()),
@@ -350,7 +350,7 @@ async fn contend(url: &str) {
 
 async fn take_turns(client: Client) {
     let (found, looks) = watch::channel(None);
-    tokio::spawn(print_looks(looks));
+    tokio::spawn(print_polls(looks));
     loop {
         let request = client.request("chaos").report_to(found.clone());
         let Ok(lease) = request.on_outage(OutagePolicy::WaitOut).acquire().await else {
@@ -372,7 +372,7 @@ async fn take_turns(client: Client) {
 }
 
 /// Prints the lease that each look found from a place in the queue.
-async fn print_looks(mut looks: watch::Receiver<Option<Result<Held, Error>>>) {
+async fn print_polls(mut looks: watch::Receiver<Option<Result<Held, Error>>>) {
     while looks.changed().await.is_ok() {
         if let Some(Ok(held)) = &*looks.borrow_and_update()
             && let (Some(_), Some(token)) = (held.place, held.token)

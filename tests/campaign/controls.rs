@@ -22,7 +22,7 @@ fn control(title: &str, kind: Kind, only: &[Fault], rule: Rule) -> Plan {
         faults: FAULTS,
         only: only.to_vec(),
         kind,
-        has_pools: matches!(kind, Kind::Planted(Bug::BlindLooks)),
+        has_pools: matches!(kind, Kind::Planted(Bug::BlindPolls)),
         until: Some(rule),
     }
 }
@@ -94,7 +94,7 @@ fn each_bug_that_is_planted_in_the_leases_is_found() {
         ),
         planted(
             "blind-looks",
-            Bug::BlindLooks,
+            Bug::BlindPolls,
             &[Fault::WorkerStopped],
             Rule::NoReaderBesideWriter,
         ),

@@ -28,7 +28,7 @@ pub(crate) enum Bug {
     /// A write raises no fence and is compared with none. (Planted in the worker, not here.)
     SkippedComparison,
     /// Each look at a permit shows that it is free.
-    BlindLooks,
+    BlindPolls,
 }
 
 /// The scribe, and the bug.
@@ -147,7 +147,7 @@ impl Hook for Witness {
 
     fn inspected(&self, name: &Name, held: Option<Held>) -> Option<Held> {
         // Not at the door: a writer that sees its own door free gives up.
-        let is_blind = self.bug == Some(Bug::BlindLooks) && name.as_str().contains('#');
+        let is_blind = self.bug == Some(Bug::BlindPolls) && name.as_str().contains('#');
         held.filter(|_| !is_blind)
     }
 }

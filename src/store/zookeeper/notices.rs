@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_was_taken_and_freed_between_two_looks_was_freed() {
+    fn a_name_that_was_taken_and_freed_between_two_readings_was_freed() {
         let freed = |token: &str| notice(&[token.into()], &Topic::Freed(name()));
         assert_ne!(freed("t-0000000000000001"), freed("t-0000000000000002"));
     }

@@ -207,7 +207,7 @@ fn nothing_past_its_deadline_is_renewed_however_many_are_lost_at_once() {
 }
 
 #[test]
-fn a_turn_looks_at_a_bounded_number_of_leases_that_made_progress() {
+fn a_turn_checks_a_bounded_number_of_leases_that_made_progress() {
     let mut bench = Bench::new();
     let signals: Vec<_> = (0..STEPS_PER_TURN * 3)
         .map(|_| bench.hold(START, progress_within(ms(1_000))).1)

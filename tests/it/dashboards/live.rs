@@ -60,7 +60,7 @@ const EXPECTED: [(Fault, &str); 7] = [
     clippy::disallowed_methods,
     reason = "other processes send no event; polled within a limit"
 )]
-fn look_within<T>(limit: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
+fn poll_within<T>(limit: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
     let end = Monotonic.now().after(limit);
     loop {
         match look() {
@@ -120,7 +120,7 @@ impl Stage {
     /// Waits until every process is scraped and works.
     fn wait_until_well(&self) {
         let count = self.fleet.instances();
-        look_within(PATIENCE, || {
+        poll_within(PATIENCE, || {
             for expression in [
                 &format!("sum(up) == {count}"),
                 r#"min(leasehold_store_connected{purpose="requests"}) == 1"#,
@@ -142,7 +142,7 @@ impl Stage {
     /// Waits for each alert that is meant for this fault, which began at this moment.
     fn wait_for_alerts(&mut self, fault: Fault, at: leasehold::clock::Instant) {
         for (_, alert) in EXPECTED.iter().filter(|(of, _)| *of == fault) {
-            look_within(SEEN_WITHIN, || match self.sees(alert) {
+            poll_within(SEEN_WITHIN, || match self.sees(alert) {
                 true => Ok(()),
                 false => Err(format!("{alert} after {fault:?}")),
             });
@@ -208,7 +208,7 @@ fn every_panel_has_data_and_every_fault_its_alert() {
         stage.stage(fault);
     }
     for panel in Panel::all() {
-        let counts = look_within(PATIENCE, || stage.values(&panel));
+        let counts = poll_within(PATIENCE, || stage.values(&panel));
         writeln!(stage.report, "{}: {counts:?}", panel.location()).unwrap();
     }
     assert_texts_are_filled_in(&stage.prometheus.data("alerts"));

@@ -132,7 +132,7 @@ async fn nothing_is_left_of_a_lease_but_the_mark_with_its_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_from_an_old_look_gives_no_token_below_that_of_a_lease_that_ended_since() {
+async fn a_claim_from_an_old_read_gives_no_token_below_that_of_a_lease_that_ended_since() {
     let url = EtcdServer::shared().await.url();
     let [slow, quick] = [open(&url).await, open(&url).await];
     let first = next_token(&*slow, "a").await;
@@ -316,7 +316,7 @@ async fn a_server_without_a_leader_is_left_for_another_within_one_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_that_ends_leases_too_early_is_told_and_a_look_that_is_refused() {
+async fn a_version_that_ends_leases_too_early_is_told_and_a_read_that_is_refused() {
     let hazards = async |status: fn() -> Said| {
         let server = Fake::answering(move |path| match path.ends_with("/Status") {
             true => status(),

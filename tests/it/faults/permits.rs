@@ -177,7 +177,7 @@ fn answered_at(taker: &Subprocess) -> Instant {
 }
 
 #[tokio::test]
-async fn a_reader_that_was_paused_before_its_look_gives_way_to_a_writer() {
+async fn a_reader_that_was_paused_before_its_check_gives_way_to_a_writer() {
     a_writer_is_alone_beside_a_paused_taker(Stand::Look, false).await;
     a_writer_is_alone_beside_a_paused_taker(Stand::Look, true).await;
 }

@@ -225,7 +225,7 @@ async fn readers_share_a_writer_waits_for_them_and_new_readers_wait_for_it() {
 
 /// The reader stands between its claim and its look at the door, while a writer comes in.
 #[tokio::test]
-async fn a_reader_that_is_paused_before_its_look_gives_way_to_a_writer() {
+async fn a_reader_that_is_paused_before_its_check_gives_way_to_a_writer() {
     let store = FaultyStore::new();
     let (one, other) = (client_of(&store).await, client_of(&store).await);
     store.faults.plan_always(Call::Inspect, Fault::Wait);

@@ -206,7 +206,7 @@ async fn a_blocking_call_in_async_code_is_refused() {
 }
 
 #[tokio::test]
-async fn a_follower_looks_once_a_second_in_an_outage_too() {
+async fn a_follower_polls_once_a_second_in_an_outage_too() {
     let store = FaultyStore::new();
     let client = client_of(&store).await;
     store.faults.plan_always(Call::Inspect, DOWN);

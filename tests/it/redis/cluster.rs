@@ -69,7 +69,7 @@ async fn a_primary_that_hangs_costs_no_lease_of_another() {
 }
 
 #[tokio::test]
-async fn after_a_redirection_the_slots_are_looked_at_again_without_another_call() {
+async fn after_a_redirection_the_slots_are_read_again_without_another_call() {
     let new = FakeNode::start(|words| {
         let is_script = words[0].eq_ignore_ascii_case("EVALSHA");
         is_script.then(|| "+granted 7\r\n".into())

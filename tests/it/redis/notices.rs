@@ -94,7 +94,7 @@ async fn one_subscription_serves_a_thousand_names() {
 }
 
 #[tokio::test]
-async fn unread_notices_become_one_look_at_every_name() {
+async fn unread_notices_become_one_check_of_every_name() {
     let server = RedisServer::start().await;
     let store = open(&server.url()).await;
     let notices = subscribe(&*store).await;

@@ -192,7 +192,7 @@ async fn a_fresh_client_does_not_believe_a_near_sentinel_that_missed_a_failover(
 }
 
 #[tokio::test]
-async fn a_fresh_client_of_mostly_silent_sentinels_waits_for_one_look() {
+async fn a_fresh_client_of_mostly_silent_sentinels_waits_for_one_discovery() {
     let master = Setup::default().with_port().start().await;
     let near = FakeSentinel::naming(master.port(), 4).await;
     let silent = [
@@ -267,7 +267,7 @@ async fn a_slow_answer_does_not_count_if_another_master_was_made_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_look_that_another_one_overtook_takes_no_failover_back() {
+async fn a_discovery_that_another_one_overtook_takes_no_failover_back() {
     let [old, new] = two_servers().await;
     let sentinel = FakeSentinel::naming(old.port(), 1).await;
     let store = open(&format!("redis+sentinel://{}/main", sentinel.host())).await;

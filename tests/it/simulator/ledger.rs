@@ -161,7 +161,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn looking_at(only: Option<Promise>) -> Self {
+    pub(super) fn checking(only: Option<Promise>) -> Self {
         Self {
             only,
             ..Self::default()
@@ -181,8 +181,8 @@ impl Ledger {
         what: impl FnOnce() -> String,
     ) {
         *self.checks.entry(promise).or_default() += 1;
-        let is_looked_at = self.only.is_none_or(|only| only == promise);
-        if !is_kept && is_looked_at && self.violation.is_none() {
+        let is_read = self.only.is_none_or(|only| only == promise);
+        if !is_kept && is_read && self.violation.is_none() {
             let what = what();
             self.violation = Some(Violation { promise, at, what });
         }

@@ -497,7 +497,7 @@ impl Pool {
         state.sent_at = now;
         let turn = state.turn;
         match state.step {
-            TakeStep::LookAtDoor => self.send(caller, Request::Look(vec![DOOR])),
+            TakeStep::CheckDoor => self.send(caller, Request::Look(vec![DOOR])),
             TakeStep::Claim(name) => {
                 state.claim = Some(Own {
                     name,
@@ -607,7 +607,7 @@ impl Pool {
         let now = self.now;
         let state = &mut self.callers[caller];
         match (state.step, answer) {
-            (TakeStep::LookAtDoor, Answer::Free(free)) => self.door_is(caller, !free.is_empty()),
+            (TakeStep::CheckDoor, Answer::Free(free)) => self.door_is(caller, !free.is_empty()),
             (TakeStep::Claim(_), Answer::Claimed(is_granted)) => {
                 let claim = state.claim.take();
                 match claim.filter(|own| is_granted && now < own.deadline) {

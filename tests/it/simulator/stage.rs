@@ -144,7 +144,7 @@ impl Stage {
             agenda: Agenda::new(),
             stores: stores.collect(),
             homes: (0..plan.names).map(|name| name % servers).collect(),
-            ledger: Ledger::looking_at(bug.map(Bug::breaks)),
+            ledger: Ledger::checking(bug.map(Bug::breaks)),
             clocks: clocks.collect(),
             names: names.map(|name| name.expect("valid")).collect(),
             turns: Turns::default(),

@@ -40,17 +40,17 @@ const fn trying(access: Access) -> Begun {
 }
 
 #[test]
-fn a_permit_counts_after_a_look_that_follows_its_grant_and_shows_the_door_free() {
+fn a_permit_counts_after_a_check_that_follows_its_grant_and_shows_the_door_free() {
     let all = steps(waiting(Access::Permit(4)), &[TakeAnswer::Granted, FREE]);
     let [claim, look, done] = all[..] else {
         panic!("{all:?}");
     };
     assert_eq!(claim, TakeStep::Claim(3));
-    assert_eq!((look, done), (TakeStep::LookAtDoor, TakeStep::Done));
+    assert_eq!((look, done), (TakeStep::CheckDoor, TakeStep::Done));
 }
 
 #[test]
-fn a_permit_whose_deadline_passed_during_the_look_does_not_count() {
+fn a_permit_whose_deadline_passed_during_the_check_does_not_count() {
     let answers = [TakeAnswer::Granted, door(true, false)];
     let all = steps(waiting(Access::Shared), &answers);
     assert_eq!(all.last(), Some(&TakeStep::GiveBack));
@@ -66,7 +66,7 @@ fn who_finds_the_door_taken_gives_the_permit_back_before_it_asks_for_the_door() 
 }
 
 #[test]
-fn another_permit_is_looked_for_and_confirmed_anew() {
+fn another_permit_is_sought_and_confirmed_anew() {
     let answers = [
         TakeAnswer::Taken,
         TakeAnswer::Free(vec![1, 2]),
@@ -80,7 +80,7 @@ fn another_permit_is_looked_for_and_confirmed_anew() {
         TakeStep::Survey,
         TakeStep::Claim(2),
         TakeStep::Claim(1),
-        TakeStep::LookAtDoor,
+        TakeStep::CheckDoor,
         TakeStep::Done,
     ];
     assert_eq!(all, expected);
@@ -94,7 +94,7 @@ fn who_finds_no_permit_free_queues_at_the_door() {
 }
 
 #[test]
-fn a_try_looks_at_the_door_before_each_claim() {
+fn a_try_checks_the_door_before_each_claim() {
     let answers = [
         FREE,
         TakeAnswer::Taken,
@@ -105,12 +105,12 @@ fn a_try_looks_at_the_door_before_each_claim() {
     ];
     let all = steps(trying(Access::Permit(4)), &answers);
     let expected = [
-        TakeStep::LookAtDoor,
+        TakeStep::CheckDoor,
         TakeStep::Claim(3),
         TakeStep::Survey,
-        TakeStep::LookAtDoor,
+        TakeStep::CheckDoor,
         TakeStep::Claim(2),
-        TakeStep::LookAtDoor,
+        TakeStep::CheckDoor,
         TakeStep::Refused,
     ];
     assert_eq!(all, expected);
@@ -120,7 +120,7 @@ fn a_try_looks_at_the_door_before_each_claim() {
 fn a_client_that_found_the_door_taken_claims_no_permit_before_it_is_free() {
     let found_taken = (Access::Permit(4), true, true);
     let all = steps(found_taken, &[TAKEN]);
-    assert_eq!(all, [TakeStep::LookAtDoor, TakeStep::TakeDoor]);
+    assert_eq!(all, [TakeStep::CheckDoor, TakeStep::TakeDoor]);
 }
 
 fn behind(access: Access) -> Vec<TakeAnswer> {

@@ -12,7 +12,7 @@ use leasehold::internals::taking::{Access, DoorAnswer, Pool, take};
 /// The next request of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TakeStep {
-    LookAtDoor,
+    CheckDoor,
     Claim(u16),
     Survey,
     GiveBack,
@@ -143,7 +143,7 @@ impl Pool for Wire {
     }
 
     async fn is_door_free(&mut self) -> Result<bool, Error> {
-        match self.ask(TakeStep::LookAtDoor).await {
+        match self.ask(TakeStep::CheckDoor).await {
             TakeAnswer::Door {
                 is_free,
                 is_permit_held,

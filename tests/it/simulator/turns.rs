@@ -29,7 +29,7 @@ const RELEASED_WITHIN: u64 = 20_000_000;
 pub(super) struct Waiter {
     ticket: WaiterId,
     sleeper: Sleeper,
-    is_looking: bool,
+    is_polling: bool,
     /// What its look asks of the store's queue.
     pub(super) queued: Option<Queued>,
 }
@@ -334,7 +334,7 @@ impl Process {
         self.slots[slot].waiter = Some(Waiter {
             ticket,
             sleeper,
-            is_looking: false,
+            is_polling: false,
             queued: None,
         });
         self.slots[slot].becomes(Phase::Queued);
@@ -350,7 +350,7 @@ impl Process {
         let Some(waiter) = &mut self.slots[slot].waiter else {
             return;
         };
-        if waiter.is_looking {
+        if waiter.is_polling {
             return;
         }
         let step = (self.registry).step(&key, waiter.ticket, OutagePolicy::WaitOut, now);
@@ -363,7 +363,7 @@ impl Process {
             }
             Ok(Action::Sleep(_)) => {}
             Ok(Action::Poll(handover)) => {
-                waiter.is_looking = true;
+                waiter.is_polling = true;
                 self.looks(stage, slot, handover);
             }
         }
@@ -407,7 +407,7 @@ impl Process {
         let Some(waiter) = &mut self.slots[slot].waiter else {
             return;
         };
-        waiter.is_looking = false;
+        waiter.is_polling = false;
         let is_held = found.is_ok();
         let wakes = self.registry.found(&key, found, waiter.queued, now);
         self.wake(stage, wakes);
@@ -434,7 +434,7 @@ impl Process {
     pub(super) fn stops_waiting(&mut self, stage: &mut Stage, slot: usize) {
         let key = self.key(slot);
         if let Some(waiter) = self.slots[slot].waiter.take() {
-            if waiter.is_looking {
+            if waiter.is_polling {
                 self.registry.waiters(&key).poll_again(waiter.ticket);
             }
             let client = self.client;

@@ -146,7 +146,7 @@ impl Ear {
     }
 
     /// How often its stores looked in the next two seconds.
-    async fn looks_within_two_seconds(&self, beside: impl AsyncFnOnce()) -> u64 {
+    async fn polls_within_two_seconds(&self, beside: impl AsyncFnOnce()) -> u64 {
         let before = self.looks();
         let end = Monotonic.now().after(Duration::from_secs(2));
         beside().await;
@@ -268,7 +268,7 @@ async fn grants_and_renewals_of_others_wake_no_listener() {
             pass_time(Duration::from_millis(5)).await;
         }
     };
-    let looks = ear.looks_within_two_seconds(beside).await;
+    let looks = ear.polls_within_two_seconds(beside).await;
     assert!(looks < 20, "{looks} looks");
 }
 
@@ -286,11 +286,11 @@ async fn a_release_wakes_the_listeners_of_its_own_bell_only() {
         }
     };
     let looks = ear
-        .looks_within_two_seconds(async || releases(OTHER).await)
+        .polls_within_two_seconds(async || releases(OTHER).await)
         .await;
     assert!(looks < 20, "{looks} looks");
     let looks = ear
-        .looks_within_two_seconds(async || releases(ALIKE[1]).await)
+        .polls_within_two_seconds(async || releases(ALIKE[1]).await)
         .await;
     assert!(looks > 20, "{looks} looks");
     // The first that it hears of is its own.
@@ -298,7 +298,7 @@ async fn a_release_wakes_the_listeners_of_its_own_bell_only() {
 }
 
 #[tokio::test]
-async fn no_release_falls_between_the_bell_and_the_look() {
+async fn no_release_falls_between_the_bell_and_the_poll() {
     let bench = Bench::new();
     let store = open(&bench.file()).await;
     let notices = listening(&store, "a").await;
@@ -412,20 +412,20 @@ fn close_folder(folder: &Path, mode: u32) {
 }
 
 #[tokio::test]
-async fn a_client_that_may_make_no_bell_looks_each_ten_milliseconds() {
+async fn a_client_that_may_make_no_bell_polls_each_ten_milliseconds() {
     let bench = Bench::new();
     close_folder(&bench.bells(), 0o500);
     let store = open(&bench.file()).await;
     let ear = Ear::start_under(surroundings::not_root(), &bench.file(), "a");
     assert_rung(&store, &ear, "a").await;
     assert!(!bench.bell().exists());
-    let looks = ear.looks_within_two_seconds(async || {}).await;
+    let looks = ear.polls_within_two_seconds(async || {}).await;
     assert!(looks > 50, "{looks} looks");
     // It tries again.
     close_folder(&bench.bells(), 0o700);
     bench.has_listener().await;
     assert_rung(&store, &ear, "a").await;
-    let looks = ear.looks_within_two_seconds(async || {}).await;
+    let looks = ear.polls_within_two_seconds(async || {}).await;
     assert!(looks < 20, "{looks} looks");
 }
 

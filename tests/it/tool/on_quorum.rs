@@ -201,7 +201,7 @@ async fn the_exporter_counts_the_members_and_tells_how_long_one_keeps_out() {
 }
 
 #[tokio::test]
-async fn a_look_at_the_clocks_leaves_tokens_for_jobs() {
+async fn an_examination_of_the_clocks_leaves_tokens_for_jobs() {
     let mut quorum = RedisQuorum::start_with_ports(3).await;
     let bench = Bench::new();
     let url = quorum.url();

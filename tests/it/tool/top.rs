@@ -59,7 +59,7 @@ pub(super) fn see_and_evict(store: &str) {
 }
 
 #[test]
-fn a_holder_is_seen_filtered_looked_at_and_evicted_and_the_terminal_is_restored() {
+fn a_holder_is_seen_filtered_read_and_evicted_and_the_terminal_is_restored() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("leases.sqlite");
     see_and_evict(&format!("sqlite:{}", file.display()));
@@ -107,7 +107,7 @@ async fn a_signal_ends_it_while_its_store_is_silent() {
 }
 
 #[tokio::test]
-async fn why_an_eviction_failed_stays_on_the_screen_while_looks_succeed() {
+async fn why_an_eviction_failed_stays_on_the_screen_while_reads_succeed() {
     let (bench, server) = (Bench::new(), RedisServer::start().await);
     let user = "ACL SETUSER weak on >secret allchannels ~* +@all -zrem";
     let () = server.told(user).await;

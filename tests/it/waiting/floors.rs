@@ -16,7 +16,7 @@ fn an_hour_ahead(lease: &Lease) -> Token {
 }
 
 /// Has the client wait for the name `a`, and returns once it does.
-async fn looking_waiter(store: &FaultyStore, client: &Client) -> tokio::task::JoinHandle<Lease> {
+async fn polling_waiter(store: &FaultyStore, client: &Client) -> tokio::task::JoinHandle<Lease> {
     let (claims, client) = (store.claims(), client.clone());
     let waiter = tokio::spawn(async move { client.acquire("a").await.unwrap() });
     until_so("a look", async || store.claims() > claims).await;
@@ -35,7 +35,7 @@ async fn a_floor_that_rises_while_a_claim_waits_lifts_its_grant() {
     let store = FaultyStore::new();
     let (holder, rival) = (client(&store).await, client(&store).await);
     let lease = take(&holder, "a").await;
-    let waiter = looking_waiter(&store, &rival).await;
+    let waiter = polling_waiter(&store, &rival).await;
     let seen = an_hour_ahead(&lease);
     rival.raise_min_token("a", seen).unwrap();
     lease.release().await;
@@ -47,7 +47,7 @@ async fn waiters_behind_a_holder_that_a_fence_refused_are_lifted() {
     let store = FaultyStore::new();
     let client = client(&store).await;
     let lease = take(&client, "a").await;
-    let waiter = looking_waiter(&store, &client).await;
+    let waiter = polling_waiter(&store, &client).await;
     let stored = an_hour_ahead(&lease);
     lease.refused(&Refusal::Stale { stored });
     drop(lease);
@@ -71,7 +71,7 @@ async fn a_name_that_is_awaited_keeps_its_floor_however_many_names_are_seen() {
     let store = FaultyStore::new();
     let (holder, rival) = (client(&store).await, client(&store).await);
     let lease = take(&holder, "a").await;
-    let waiter = looking_waiter(&store, &rival).await;
+    let waiter = polling_waiter(&store, &rival).await;
     let seen = an_hour_ahead(&lease);
     rival.raise_min_token("a", seen).unwrap();
     see_many_names(&rival, seen);

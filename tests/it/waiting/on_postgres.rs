@@ -162,7 +162,7 @@ async fn a_process_that_dies_as_it_is_granted_the_name_holds_for_its_term() {
 
 /// In the middle of a hand-off: the release has granted, and nobody heard of it.
 #[tokio::test]
-async fn a_grant_that_a_restart_kept_from_its_client_is_found_by_its_next_look() {
+async fn a_grant_that_a_restart_kept_from_its_client_is_found_by_its_next_poll() {
     let server = PostgresServer::start(&["fsync=off"]).await;
     let database = server.database_named("postgres");
     set_up(&database.url()).await;

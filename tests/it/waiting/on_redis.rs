@@ -83,7 +83,7 @@ async fn a_name_that_is_freed_without_a_notice_is_found_within_the_cap() {
 }
 
 #[tokio::test]
-async fn a_killed_subscriber_comes_back_and_looks_again() {
+async fn a_killed_subscriber_comes_back_and_checks_every_name() {
     let server = RedisServer::start().await;
     let lease = long_lease(&client_at(&server.url(), STORED_TTL).await).await;
     let waiter = waiter(&client_at(&server.url(), STORED_TTL).await);

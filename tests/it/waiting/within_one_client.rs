@@ -76,7 +76,7 @@ async fn a_client_has_one_subscription_for_all_names() {
 }
 
 #[tokio::test]
-async fn a_thousand_waiters_do_not_look_a_thousand_times_when_the_lease_runs_out() {
+async fn a_thousand_waiters_do_not_poll_a_thousand_times_when_the_lease_runs_out() {
     let store = FaultyStore::new();
     let (dead, client) = (client(&store).await, client(&store).await);
     // Its holder is told to end, but keeps its guard: the lease is neither renewed nor released.
@@ -196,7 +196,7 @@ async fn a_lost_notice_costs_no_more_than_the_cap() {
 }
 
 #[tokio::test]
-async fn without_rights_to_notices_waiters_look_by_time() {
+async fn without_rights_to_notices_waiters_poll_by_time() {
     let store = FaultyStore::new();
     let denied = Fault::Fail(ErrorKind::Denied);
     store.faults.plan_always(Call::Subscribe, denied);
@@ -222,20 +222,20 @@ async fn notices_that_did_not_arrive_once_are_tried_again() {
     let client = client(&store).await;
     let lease = take(&holder, "a").await;
     let waiter = acquiring(&client);
-    let looks_within_a_second = async || {
+    let polls_within_a_second = async || {
         let before = store.claims();
         tokio::time::sleep(Duration::from_secs(1)).await;
         store.claims() - before
     };
     // Ten a second, and later the five that show that the client is alive.
-    assert!(looks_within_a_second().await > 6, "by time");
+    assert!(polls_within_a_second().await > 6, "by time");
     let end = Monotonic.now().after(Duration::from_secs(20));
     while store.subscriptions() < 2 {
         assert!(Monotonic.now() < end, "they are not tried again");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    looks_within_a_second().await;
-    assert!(looks_within_a_second().await <= 6, "it looks by time still");
+    polls_within_a_second().await;
+    assert!(polls_within_a_second().await <= 6, "it looks by time still");
     lease.release().await;
     drop(soon(waiter).await.unwrap());
 }

@@ -76,7 +76,7 @@ async fn what_weakens_the_set_up_is_told() {
 
 /// The tool asks for the set-up with each `status`, and `export` with each scrape.
 #[tokio::test]
-async fn a_look_at_the_set_up_reads_no_names() {
+async fn an_examination_of_the_set_up_reads_no_names() {
     const NAMES: u64 = 60;
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
     let store = open(&server.url(""));

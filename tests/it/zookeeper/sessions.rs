@@ -125,7 +125,7 @@ async fn the_places_of_a_client_that_ends_are_gone_with_it() {
 
 /// `maxClientCnxns` counts them by machine.
 #[tokio::test]
-async fn a_client_that_looks_holds_and_waits_has_two_connections() {
+async fn a_client_that_polls_holds_and_waits_has_two_connections() {
     let server = ZookeeperServer::start(Duration::from_secs(2)).await;
     let before = server.connections();
     let client = client_at(&server.url(""), LONG).await;

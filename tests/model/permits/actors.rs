@@ -78,7 +78,7 @@ impl Setup {
         actor.permit_claim = Claim::Heard;
         match (actor.phase, self.rule) {
             (Phase::Joining, _) => actor.phase = Phase::Joined,
-            (Phase::Claiming, _) if self.looks_at_no_door(who) => self.share(world, who),
+            (Phase::Claiming, _) if self.checks_no_door(who) => self.share(world, who),
             (Phase::Claiming, _) => actor.phase = Phase::Looking,
             (_, Rule::Deadline) if actor.door == Claim::Lapsed => {
                 return self.claim_door(world, who);
@@ -220,9 +220,9 @@ impl Setup {
         !self.is_within(who) || has_outer
     }
 
-    fn looks_at_no_door(&self, who: usize) -> bool {
+    fn checks_no_door(&self, who: usize) -> bool {
         let passes = self.is_within(who) && self.within == Some(Within::PassesTheDoor);
-        passes || self.has(Wrong::DoorNotLookedAt)
+        passes || self.has(Wrong::DoorNotChecked)
     }
 
     /// Whether it has a share within its own, or asks for one.
@@ -236,7 +236,7 @@ impl Setup {
         self.leave(world, who, Phase::Queueing);
         let actor = &mut world.actors[who];
         actor.door = Claim::Sent;
-        if self.has(Wrong::PermitLooksKept) {
+        if self.has(Wrong::PermitChecksKept) {
             actor.seen = seen;
         }
         true
@@ -272,7 +272,7 @@ impl Setup {
         }
         let actor = &mut world.actors[who];
         actor.permit = 0;
-        if !self.has(Wrong::DoorLookKept) {
+        if !self.has(Wrong::DoorCheckKept) {
             (actor.says_yes, actor.says_no) = (false, false);
         }
     }

@@ -45,8 +45,8 @@ fn one_of_two_permits_keeps_a_writer_away() {
     holds_sound("L14", "readers know 1 and 2", &knowing([1, 2, 2, 2], 1));
     let what = "looks of one session";
     holds_sound("L6", what, &one_session(Setup::new(2, 1, 2)));
-    let by_look = Setup::new(2, 1, 2).by(Rule::FreeOrOwn);
-    holds_sound("H17", what, &one_session(by_look));
+    let by_poll = Setup::new(2, 1, 2).by(Rule::FreeOrOwn);
+    holds_sound("H17", what, &one_session(by_poll));
     let as_reader = going_on(GoesOn::AsReader, Setup::new(1, 2, 2));
     holds_sound("L15", "writers go on as readers", &as_reader);
 }

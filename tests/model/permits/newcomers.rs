@@ -36,7 +36,7 @@ pub enum Coming {
     /// The same, but clients are new ones each time.
     EverNew,
     /// Each looks at the door first, and claims if it was free, once for each look.
-    ToLookFirst,
+    ToCheckFirst,
     /// A door that a reader holds counts as free.
     PastReaders,
 }
@@ -104,7 +104,7 @@ impl Space for Newcomers {
 
     fn first(&self) -> Race {
         let mut race = Race::default();
-        if self.coming == Coming::ToLookFirst {
+        if self.coming == Coming::ToCheckFirst {
             race.scene.newcomers = [Newcomer::Late; NEWCOMERS];
         }
         race
@@ -174,7 +174,7 @@ impl Newcomers {
     fn take(&self, race: &mut Race, who: usize, permit: u8) -> Option<()> {
         let newcomer = &mut race.scene.newcomers[who];
         let may_claim = match *newcomer {
-            Newcomer::Away => self.coming != Coming::ToLookFirst,
+            Newcomer::Away => self.coming != Coming::ToCheckFirst,
             other => other == Newcomer::Late,
         };
         if !may_claim || race.scene.has_taken(permit) {
@@ -191,7 +191,7 @@ impl Newcomers {
         match newcomer {
             Newcomer::Claimed(permit) => Newcomer::Holds(permit),
             Newcomer::Queues | Newcomer::Remembers => Newcomer::Away,
-            Newcomer::Away if self.coming == Coming::ToLookFirst => Newcomer::Late,
+            Newcomer::Away if self.coming == Coming::ToCheckFirst => Newcomer::Late,
             other => self.goes_on(other),
         }
     }
@@ -203,7 +203,7 @@ impl Newcomers {
             }
             (Newcomer::Claimed(permit), _) => Newcomer::Refused(permit),
             (Newcomer::Refused(_) | Newcomer::Holds(_), coming) => match coming {
-                Coming::ToTry | Coming::ToLookFirst | Coming::PastReaders => Newcomer::Away,
+                Coming::ToTry | Coming::ToCheckFirst | Coming::PastReaders => Newcomer::Away,
                 Coming::ToQueue | Coming::ToTryAndRemember | Coming::EverNew => Newcomer::Queues,
             },
             (Newcomer::Queues, Coming::EverNew) => Newcomer::Away,

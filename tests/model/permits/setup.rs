@@ -60,23 +60,23 @@ pub enum Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     /// The look at the door is sent with the claim of the permit.
-    DoorLookedAtEarly,
+    DoorCheckedEarly,
     /// A reader does not look at the door.
-    DoorNotLookedAt,
+    DoorNotChecked,
     /// A look at the door shows an earlier state.
-    DoorLookIsStale,
+    DoorCheckIsStale,
     /// A look at the door for an earlier permit counts.
-    DoorLookKept,
+    DoorCheckKept,
     /// A door that a reader holds counts as free.
     ReadersDoorIsFree,
     /// The first reader and the last writer are tasks of one client, and "own" is by client.
     OwnByClient,
     /// A writer looks at the permits before its door is granted.
-    PermitsLookedAtEarly,
+    PermitsCheckedEarly,
     /// A look at a permit shows an earlier state.
-    PermitLookIsStale,
+    PermitCheckIsStale,
     /// Looks at the permits from before the door was lost count.
-    PermitLooksKept,
+    PermitChecksKept,
     /// A reader keeps its permit while it queues at the door.
     PermitKeptInQueue,
     /// A task's permit counts though its grant was heard after the door's release was sent.

@@ -55,7 +55,7 @@ impl Setup {
         let actor = &world.actors[who];
         let (phase, has_permit) = (actor.phase, actor.permit_claim == Claim::Granted);
         let is_early = match phase {
-            Phase::Claiming => self.has(Wrong::DoorLookedAtEarly) || self.one_session && has_permit,
+            Phase::Claiming => self.has(Wrong::DoorCheckedEarly) || self.one_session && has_permit,
             Phase::Taking => self.one_session && has_permit && self.rule == Rule::FreeOrOwn,
             _ => false,
         };
@@ -74,7 +74,7 @@ impl Setup {
         if raises {
             actor.above = last + 1;
         }
-        actor.says_yes |= says_yes || self.has(Wrong::DoorLookIsStale);
+        actor.says_yes |= says_yes || self.has(Wrong::DoorCheckIsStale);
         actor.says_no |= !says_yes;
         true
     }
@@ -95,11 +95,11 @@ impl Setup {
     /// A look at a permit is executed, and shows it free.
     pub(super) fn permit_is_free(&self, world: &mut World, who: usize, permit: u8) -> bool {
         let actor = &world.actors[who];
-        let is_stale = self.has(Wrong::PermitLookIsStale);
+        let is_stale = self.has(Wrong::PermitCheckIsStale);
         let is_early = actor.phase == Phase::Queueing
             && !self.is_reader(who)
             && (is_stale
-                || self.has(Wrong::PermitsLookedAtEarly)
+                || self.has(Wrong::PermitsCheckedEarly)
                 || self.one_session && actor.door == Claim::Granted);
         let is_free = world.holders[usize::from(permit)] == FREE || is_stale;
         if !(is_early || actor.phase == Phase::Inspecting) || !is_free {

@@ -103,23 +103,21 @@ mod sound {
     #[test]
     fn a_permit_has_one_holder_without_writers() {
         sound("L5", "takers", &S::new(3, 0, 2));
-        let at_once = S::new(3, 0, 2)
-            .by(Rule::AtOnce)
-            .with(Wrong::DoorNotLookedAt);
+        let at_once = S::new(3, 0, 2).by(Rule::AtOnce).with(Wrong::DoorNotChecked);
         sound("L17", "takers, every permit counts at once", &at_once);
     }
 
     #[test]
-    fn a_writer_who_looks_at_more_permits_than_readers_know_holds_alone() {
+    fn a_writer_who_checks_more_permits_than_readers_know_holds_alone() {
         sound("L10", "readers know 1 and 1", &knowing([1, 1, 2, 2], 1));
     }
 
     #[test]
-    fn a_look_may_be_as_old_as_the_own_claim() {
+    fn a_read_may_be_as_old_as_the_own_claim() {
         let what = "looks of one session";
         sound("L7", what, &one_session(S::new(1, 2, 2)));
-        let by_look = S::new(2, 1, 1).by(Rule::FreeOrOwn);
-        sound("K6", what, &one_session(by_look));
+        let by_poll = S::new(2, 1, 1).by(Rule::FreeOrOwn);
+        sound("K6", what, &one_session(by_poll));
     }
 
     #[test]
@@ -187,11 +185,11 @@ mod sound {
     }
 
     #[test]
-    fn newcomers_who_queue_remember_or_look_first_take_a_permit_once() {
+    fn newcomers_who_queue_remember_or_check_first_take_a_permit_once() {
         for (name, coming) in [
             ("T1", Coming::ToQueue),
             ("T3", Coming::ToTryAndRemember),
-            ("T5", Coming::ToLookFirst),
+            ("T5", Coming::ToCheckFirst),
         ] {
             for newcomers in waiters(coming) {
                 judged(&newcomers.row(name), search(&newcomers, MOST)).holds();
@@ -249,23 +247,23 @@ mod refuted {
     }
 
     #[test]
-    fn looks_at_the_door() {
-        wrong("V1", 10, Wrong::DoorLookedAtEarly, pair());
-        wrong("V2", 8, Wrong::DoorNotLookedAt, pair());
-        wrong("V6", 10, Wrong::DoorLookIsStale, pair());
+    fn checks_the_door() {
+        wrong("V1", 10, Wrong::DoorCheckedEarly, pair());
+        wrong("V2", 8, Wrong::DoorNotChecked, pair());
+        wrong("V6", 10, Wrong::DoorCheckIsStale, pair());
         wrong("V9", 10, Wrong::OwnByClient, pair());
         let fast = Setup {
             slow: false,
             ..pair()
         };
-        wrong("V11", 16, Wrong::DoorLookKept, fast);
+        wrong("V11", 16, Wrong::DoorCheckKept, fast);
     }
 
     #[test]
-    fn looks_at_the_permits() {
-        wrong("V3", 10, Wrong::PermitsLookedAtEarly, pair());
-        wrong("V6b", 10, Wrong::PermitLookIsStale, pair());
-        wrong("V7", 15, Wrong::PermitLooksKept, pair());
+    fn checks_the_permits() {
+        wrong("V3", 10, Wrong::PermitsCheckedEarly, pair());
+        wrong("V6b", 10, Wrong::PermitCheckIsStale, pair());
+        wrong("V7", 15, Wrong::PermitChecksKept, pair());
         let permits = [2, 1, 1, 1];
         let fewer = Setup { permits, ..pair() };
         refutes("V5", "the writer looks at 1 of 2", Apart, 10, &fewer);
@@ -288,8 +286,8 @@ mod refuted {
 
     #[test]
     fn fences() {
-        let by_look = pair().by(Rule::FreeOrOwn).fenced();
-        refutes("F3", "", Fenced, 20, &by_look);
+        let by_poll = pair().by(Rule::FreeOrOwn).fenced();
+        refutes("F3", "", Fenced, 20, &by_poll);
         let by_holder = Setup::new(1, 2, 1).by(Rule::OwnByHolder).fenced();
         refutes("F4", "", Fenced, 21, &by_holder);
         let fast = pair().fencing(Fence::CountedOn);
@@ -325,7 +323,7 @@ mod refuted {
     fn a_limit_that_counts_at_the_door_keeps_a_waiter_away_for_ever() {
         for (coming, steps) in [
             (Coming::ToQueue, [8, 8, 10, 10]),
-            (Coming::ToLookFirst, [8, 8, 10, 10]),
+            (Coming::ToCheckFirst, [8, 8, 10, 10]),
         ] {
             for (newcomers, steps) in waiters(coming).into_iter().zip(steps) {
                 let is_limited = true;

@@ -16,7 +16,7 @@ impl Setup {
             return false;
         }
         match act {
-            Act::Look => !is_busy && self.send_look(world, at),
+            Act::Look => !is_busy && self.send_poll(world, at),
             Act::Put => !is_busy && self.put_what_it_knows(world, at),
             Act::CarriedOut(by) => self.carried_out(world, at, by, false),
             Act::CarriedOutLate(by) => self.carried_out(world, at, by, true),
@@ -64,7 +64,7 @@ impl Setup {
         self.rounds
     }
 
-    fn send_look(&self, world: &mut World, at: usize) -> bool {
+    fn send_poll(&self, world: &mut World, at: usize) -> bool {
         let client = &mut world.clients[at];
         let needs = match client.phase {
             Phase::Waiting => true,
@@ -190,7 +190,7 @@ impl Setup {
     fn decide_claim(&self, world: &mut World, at: usize, look: &Look) {
         let client = &mut world.clients[at];
         let holder = holder_of(at, client);
-        if self.has(Wrong::LookGrants) && has(look.record, holder) {
+        if self.has(Wrong::PollGrants) && has(look.record, holder) {
             return self.granted(world, at, look.record, 0);
         }
         let ttl = self.ttl_of(at);

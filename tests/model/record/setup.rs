@@ -73,7 +73,7 @@ pub enum Wrong {
     /// The time of the last write is that of a version before the one that was looked at.
     StampUnmatched,
     /// A claim that finds its own record counts it from the look.
-    LookGrants,
+    PollGrants,
     /// There is no second rule.
     FirstRuleOnly,
     /// A lease that ends by itself is over by the first rule as well.
@@ -111,7 +111,7 @@ pub enum Wrong {
     /// The observer counts its own ttl, not the record's.
     OwnTtl,
     /// A look may show an earlier record.
-    StaleLook,
+    StalePoll,
     /// A claim that finds its own record gives it a new token.
     AgainMints,
     /// The same of a record that is over. It breaks nothing.

@@ -225,7 +225,7 @@ impl Setup {
     }
 
     /// Whether the age of a look makes a difference.
-    fn counts_looks(&self) -> bool {
+    fn counts_polls(&self) -> bool {
         matches!(
             self.wrong,
             Some(Wrong::SeenFromSend | Wrong::ClockFromSend | Wrong::StampUnmatched)
@@ -235,7 +235,7 @@ impl Setup {
     fn forget_sent(&self, sent: &mut Sent, phase: Phase) {
         let is_any = self.is_any_version();
         let Some(put) = &mut sent.put else {
-            if !self.counts_looks() {
+            if !self.counts_polls() {
                 sent.age = 0;
             }
             let Some(Reply::Looked(look)) = &mut sent.reply else {

@@ -51,7 +51,7 @@ impl Setup {
             Some(Wrong::StampUnmatched) => client.sent.map_or(0, |sent| sent.age as i8),
             _ => age as i8 + ahead - i8::from(wrote_ahead) * apart,
         };
-        if self.has(Wrong::StaleLook) && record.token > 0 {
+        if self.has(Wrong::StalePoll) && record.token > 0 {
             return Look::default();
         }
         let is_for_this = client

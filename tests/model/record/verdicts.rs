@@ -199,7 +199,7 @@ mod refuted {
     fn from_when_a_holder_counts() {
         refuted(WithoutMargin, pair());
         refuted(DeadlineFromReply, pair());
-        refuted(LookGrants, pair());
+        refuted(PollGrants, pair());
         refuted(AnyReplyCounts, pair());
         refuted(RenewsShorter, pair());
         refuted(EndsBeforePut, pair().of(Kind::Ending));
@@ -247,7 +247,7 @@ mod refuted {
         refuted(ReleaseUnpoisoned, pair());
         refuted(ReleaseLeavesOver, pair().of(DATED));
         refuted(PoisonsAnyVersion, pair());
-        refuted(StaleLook, pair());
+        refuted(StalePoll, pair());
     }
 
     #[test]

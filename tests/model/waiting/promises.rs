@@ -34,8 +34,8 @@ impl Setup {
                 return Some(Promise::LeftIsLeft);
             }
         }
-        let is_looked_at = self.served_of > 0 && fingerprint(world).is_multiple_of(self.served_of);
-        (is_looked_at && !self.serves_all(world)).then_some(Promise::Served)
+        let is_read = self.served_of > 0 && fingerprint(world).is_multiple_of(self.served_of);
+        (is_read && !self.serves_all(world)).then_some(Promise::Served)
     }
 
     /// Whether all are served and nothing is left once all goes well: nobody dies, and each request is carried out and

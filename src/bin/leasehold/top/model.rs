@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_sorted_by_what_is_worth_a_look_and_equals_by_name() {
+    fn rows_are_sorted_by_urgency_and_equals_by_name() {
         let mut model = model(&["a", "b", "c"]);
         let mut busy = held("c", 3);
         busy.waiting = Some(2);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_looks_found_empty_is_free() {
+    fn a_pool_that_readings_found_empty_is_free() {
         let mut model = model(&["gpu#1", "gpu#2"]);
         for name in ["gpu#1", "gpu#2"] {
             model.seen(&held(name, 1).name, None, later(1));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_looks_at_name_label_and_host_in_any_case() {
+    fn a_filter_covers_name_label_and_host_in_any_case() {
         let mut model = model(&["nightly", "hourly"]);
         let mut labelled = held("hourly", 2);
         labelled.info.label = Some("The Report".into());
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_moves_the_end_and_tells_a_free_name() {
+    fn a_reading_moves_the_end_and_tells_a_free_name() {
         let mut model = model(&["a"]);
         let left = |model: &Model, now| model.selection().expect("a row").left(now);
         assert_eq!(left(&model, later(5)), Some(Duration::ZERO));

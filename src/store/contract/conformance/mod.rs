@@ -60,8 +60,8 @@ const CHECKS: &[(&str, Check)] = checks![
     a_renewal_of_another_grant_is_refused,
     a_batch_answers_one_by_one_in_order,
     an_empty_batch_is_answered,
-    a_look_is_no_older_than_an_answered_claim,
-    each_of_two_that_write_and_look_is_seen,
+    a_read_is_no_older_than_an_answered_claim,
+    each_of_two_that_write_and_read_is_seen,
     a_marked_eviction_tells_the_holder_and_keeps_the_name,
     an_evicted_holder_does_not_keep_the_name,
     an_eviction_now_frees_the_name,
@@ -268,7 +268,7 @@ async fn an_empty_batch_is_answered(bench: &Bench) {
 }
 
 /// By the same handle and by another connection of the same client.
-async fn a_look_is_no_older_than_an_answered_claim(bench: &Bench) {
+async fn a_read_is_no_older_than_an_answered_claim(bench: &Bench) {
     let other = bench.another().await;
     for round in 0..50 {
         let claim = bench.claim("a", LONG);
@@ -289,7 +289,7 @@ async fn a_look_is_no_older_than_an_answered_claim(bench: &Bench) {
 
 /// Two clients, each of which claims its own name and then inspects the other's, as permits do: at least one sees the
 /// other.
-async fn each_of_two_that_write_and_look_is_seen(bench: &Bench) {
+async fn each_of_two_that_write_and_read_is_seen(bench: &Bench) {
     for round in 0..100 {
         let sides = [("a", "b"), ("b", "a")].map(async |(own, other)| {
             let claim = bench.claim(own, LONG);

@@ -32,7 +32,7 @@ const NOTICES: &[(&str, Check)] = checks![followers_of_a_freed_name_get_a_notice
 const QUEUE: &[(&str, Check)] = checks![
     clients_in_the_queue_are_served_in_the_order_in_which_they_joined,
     no_claim_overtakes_a_client_in_the_queue,
-    a_look_tells_how_many_clients_wait,
+    a_read_tells_how_many_clients_wait,
     a_dead_client_costs_those_behind_it_no_more_than_its_term,
     a_claim_that_is_released_is_out_of_the_queue,
     a_client_keeps_its_place_when_another_of_its_callers_claims,
@@ -194,7 +194,7 @@ async fn no_claim_overtakes_a_client_in_the_queue(bench: &Bench) {
     bench.granted(&before).await;
 }
 
-async fn a_look_tells_how_many_clients_wait(bench: &Bench) {
+async fn a_read_tells_how_many_clients_wait(bench: &Bench) {
     let (first, [next, other]) = queue(bench).await;
     let name = &first.name;
     let waiting = async || {

@@ -27,7 +27,7 @@ async fn hand_off(from: &Client, to: &Client, name: &str) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiting_client_has_a_name_that_was_released_long_before_it_would_look_again() {
+async fn a_waiting_client_has_a_name_that_was_released_long_before_it_would_poll_again() {
     let namespace = Namespace::make().await;
     let (one, other) = (
         client_at(&namespace.url(), LONG).await,
@@ -45,7 +45,7 @@ async fn a_waiting_client_has_a_name_that_was_released_long_before_it_would_look
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_may_not_watch_looks_each_second() {
+async fn a_client_that_may_not_watch_polls_each_second() {
     let namespace = Namespace::make().await;
     namespace
         .allow(&["get", "list", "create", "patch", "delete"])

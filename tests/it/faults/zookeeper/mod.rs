@@ -205,7 +205,7 @@ async fn a_follower_that_hangs_costs_no_lease() {
 
 /// The notice came from a server that is ahead of the one that the claim goes to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_notice_is_followed_by_a_look_at_what_it_told_of() {
+async fn a_notice_is_followed_by_a_read_of_what_it_told() {
     let (ensemble, between) = PeerNetwork::start(TICK).await;
     let leader = ensemble.leader();
     let servers = || ensemble.servers.iter().enumerate();

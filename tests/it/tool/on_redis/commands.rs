@@ -34,7 +34,7 @@ impl Site {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn status_shows_a_holder_although_hazards_cannot_be_looked_for() {
+async fn status_shows_a_holder_although_hazards_cannot_be_read() {
     let site = Site::start().await;
     let _run = site.run(&OPTIONS, HOLDER);
     site.bench.mark("first");
