@@ -25,8 +25,8 @@ const WRITES: usize = 20;
 /// The request before which a taker stands still.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stand {
-    /// Its permit was granted, and the look at the door is not sent.
-    Look,
+    /// Its permit was granted, and the check of the door is not sent.
+    Check,
     /// It has the door, and the claim of a permit is not sent.
     Claim,
     /// It has the door and a permit, and the release of the door is not sent.
@@ -34,12 +34,12 @@ enum Stand {
 }
 
 impl Stand {
-    const ALL: [Self; 3] = [Self::Look, Self::Claim, Self::Release];
+    const ALL: [Self; 3] = [Self::Check, Self::Claim, Self::Release];
 
     /// The calls that it is held back at, one after the other. It stands at the last one.
     const fn calls(self) -> &'static [Call] {
         match self {
-            Self::Look => &[Call::Inspect],
+            Self::Check => &[Call::Inspect],
             Self::Claim => &[Call::Inspect, Call::Acquire],
             Self::Release => &[Call::Release],
         }
@@ -47,7 +47,7 @@ impl Stand {
 
     fn request(self, client: &Client) -> LeaseRequest {
         match self {
-            Self::Look => client.shared(POOL),
+            Self::Check => client.shared(POOL),
             Self::Claim | Self::Release => client.request(POOL).shared_fenced(),
         }
     }
@@ -61,7 +61,7 @@ fn start_process(kind: &str, location: &str, more: &str) -> Subprocess {
 fn a_process_does_what_it_is_told() {
     let Some(task) = subprocess::task() else {
         // In the suite itself there is no server, and a process can be started.
-        drop(start_process("Look", "memory:", "-"));
+        drop(start_process("Check", "memory:", "-"));
         return;
     };
     let words: Vec<_> = task.split(' ').collect();
@@ -145,7 +145,7 @@ async fn a_writer_is_alone_beside_a_paused_taker(stand: Stand, is_past_ttl: bool
         .await;
         assert!(
             !writing.is_finished(),
-            "{stand:?}: the share counts until its reader looks"
+            "{stand:?}: the share counts until its reader checks"
         );
     }
     taker.order("go");
@@ -178,8 +178,8 @@ fn answered_at(taker: &Subprocess) -> Instant {
 
 #[tokio::test]
 async fn a_reader_that_was_paused_before_its_check_gives_way_to_a_writer() {
-    a_writer_is_alone_beside_a_paused_taker(Stand::Look, false).await;
-    a_writer_is_alone_beside_a_paused_taker(Stand::Look, true).await;
+    a_writer_is_alone_beside_a_paused_taker(Stand::Check, false).await;
+    a_writer_is_alone_beside_a_paused_taker(Stand::Check, true).await;
 }
 
 #[tokio::test]

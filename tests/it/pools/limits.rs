@@ -17,7 +17,7 @@ use crate::harness::wait::{lost, now, soon, until_so};
 const MOST: Duration = Duration::from_millis(500);
 /// How long a writer waits at least: by then a limit that had begun at the door is over.
 const WAIT: Duration = Duration::from_millis(700);
-/// What a lease may lose of its limit: its end is told early, and the test looks late.
+/// What a lease may lose of its limit: its end is told early, and the test checks late.
 const SLACK: Duration = Duration::from_millis(50);
 
 /// A store in memory and one in Redis, with a client of two processes in all but name.
@@ -136,7 +136,7 @@ async fn the_least_hold_of_a_writer_begins_when_it_has_the_name_alone() {
     }
 }
 
-/// Their looks at the door come between the grant and the caller.
+/// Their checks of the door come between the grant and the caller.
 #[tokio::test]
 async fn the_longest_hold_of_each_kind_begins_when_its_caller_has_it() {
     for kind in KINDS {

@@ -100,7 +100,7 @@ async fn a_client_with_many_waiting_tasks_takes_as_many_permits_at_one_turn() {
         store.held("gpu").await.is_some()
     })
     .await;
-    // So that the look of the one that has the door finds all free.
+    // So that the check of the one that has the door finds all free.
     store.faults.plan_always(Call::Inspect, Fault::Wait);
     for permit in held {
         permit.release().await;
@@ -156,7 +156,7 @@ async fn a_dead_waiter_frees_the_door_and_the_next_is_served() {
     drop(soon(first.permits("gpu", 1).acquire()).await.unwrap());
 }
 
-/// Its claim behind the door fails, and then its caller does not poll it: its looks are in no other task's way.
+/// Its claim behind the door fails, and then its caller does not poll it: its checks are in no other task's way.
 #[tokio::test]
 async fn a_taker_that_pauses_after_a_failure_is_in_no_other_tasks_way() {
     let store = FaultyStore::new();
@@ -223,7 +223,7 @@ async fn readers_share_a_writer_waits_for_them_and_new_readers_wait_for_it() {
     drop(soon(reading).await.unwrap().unwrap());
 }
 
-/// The reader stands between its claim and its look at the door, while a writer comes in.
+/// The reader stands between its claim and its check of the door, while a writer comes in.
 #[tokio::test]
 async fn a_reader_that_is_paused_before_its_check_gives_way_to_a_writer() {
     let store = FaultyStore::new();
@@ -242,7 +242,7 @@ async fn a_reader_that_is_paused_before_its_check_gives_way_to_a_writer() {
     drop(soon(reading).await.unwrap().unwrap());
 }
 
-/// The writer loses its door while it waits for a reader: its looks from before do not count.
+/// The writer loses its door while it waits for a reader: its checks from before do not count.
 #[tokio::test]
 async fn a_writer_whose_door_is_lost_begins_again() {
     let store = FaultyStore::new();
@@ -323,7 +323,7 @@ async fn a_writer_is_not_alone_when_the_server_forgot_its_door_and_the_reader() 
     let request = other.exclusive("config").on_outage(OutagePolicy::WaitOut);
     store.faults.plan_always(Call::Inspect, Fault::Wait);
     let mut writing = tokio::spawn(request.acquire());
-    until_so("the writer to look", async || store.faults.met() > 0).await;
+    until_so("the writer to check", async || store.faults.met() > 0).await;
     server.restart_empty().await;
     store.faults.heal(Call::Inspect);
     let alone = tokio::time::timeout(Duration::from_secs(2), &mut writing).await;

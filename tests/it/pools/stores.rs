@@ -211,7 +211,7 @@ async fn waiting_clients_are_served_and_in_turn_if_there_is_a_queue(clients: &[C
     let [holder, ..] = clients;
     let has_queue = holder.store().facts().has_queue;
     let door = Name::new("turns").unwrap();
-    let look = async || holder.store().inspect(&door, PATIENCE).await.unwrap();
+    let check = async || holder.store().inspect(&door, PATIENCE).await.unwrap();
     let permit = acquired(holder.permits("turns", 1)).await;
     let (served, mut order) = mpsc::channel(3);
     let mut tasks = JoinSet::new();
@@ -226,7 +226,7 @@ async fn waiting_clients_are_served_and_in_turn_if_there_is_a_queue(clients: &[C
         let before = tasks.len() - 1;
         let is_in_line = |held: Held| !has_queue || before == 0 || held.waiting >= Some(before);
         until_so("its place in the line", async || {
-            look().await.is_some_and(is_in_line)
+            check().await.is_some_and(is_in_line)
         })
         .await;
     }

@@ -223,7 +223,7 @@ async fn a_follower_polls_once_a_second_in_an_outage_too() {
     assert_eq!(errors, 2);
 }
 
-/// All of them are told by the look of one.
+/// All of them are told by the check of one.
 #[tokio::test]
 async fn tasks_of_one_client_that_wait_for_one_fire_are_told_at_once() {
     let server = RedisServer::start().await;
@@ -237,7 +237,7 @@ async fn tasks_of_one_client_that_wait_for_one_fire_are_told_at_once() {
         for _ in 0..30 {
             tasks.spawn(waiting.request("report").once(two_o_clock()));
         }
-        until_so("the first to look", async || store.claims() > claims).await;
+        until_so("the first to check", async || store.claims() > claims).await;
         fire.done().await;
         let told = tokio::time::timeout(Duration::from_secs(1), tasks.join_all()).await;
         for told in told.expect("within a second") {

@@ -37,7 +37,7 @@ enum Request {
         holder: u64,
         is_queued: bool,
     },
-    Look(Vec<u16>),
+    Check(Vec<u16>),
     Release {
         name: u16,
         holder: u64,
@@ -92,7 +92,7 @@ struct Caller {
     claim: Option<Own>,
     permit: Option<Own>,
     door: Option<Own>,
-    /// Permits that the looks of this step still have to show, and answers that are awaited.
+    /// Permits that the checks of this step still have to show, and answers that are awaited.
     unseen: BTreeSet<u16>,
     is_done: bool,
     began_at: u64,
@@ -266,7 +266,7 @@ impl Pool {
             return self.push(after, event);
         }
         if self.rng.u16(..400) == 0 {
-            // Through all of its leases, or only through a look.
+            // Through all of its leases, or only through a check.
             let paused = self.rng.u64(1..2 * TTL);
             self.callers[caller].paused_until = self.now + paused;
             self.callers[caller].queued_at = None;
@@ -349,7 +349,7 @@ impl Pool {
                 holder,
                 is_queued,
             } => Answer::Claimed(self.claim(by, name, holder, is_queued)),
-            Request::Look(names) => {
+            Request::Check(names) => {
                 let is_free = |name: &u16| self.is_free(*name);
                 Answer::Free(names.into_iter().filter(is_free).collect())
             }
@@ -497,7 +497,7 @@ impl Pool {
         state.sent_at = now;
         let turn = state.turn;
         match state.step {
-            TakeStep::CheckDoor => self.send(caller, Request::Look(vec![DOOR])),
+            TakeStep::CheckDoor => self.send(caller, Request::Check(vec![DOOR])),
             TakeStep::Claim(name) => {
                 state.claim = Some(Own {
                     name,
@@ -514,7 +514,7 @@ impl Pool {
                 self.send(caller, claim);
             }
             TakeStep::TakeDoor => return self.claim_door(caller, holder),
-            TakeStep::Survey | TakeStep::AwaitFree => return self.looks(caller),
+            TakeStep::Survey | TakeStep::AwaitFree => return self.checks(caller),
             TakeStep::GiveBack => {
                 let Own { name, holder, .. } = state.permit.take().expect("it was granted");
                 self.send(caller, Request::Release { name, holder });
@@ -553,7 +553,7 @@ impl Pool {
     }
 
     /// In some parts, each of which is carried out at its own time.
-    fn looks(&mut self, caller: usize) {
+    fn checks(&mut self, caller: usize) {
         let state = &mut self.callers[caller];
         let (turn, permits) = (state.turn, state.access.permits());
         if state.unseen.is_empty() {
@@ -562,7 +562,7 @@ impl Pool {
         let all: Vec<u16> = state.unseen.iter().copied().collect();
         let parts = self.rng.usize(1..=3);
         for part in all.chunks(all.len().div_ceil(parts)) {
-            self.send(caller, Request::Look(part.to_vec()));
+            self.send(caller, Request::Check(part.to_vec()));
         }
         let again = self.rng.u64(20..LIMIT / 2);
         self.push(again, Event::Wakes(caller, turn));

@@ -42,11 +42,11 @@ const fn trying(access: Access) -> Begun {
 #[test]
 fn a_permit_counts_after_a_check_that_follows_its_grant_and_shows_the_door_free() {
     let all = steps(waiting(Access::Permit(4)), &[TakeAnswer::Granted, FREE]);
-    let [claim, look, done] = all[..] else {
+    let [claim, check, done] = all[..] else {
         panic!("{all:?}");
     };
     assert_eq!(claim, TakeStep::Claim(3));
-    assert_eq!((look, done), (TakeStep::CheckDoor, TakeStep::Done));
+    assert_eq!((check, done), (TakeStep::CheckDoor, TakeStep::Done));
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl Wire {
         .await
     }
 
-    async fn looks(&mut self, step: TakeStep) -> Result<Option<Vec<u16>>, Error> {
+    async fn checks(&mut self, step: TakeStep) -> Result<Option<Vec<u16>>, Error> {
         match self.ask(step).await {
             TakeAnswer::Free(free) => Ok(Some(free)),
             TakeAnswer::DoorLost => Ok(None),
@@ -151,7 +151,7 @@ impl Pool for Wire {
                 self.lock().is_permit_held = is_permit_held;
                 Ok(is_free)
             }
-            other => panic!("{other:?} to a look at the door"),
+            other => panic!("{other:?} to a check of the door"),
         }
     }
 
@@ -176,11 +176,11 @@ impl Pool for Wire {
     }
 
     async fn survey(&mut self) -> Result<Option<Vec<u16>>, Error> {
-        self.looks(TakeStep::Survey).await
+        self.checks(TakeStep::Survey).await
     }
 
     async fn await_free(&mut self) -> Result<Option<Vec<u16>>, Error> {
-        self.looks(TakeStep::AwaitFree).await
+        self.checks(TakeStep::AwaitFree).await
     }
 
     async fn leave_door(&mut self, _: &[u16]) -> bool {

@@ -30,7 +30,7 @@ pub(super) struct Waiter {
     ticket: WaiterId,
     sleeper: Sleeper,
     is_polling: bool,
-    /// What its look asks of the store's queue.
+    /// What its poll asks of the store's queue.
     pub(super) queued: Option<Queued>,
 }
 
@@ -175,7 +175,7 @@ impl Stage {
         }
     }
 
-    /// Keeps the place that a claim has, before it is looked at.
+    /// Keeps the place that a claim has, before it is polled.
     pub(super) fn stay(&mut self, claim: &Claim, ask: Ask) {
         let now = self.now;
         let store = self.store_mut(&claim.name);
@@ -246,7 +246,7 @@ impl Stage {
         }
     }
 
-    /// A name is kept after its release: the first in its queue may look when that ends.
+    /// A name is kept after its release: the first in its queue may poll when that ends.
     pub(super) fn tell_first(&mut self, name: &Name) {
         let store = self.store(name);
         let queue = store.queues.get(name);
@@ -344,7 +344,7 @@ impl Process {
         self.step(stage, slot);
     }
 
-    /// Does what the registry says, unless a look is under way.
+    /// Does what the registry says, unless a poll is under way.
     pub(super) fn step(&mut self, stage: &mut Stage, slot: usize) {
         let (key, now) = (self.key(slot), stage.shown(self.id));
         let Some(waiter) = &mut self.slots[slot].waiter else {
@@ -364,13 +364,13 @@ impl Process {
             Ok(Action::Sleep(_)) => {}
             Ok(Action::Poll(handover)) => {
                 waiter.is_polling = true;
-                self.looks(stage, slot, handover);
+                self.polls(stage, slot, handover);
             }
         }
     }
 
     /// Takes the grant that a notice told of, or asks.
-    fn looks(&mut self, stage: &mut Stage, slot: usize, handover: Option<Box<Handover>>) {
+    fn polls(&mut self, stage: &mut Stage, slot: usize, handover: Option<Box<Handover>>) {
         let handover = handover.filter(|_| stage.plan.trusts_notices);
         let seen = self.floors.get(&self.slots[slot].name).copied();
         if let Some(handover) = handover
@@ -390,7 +390,7 @@ impl Process {
         let (key, timing) = (self.key(slot), self.slots[slot].timing);
         let queued = self.registry.queued(&key, timing.ttl());
         let waiter = self.slots[slot].waiter.as_mut();
-        waiter.expect("it looks").queued = queued;
+        waiter.expect("it polls").queued = queued;
         match self.slots[slot].phase {
             Phase::Claiming(..) => self.ask(stage, slot),
             _ => {
@@ -401,7 +401,7 @@ impl Process {
         }
     }
 
-    /// Its look found the name held, or nothing.
+    /// Its poll found the name held, or nothing.
     pub(super) fn found(&mut self, stage: &mut Stage, slot: usize, found: Found) {
         let (key, now) = (self.key(slot), stage.shown(self.id));
         let Some(waiter) = &mut self.slots[slot].waiter else {
@@ -491,7 +491,7 @@ impl Process {
     }
 }
 
-/// What a look is told to have found.
+/// What a poll is told to have found.
 pub(super) fn taken(held: Box<Held>) -> Found {
     Ok(Arc::from(held))
 }

@@ -27,9 +27,9 @@ const THEIRS: &str = "20";
 /// A name with another one.
 const OTHER: &str = "b";
 
-/// The time between two looks of a client that has its bell, and what a busy machine adds.
+/// The time between two polls of a client that has its bell, and what a busy machine adds.
 const PACE: Duration = Duration::from_millis(1_700);
-/// An event comes long before a look by time would.
+/// An event comes long before a poll by time would.
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// A file of leases, and the folder of its bells.
@@ -107,15 +107,15 @@ impl Ear {
             let answer = self.0.answer();
             let (heard, at) = answer.split_once(' ').expect("a name and a moment");
             let at = Instant::from_nanos(at.parse().expect("a moment"));
-            // A look for other reasons finds a free name as well.
+            // A poll for other reasons finds a free name as well.
             if heard == name && at > since {
                 return at.since(since);
             }
         }
     }
 
-    /// How often the threads of its stores went to sleep: once for each look, and some for other reasons.
-    fn looks(&self) -> u64 {
+    /// How often the threads of its stores went to sleep: once for each poll, and some for other reasons.
+    fn polls(&self) -> u64 {
         let tasks = format!("/proc/{}/task", self.0.id());
         let tasks = fs::read_dir(tasks).expect("it lives").flatten();
         let of_stores = tasks.filter_map(|task| {
@@ -145,13 +145,13 @@ impl Ear {
         ran.sum()
     }
 
-    /// How often its stores looked in the next two seconds.
+    /// How often its stores polled in the next two seconds.
     async fn polls_within_two_seconds(&self, beside: impl AsyncFnOnce()) -> u64 {
-        let before = self.looks();
+        let before = self.polls();
         let end = Monotonic.now().after(Duration::from_secs(2));
         beside().await;
         Monotonic.sleep_until(end).await;
-        self.looks() - before
+        self.polls() - before
     }
 }
 
@@ -226,7 +226,7 @@ pub(crate) async fn told_of(store: &Sqlite, ear: &Ear, lease: &Asking) -> Durati
     ear.heard_after(lease.name.as_str(), freed)
 }
 
-/// Fails unless releases are told of by an event: half of them sooner than any look by time allows.
+/// Fails unless releases are told of by an event: half of them sooner than any poll by time allows.
 async fn assert_rung(store: &Sqlite, ear: &Ear, text: &str) {
     let mut took = Vec::new();
     for _ in 0..7 {
@@ -244,13 +244,13 @@ async fn a_release_in_another_process_is_told_at_once() {
     let mut took = Vec::new();
     for _ in 0..50 {
         took.push(told_after(&store, &ear, "a").await);
-        // A listener spends a tenth of its time on looks at most, and each is slow on a busy machine.
+        // A listener spends a tenth of its time on polls most, and each is slow on a busy machine.
         let pause = Duration::from_micros(fastrand::u64(20_000..30_000));
         pass_time(pause).await;
     }
     took.sort_unstable();
     println!("half within {:?}, all within {:?}", took[25], took[49]);
-    // Looks each ten milliseconds cannot be the reason: the next test counts them.
+    // Polls each ten milliseconds cannot be the reason: the next test counts them.
     assert!(took[25] < AT_ONCE / 6, "{took:?}");
 }
 
@@ -268,8 +268,8 @@ async fn grants_and_renewals_of_others_wake_no_listener() {
             pass_time(Duration::from_millis(5)).await;
         }
     };
-    let looks = ear.polls_within_two_seconds(beside).await;
-    assert!(looks < 20, "{looks} looks");
+    let polls = ear.polls_within_two_seconds(beside).await;
+    assert!(polls < 20, "{polls} polls");
 }
 
 #[tokio::test]
@@ -285,14 +285,14 @@ async fn a_release_wakes_the_listeners_of_its_own_bell_only() {
             pass_time(Duration::from_millis(10)).await;
         }
     };
-    let looks = ear
+    let polls = ear
         .polls_within_two_seconds(async || releases(OTHER).await)
         .await;
-    assert!(looks < 20, "{looks} looks");
-    let looks = ear
+    assert!(polls < 20, "{polls} polls");
+    let polls = ear
         .polls_within_two_seconds(async || releases(ALIKE[1]).await)
         .await;
-    assert!(looks > 20, "{looks} looks");
+    assert!(polls > 20, "{polls} polls");
     // The first that it hears of is its own.
     told_of(&store, &ear, &ours).await;
 }
@@ -419,14 +419,14 @@ async fn a_client_that_may_make_no_bell_polls_each_ten_milliseconds() {
     let ear = Ear::start_under(surroundings::not_root(), &bench.file(), "a");
     assert_rung(&store, &ear, "a").await;
     assert!(!bench.bell().exists());
-    let looks = ear.polls_within_two_seconds(async || {}).await;
-    assert!(looks > 50, "{looks} looks");
+    let polls = ear.polls_within_two_seconds(async || {}).await;
+    assert!(polls > 50, "{polls} polls");
     // It tries again.
     close_folder(&bench.bells(), 0o700);
     bench.has_listener().await;
     assert_rung(&store, &ear, "a").await;
-    let looks = ear.polls_within_two_seconds(async || {}).await;
-    assert!(looks < 20, "{looks} looks");
+    let polls = ear.polls_within_two_seconds(async || {}).await;
+    assert!(polls < 20, "{polls} polls");
 }
 
 #[tokio::test]

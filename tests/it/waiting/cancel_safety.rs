@@ -143,13 +143,13 @@ async fn client_sharing(store: Arc<dyn Store>) -> Client {
 async fn gone(onlooker: &dyn Store, name: &str) {
     for name in [name.to_owned(), format!("{name}/a"), format!("{name}/b")] {
         let name = Name::new(name).unwrap();
-        let looking = async {
+        let polling = async {
             while onlooker.inspect(&name, TTL).await.unwrap().is_some() {
                 tokio::time::sleep(SHORT / 10).await;
             }
         };
-        let looked = tokio::time::timeout(GONE_WITHIN, looking).await;
-        assert!(looked.is_ok(), "{name} is left");
+        let polled = tokio::time::timeout(GONE_WITHIN, polling).await;
+        assert!(polled.is_ok(), "{name} is left");
     }
 }
 

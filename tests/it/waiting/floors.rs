@@ -19,7 +19,7 @@ fn an_hour_ahead(lease: &Lease) -> Token {
 async fn polling_waiter(store: &FaultyStore, client: &Client) -> tokio::task::JoinHandle<Lease> {
     let (claims, client) = (store.claims(), client.clone());
     let waiter = tokio::spawn(async move { client.acquire("a").await.unwrap() });
-    until_so("a look", async || store.claims() > claims).await;
+    until_so("a poll", async || store.claims() > claims).await;
     waiter
 }
 

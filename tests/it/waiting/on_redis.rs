@@ -15,7 +15,7 @@ use crate::harness::subprocess::Subprocess;
 use crate::harness::times::{LONG, STORED_TTL};
 use crate::harness::wait::{now, soon, until_so};
 
-/// How long a lost notice can cost at most: a client that waits looks three times in the term of its place.
+/// How long a lost notice can cost at most: a client that waits polls three times in the term of its place.
 const CAP: Duration = STORED_TTL;
 const LEASE: &str = "leasehold:{a}";
 /// A claim that nobody made.
@@ -147,7 +147,7 @@ async fn a_notice_that_comes_twice_or_is_wrong_changes_nothing() {
         publish(message).await;
     }
     let calls = scripts(&server).await;
-    until_so("a look", async || scripts(&server).await > calls).await;
+    until_so("a poll", async || scripts(&server).await > calls).await;
     assert!(!waiting.is_finished(), "it holds what another one has");
     lease.check().unwrap();
     lease.release().await;
@@ -390,7 +390,7 @@ fn a_runtime_that_nobody_drives_keeps_no_notice_from_another_one() {
         });
         let first = (!is_gone).then_some(first);
         second.block_on(async {
-            // A look may come in between, but not each time.
+            // A poll may come in between, but not each time.
             let mut is_told = false;
             for _ in 0..10 {
                 let lease = long_lease(&holder).await;

@@ -46,7 +46,7 @@ impl Bench {
         (client, lease)
     }
 
-    /// A process that waits in turn, once it stands in line as the last of so many, and listens: it has looked again
+    /// A process that waits in turn, once it stands in line as the last of so many, and listens: it has polled again
     /// then, and leaves the file alone for a while.
     async fn in_queue(&self, clients: u32) -> Subprocess {
         self.in_queue_for(STORED_TTL, clients).await
@@ -60,7 +60,7 @@ impl Bench {
         child
     }
 
-    /// Returns once so many clients stand in line, and the last of them has looked again.
+    /// Returns once so many clients stand in line, and the last of them has polled again.
     async fn has_listening(&self, clients: u32) {
         self.has_queue(clients).await;
         let last_claim = "SELECT max(alive_until_ns) FROM line";
@@ -126,7 +126,7 @@ async fn processes_are_served_in_the_order_in_which_they_joined() {
     assert_eq!((bench.count("line"), bench.count("lease")), (0, 0));
 }
 
-/// Long before anything that is looked at by time.
+/// Long before anything that is polled by time.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 #[tokio::test]

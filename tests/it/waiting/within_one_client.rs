@@ -20,9 +20,9 @@ fn acquiring(client: &Client) -> JoinHandle<Lease> {
     tokio::spawn(async move { client.acquire("a").await.unwrap() })
 }
 
-/// Returns once the first waiter has looked twice, before and after its subscription, and so is asleep.
+/// Returns once the first waiter has polled twice, before and after its subscription, and so is asleep.
 async fn asleep(store: &FaultyStore, claims: usize) {
-    until_so("the first waiter's second look", async || {
+    until_so("the first waiter's second poll", async || {
         store.answers() >= claims + 2
     })
     .await;
@@ -45,7 +45,7 @@ async fn a_freed_name_reaches_its_waiter_by_the_notice() {
     lease.release().await;
     drop(soon(waiter).await.unwrap());
     let took = Monotonic.now().since(released);
-    // A look by time only would come after the cap of five seconds.
+    // A poll by time only would come after the cap of five seconds.
     assert!(took < Duration::from_secs(2), "{took:?}");
     // The notice is the grant.
     assert!(store.claims() <= before + 4);
@@ -88,8 +88,8 @@ async fn a_thousand_waiters_do_not_poll_a_thousand_times_when_the_lease_runs_out
         waiters.iter().any(JoinHandle::is_finished)
     })
     .await;
-    let looks = store.claims() - before;
-    assert!(looks < 20, "{looks} looks for one grant");
+    let polls = store.claims() - before;
+    assert!(polls < 20, "{polls} polls for one grant");
     waiters.iter().for_each(JoinHandle::abort);
     drop(lease);
 }
@@ -125,7 +125,7 @@ async fn waiters_of_one_client_are_served_in_the_order_in_which_they_came() {
 async fn a_waiter_behind_one_that_was_granted_at_once_is_woken_by_the_release() {
     let store = FaultyStore::new();
     let client = client(&store).await;
-    // From then on it listens, and so looks by time only every few seconds.
+    // From then on it listens, and so polls by time only every few seconds.
     let held = take(&client, "b").await;
     let waiting = client.acquire_within("b", TTL / 4).await;
     assert_eq!(waiting.unwrap_err().kind(), ErrorKind::TimedOut);
@@ -152,7 +152,7 @@ async fn a_woken_waiter_that_goes_away_passes_the_wake_on() {
     let lease = long.acquire().await.unwrap();
     let before = store.claims();
     let mut first = Box::pin(client.acquire("a"));
-    let looked = async {
+    let polled = async {
         loop {
             tokio::select! {
                 _ = &mut first => unreachable!(),
@@ -163,7 +163,7 @@ async fn a_woken_waiter_that_goes_away_passes_the_wake_on() {
             }
         }
     };
-    soon(looked).await;
+    soon(polled).await;
     let second = acquiring(&client);
     tokio::task::yield_now().await;
     let released = Monotonic.now();
@@ -192,7 +192,7 @@ async fn a_lost_notice_costs_no_more_than_the_cap() {
     drop(soon(waiter).await.unwrap());
     let took = Monotonic.now().since(released);
     assert!(took < Duration::from_secs(6), "{took:?}");
-    assert_eq!(store.claims(), before + 3, "one look by time");
+    assert_eq!(store.claims(), before + 3, "one poll by time");
 }
 
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn without_rights_to_notices_waiters_poll_by_time() {
     let lease = take(&holder, "a").await;
     let waiters: Vec<_> = (0..20).map(|_| acquiring(&client)).collect();
     let before = store.claims();
-    until_so("a look by time", async || store.claims() > before + 2).await;
+    until_so("a poll by time", async || store.claims() > before + 2).await;
     drop(lease);
     for waiter in waiters {
         drop(soon(waiter).await.unwrap());
@@ -235,7 +235,7 @@ async fn notices_that_did_not_arrive_once_are_tried_again() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     polls_within_a_second().await;
-    assert!(polls_within_a_second().await <= 6, "it looks by time still");
+    assert!(polls_within_a_second().await <= 6, "it polls by time still");
     lease.release().await;
     drop(soon(waiter).await.unwrap());
 }
@@ -248,7 +248,7 @@ async fn a_limited_wait_behind_others_ends_in_time_and_tells_who_had_the_name() 
     let _first = acquiring(&client);
     let before = store.claims();
     asleep(&store, before).await;
-    let looks = store.claims();
+    let polls = store.claims();
     let started = Monotonic.now();
     let error = client.acquire_within("a", TTL / 8).await.unwrap_err();
     assert!(Monotonic.now().since(started) < PATIENCE);
@@ -256,7 +256,7 @@ async fn a_limited_wait_behind_others_ends_in_time_and_tells_who_had_the_name() 
     let source = std::error::Error::source(&error).unwrap();
     let held = source.downcast_ref::<Held>().expect("the facts");
     assert_eq!(held.by, Some(lease.holder()));
-    assert_eq!(store.claims(), looks, "the first in line looks for all");
+    assert_eq!(store.claims(), polls, "the first in line polls for all");
 }
 
 #[tokio::test]
@@ -292,7 +292,7 @@ async fn an_outage_fails_those_who_say_so_at_once_and_the_others_wait_it_out() {
         let error = soon(hasty).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
     }
-    assert!(store.claims() - before < 10, "one look fails for all");
+    assert!(store.claims() - before < 10, "one poll fails for all");
     assert!(!patient.is_finished());
     store.set_down(false);
     drop(lease);
@@ -355,10 +355,10 @@ async fn a_task_that_joins_those_who_wait_hears_at_once_what_was_found() {
     let _lease = request.acquire().await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..3 {
-        let (looks, mut seen) = watch::channel(None);
-        let request = waiting.request("a").report_to(looks);
+        let (polls, mut seen) = watch::channel(None);
+        let request = waiting.request("a").report_to(polls);
         tasks.spawn(request.acquire());
-        // Long before the next look.
+        // Long before the next poll.
         let heard = tokio::time::timeout(Duration::from_secs(2), seen.changed()).await;
         heard.expect("at once").unwrap();
         let held = seen.borrow().clone().unwrap().unwrap();

@@ -218,15 +218,15 @@ async fn a_server_that_is_behind_what_a_session_has_seen_shows_no_name_as_free()
     });
     let store = open(&format!("zookeeper://127.0.0.1:{port}"));
     let name = claim("a", LONG).name.clone();
-    let look = || store.inspect(&name, LIMIT);
-    assert!(look().await.expect("answered").is_none());
+    let read = || store.inspect(&name, LIMIT);
+    assert!(read().await.expect("answered").is_none());
     cut.notify_one();
     until_so("the next server", async || {
         sessions.lock().unwrap().len() == 2
     })
     .await;
-    let error = look().await.expect_err("it is behind");
+    let error = read().await.expect_err("it is behind");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
-    until("a new session", async || look().await.ok()).await;
+    until("a new session", async || read().await.ok()).await;
     assert_eq!(*sessions.lock().unwrap(), [0, SESSION, 0]);
 }

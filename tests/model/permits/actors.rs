@@ -22,7 +22,7 @@ impl Setup {
             Act::HearNo => self.hear_no(world, who),
             Act::Hold => self.hold(world, who),
             Act::Leave => {
-                let waits = matches!(phase, Phase::Looking | Phase::Joined);
+                let waits = matches!(phase, Phase::Checking | Phase::Joined);
                 let waits = waits || phase == Phase::Shared && self.has_inner(world, who);
                 let is_possible = !waits || world.actors[who].permit_claim == Claim::Lapsed;
                 is_possible && self.leave(world, who, Phase::Idle)
@@ -79,7 +79,7 @@ impl Setup {
         match (actor.phase, self.rule) {
             (Phase::Joining, _) => actor.phase = Phase::Joined,
             (Phase::Claiming, _) if self.checks_no_door(who) => self.share(world, who),
-            (Phase::Claiming, _) => actor.phase = Phase::Looking,
+            (Phase::Claiming, _) => actor.phase = Phase::Checking,
             (_, Rule::Deadline) if actor.door == Claim::Lapsed => {
                 return self.claim_door(world, who);
             }
@@ -112,7 +112,7 @@ impl Setup {
             _ => Phase::Inspecting,
         };
         if actor.phase == Phase::Inspecting && is_reader {
-            // It does not look at its own.
+            // It does not check its own.
             actor.seen = 1 << (actor.permit - 1);
         }
         true
@@ -132,7 +132,7 @@ impl Setup {
         if !actor.says_no {
             return false;
         }
-        if actor.phase == Phase::Looking && self.has(Wrong::PermitKeptInQueue) {
+        if actor.phase == Phase::Checking && self.has(Wrong::PermitKeptInQueue) {
             actor.phase = Phase::Queueing;
             actor.door = Claim::Sent;
             return true;

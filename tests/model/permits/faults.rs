@@ -29,7 +29,7 @@ fn the_deadline_alone_keeps_apart_while_clocks_are_right() {
     sound("H9", "takers who know 1, 2, 2", knowing([1, 2, 2, 2], 0));
     sound("H10", "readers know 1 and 1", knowing([1, 1, 2, 2], 1));
     sound("H14", "readers know 1 and 2", knowing([1, 2, 2, 2], 1));
-    let what = "looks of one session";
+    let what = "checks of one session";
     sound("H6", what, one_session(Setup::new(2, 1, 2)));
     sound("H7", what, one_session(Setup::new(1, 2, 2)));
     let free = Setup::new(2, 1, 2).with(Wrong::ReadersDoorIsFree);
@@ -43,7 +43,7 @@ fn the_deadline_alone_keeps_apart_while_clocks_are_right() {
 #[test]
 fn one_of_two_permits_keeps_a_writer_away() {
     holds_sound("L14", "readers know 1 and 2", &knowing([1, 2, 2, 2], 1));
-    let what = "looks of one session";
+    let what = "checks of one session";
     holds_sound("L6", what, &one_session(Setup::new(2, 1, 2)));
     let by_poll = Setup::new(2, 1, 2).by(Rule::FreeOrOwn);
     holds_sound("H17", what, &one_session(by_poll));

@@ -1,10 +1,10 @@
 //! A model of permits, shared and exclusive leases: each is composed of ordinary leases, on the *door* (the name
 //! itself) and on N *permits* (`name#1` to `name#N`).
 //!
-//! A *reader* takes a permit. It claims one at random, then looks at the door: if the door is free, the permit counts.
+//! A *reader* takes a permit. It claims one at random, then checks the door: if the door is free, the permit counts.
 //! If it is taken, the reader gives the permit back and queues at the door; there it takes a permit and releases the
 //! door, and the permit counts if the answer to that release says that the door was still held with this token
-//! ([`Rule::Release`]). A *writer* takes the door, then looks at each permit, and holds exclusively once it saw each
+//! ([`Rule::Release`]). A *writer* takes the door, then checks each permit, and holds exclusively once it saw each
 //! one free.
 //!
 //! # What is promised

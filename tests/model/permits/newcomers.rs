@@ -35,7 +35,7 @@ pub enum Coming {
     ToTryAndRemember,
     /// The same, but clients are new ones each time.
     EverNew,
-    /// Each looks at the door first, and claims if it was free, once for each look.
+    /// Each checks the door first, and claims if it was free, once for each check.
     ToCheckFirst,
     /// A door that a reader holds counts as free.
     PastReaders,
@@ -66,12 +66,12 @@ struct Scene {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 enum Newcomer {
-    /// Exits: Claimed; with a look first none, because the door is taken.
+    /// Exits: Claimed; with a check first none, because the door is taken.
     #[default]
     Away,
     /// It saw the door free before it was granted. Exits: Claimed.
     Late,
-    /// It has this permit, and has not looked at the door. Exits: Refused, Holds.
+    /// It has this permit, and has not checked the door. Exits: Refused, Holds.
     Claimed(u8),
     /// It found the door taken. Exits: Away, Queues.
     Refused(u8),
@@ -90,7 +90,7 @@ pub enum Stride {
     Try(u8),
     /// A newcomer takes a permit.
     Take(u8, u8),
-    /// A newcomer goes on: looks at the door, releases, comes or goes.
+    /// A newcomer goes on: checks the door, releases, comes or goes.
     GoOn(u8),
     /// The door ends by the waiter's limit, or is granted again.
     TurnDoor,
@@ -130,7 +130,7 @@ impl Space for Newcomers {
             Stride::TurnDoor if !self.is_limited => return None,
             Stride::TurnDoor => {
                 next.scene.is_out ^= true;
-                // Looks count for the grant of the door that they followed.
+                // Checks count for the grant of the door that they followed.
                 next.scene.seen = 0;
             }
             Stride::Take(who, permit) => self.take(&mut next, who.into(), permit)?,

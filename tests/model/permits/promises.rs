@@ -1,4 +1,4 @@
-//! The promises that are looked at in every state.
+//! The promises that are checked in every state.
 
 use super::setup::Setup;
 use super::world::{Claim, DOOR, Phase, Promise, World, holder_number};

@@ -19,11 +19,11 @@ pub struct Setup {
     pub fast: bool,
     /// Whether readers queue at the door.
     pub slow: bool,
-    /// Whether a look is only as new as the own claim: it may be executed before the answer to the claim is heard.
+    /// Whether a check is only as new as the own claim: it may be executed before the answer to the claim is heard.
     pub one_session: bool,
     /// Whether a lease may end before its deadline: it is evicted, or a clock is wrong.
     pub ends_early: bool,
-    /// Whether actors die; then it is looked at whether each living one can still be served (X3).
+    /// Whether actors die; then it is checked whether each living one can still be served (X3).
     pub deaths: bool,
     /// Whether a writer goes on as a reader, or a reader as a writer.
     pub goes_on: Option<GoesOn>,
@@ -33,7 +33,7 @@ pub struct Setup {
     pub within: Option<Within>,
     /// Which readers raise the fence of a storage that the writers write to.
     pub fence: Option<Fence>,
-    /// The promises that are looked at.
+    /// The promises that are checked.
     pub asked: &'static [Promise],
 }
 
@@ -46,11 +46,11 @@ pub enum Rule {
     Deadline,
     /// If the door's deadline has not passed when the permit is claimed.
     DeadlineAtClaim,
-    /// R': if a later look shows the door free, or own by its holder.
+    /// R': if a later check shows the door free, or own by its holder.
     FreeOrOwn,
-    /// If a later look shows the door own by its holder.
+    /// If a later check shows the door own by its holder.
     OwnByHolder,
-    /// If a later look shows the door own by its token.
+    /// If a later check shows the door own by its token.
     OwnByToken,
     /// At once.
     AtOnce,
@@ -59,23 +59,23 @@ pub enum Rule {
 /// A rule that is replaced by a wrong one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
-    /// The look at the door is sent with the claim of the permit.
+    /// The check of the door is sent with the claim of the permit.
     DoorCheckedEarly,
-    /// A reader does not look at the door.
+    /// A reader does not check the door.
     DoorNotChecked,
-    /// A look at the door shows an earlier state.
+    /// A check of the door shows an earlier state.
     DoorCheckIsStale,
-    /// A look at the door for an earlier permit counts.
+    /// A check of the door for an earlier permit counts.
     DoorCheckKept,
     /// A door that a reader holds counts as free.
     ReadersDoorIsFree,
     /// The first reader and the last writer are tasks of one client, and "own" is by client.
     OwnByClient,
-    /// A writer looks at the permits before its door is granted.
+    /// A writer checks the permits before its door is granted.
     PermitsCheckedEarly,
-    /// A look at a permit shows an earlier state.
+    /// A check of a permit shows an earlier state.
     PermitCheckIsStale,
-    /// Looks at the permits from before the door was lost count.
+    /// Checks of the permits from before the door was lost count.
     PermitChecksKept,
     /// A reader keeps its permit while it queues at the door.
     PermitKeptInQueue,
@@ -101,7 +101,7 @@ pub enum Within {
     IsRefused,
     /// The same, but it queues at the door, as any reader.
     Queues,
-    /// The same, but it takes a permit without a look at the door, because the first one has one.
+    /// The same, but it takes a permit without a check of the door, because the first one has one.
     PassesTheDoor,
 }
 
@@ -110,7 +110,7 @@ pub enum Within {
 pub enum Fence {
     /// Those who came through the door, with its token.
     BehindTheDoor,
-    /// These, and those who did not, above the door's last token, which their look at it tells.
+    /// These, and those who did not, above the door's last token, which their check of it tells.
     AboveTheLast,
     /// Those who came through the door; the others count on the fence without raising it.
     CountedOn,

@@ -79,7 +79,7 @@ impl Space for Setup {
                     Act::DoorAnswers if actor.phase == Phase::Releasing => {
                         "asks of its door".to_owned()
                     }
-                    Act::DoorAnswers => "looks at the door".to_owned(),
+                    Act::DoorAnswers => "checks the door".to_owned(),
                     act => format!("{act:?}"),
                 };
                 match self.is_reader(who) {
@@ -174,7 +174,7 @@ fn onwards(phase: Phase) -> &'static [Act] {
     match phase {
         Phase::Idle => &[Act::ClaimDoor],
         Phase::Claiming => &[Act::HearPermit, Act::Leave, Act::ClaimDoor],
-        Phase::Looking => &[Act::HearYes, Act::HearNo, Act::Leave],
+        Phase::Checking => &[Act::HearYes, Act::HearNo, Act::Leave],
         Phase::Shared => &[Act::Leave, Act::TurnInner, Act::GoOnAsWriter],
         Phase::Queueing | Phase::Upgrading => &[Act::HearDoor, Act::GiveUp, Act::ClaimDoor],
         Phase::Taking => &[

@@ -1,4 +1,4 @@
-//! What becomes of claims, leases and looks at the store.
+//! What becomes of claims, leases and checks of the store.
 
 use super::setup::{Fence, Rule, Setup, Wrong};
 use super::world::{Claim, DOOR, FREE, Fate, LEFTOVER, Phase, World, holder_number};
@@ -50,7 +50,7 @@ impl Setup {
         is_possible
     }
 
-    /// A look at the door, or its release, is executed.
+    /// A check of the door, or its release, is executed.
     pub(super) fn door_answers(&self, world: &mut World, who: usize) -> bool {
         let actor = &world.actors[who];
         let (phase, has_permit) = (actor.phase, actor.permit_claim == Claim::Granted);
@@ -59,7 +59,7 @@ impl Setup {
             Phase::Taking => self.one_session && has_permit && self.rule == Rule::FreeOrOwn,
             _ => false,
         };
-        if !is_early && !matches!(phase, Phase::Looking | Phase::Releasing) {
+        if !is_early && !matches!(phase, Phase::Checking | Phase::Releasing) {
             return false;
         }
         let is_behind = matches!(phase, Phase::Taking | Phase::Releasing);
@@ -92,7 +92,7 @@ impl Setup {
         by == FREE || by_client || by_reader && self.has(Wrong::ReadersDoorIsFree)
     }
 
-    /// A look at a permit is executed, and shows it free.
+    /// A check of a permit is executed, and shows it free.
     pub(super) fn permit_is_free(&self, world: &mut World, who: usize, permit: u8) -> bool {
         let actor = &world.actors[who];
         let is_stale = self.has(Wrong::PermitCheckIsStale);

@@ -114,7 +114,7 @@ mod sound {
 
     #[test]
     fn a_read_may_be_as_old_as_the_own_claim() {
-        let what = "looks of one session";
+        let what = "checks of one session";
         sound("L7", what, &one_session(S::new(1, 2, 2)));
         let by_poll = S::new(2, 1, 1).by(Rule::FreeOrOwn);
         sound("K6", what, &one_session(by_poll));
@@ -266,7 +266,7 @@ mod refuted {
         wrong("V7", 15, Wrong::PermitChecksKept, pair());
         let permits = [2, 1, 1, 1];
         let fewer = Setup { permits, ..pair() };
-        refutes("V5", "the writer looks at 1 of 2", Apart, 10, &fewer);
+        refutes("V5", "the writer checks 1 of 2", Apart, 10, &fewer);
     }
 
     #[test]
@@ -340,7 +340,7 @@ mod refuted {
     #[test]
     fn newcomers_who_try_again_keep_a_waiter_away_for_ever() {
         // Of a writer and a reader with one permit, and with two. With one permit the search remembers, a newcomer
-        // claims, looks and releases, and the waiter tries between.
+        // claims, checks and releases, and the waiter tries between.
         for (name, coming, steps) in [
             ("T2", Coming::ToTry, [5, 5, 6, 7]),
             ("T4", Coming::EverNew, [6, 6, 7, 8]),

@@ -50,7 +50,7 @@ pub(super) struct Actor {
     /// The permit that it claims, 0 for none.
     pub(super) permit: u8,
     pub(super) permit_claim: Claim,
-    /// What its look at the door, or its release of it, was answered: both, where that was executed twice.
+    /// What its check of the door, or its release of it, was answered: both, where that was executed twice.
     pub(super) says_yes: bool,
     pub(super) says_no: bool,
     /// The permits that it saw free, a bit each.
@@ -59,7 +59,7 @@ pub(super) struct Actor {
     pub(super) has_inner: bool,
     /// Whether it is a reader behind a fence.
     pub(super) is_fenced: bool,
-    /// The door's token, and that with which it would raise the fence if its look says yes.
+    /// The door's token, and that with which it would raise the fence if its check says yes.
     pub(super) token: u8,
     pub(super) above: u8,
     /// What is on its way to the storage, 0 for nothing.
@@ -73,10 +73,10 @@ pub(super) enum Phase {
     /// Exits: Claiming, Queueing, Joining.
     #[default]
     Idle,
-    /// A reader claims a permit. Exits: Looking (granted), Queueing or Idle (gave up).
+    /// A reader claims a permit. Exits: Checking (granted), Queueing or Idle (gave up).
     Claiming,
-    /// It looks at the door. Exits: Shared (free), Queueing (taken).
-    Looking,
+    /// It checks the door. Exits: Shared (free), Queueing (taken).
+    Checking,
     /// It holds a permit. Exits: Idle (released), Upgrading.
     Shared,
     /// The door is claimed. Exits: Taking (a reader), Inspecting (a writer), Idle (gave up).
@@ -85,9 +85,9 @@ pub(super) enum Phase {
     Upgrading,
     /// A reader has the door, and takes a permit. Exits: Releasing, Queueing (again), Idle (gave up).
     Taking,
-    /// It has released the door, or looks whether it has it still. Exits: Shared (yes), Queueing (no).
+    /// It has released the door, or checks whether it has it still. Exits: Shared (yes), Queueing (no).
     Releasing,
-    /// A writer looks at the permits. Exits: Exclusive (all seen free), Queueing (again), Idle (gave up).
+    /// A writer checks the permits. Exits: Exclusive (all seen free), Queueing (again), Idle (gave up).
     Inspecting,
     /// It holds the door. Exits: Idle (released), Taking (goes on as a reader).
     Exclusive,
@@ -162,9 +162,9 @@ pub enum Act {
     Lapse(u8),
     /// The claim of a name is executed.
     Granted(u8),
-    /// The look at the door, or the door's release, is executed.
+    /// The check of the door, or the door's release, is executed.
     DoorAnswers,
-    /// The look at a permit is executed and shows it free.
+    /// The check of a permit is executed and shows it free.
     PermitIsFree(u8),
     /// The raise arrives at the storage.
     Raise,

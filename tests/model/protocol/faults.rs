@@ -227,7 +227,7 @@ fn members_are_replaced_again_and_while_one_is_lost() {
         &begun,
     );
     let without = Some(Without::Looks);
-    breaks("the same, not looked at", &Replacing { without, ..begun });
+    breaks("the same, not read", &Replacing { without, ..begun });
     let setup = Replacing {
         losses: 1,
         adoptions: 1,

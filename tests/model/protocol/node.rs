@@ -1,5 +1,6 @@
-//! A member as plain functions, each of which is what one script does: `node.lua` and `names.lua`, which are compared with
-//! them by `tests/it/quorum/agreement.rs`. First what a member knows of itself: which quorum it belongs to, whether it is in, and how it comes in.
+//! A member as plain functions, each of which is what one script does: `node.lua` and `names.lua`, which are compared
+//! with them by `tests/it/quorum/agreement.rs`. First what a member knows of itself: which quorum it belongs to,
+//! whether it is in, and how it comes in.
 //!
 //! ```text
 //!   blank ──open──► in ──close──► closed ──open or adopt, for the successor──► in
@@ -227,7 +228,8 @@ impl<I: Incarnation> Node<I> {
     }
 }
 
-/// Notes when the incarnation was first seen, and returns for how long it has been out. A clock that was ahead then does not make the keep-out longer.
+/// Notes when the incarnation was first seen, and returns for how long it has been out. A clock that was ahead then
+/// does not make the keep-out longer.
 fn see<I: Incarnation>(noted: &mut Option<FirstSeen<I>>, at: &At<I>) -> u64 {
     let seen = match noted.take() {
         Some(seen) if seen.incarnation == at.incarnation => FirstSeen {
@@ -242,9 +244,9 @@ fn see<I: Incarnation>(noted: &mut Option<FirstSeen<I>>, at: &At<I>) -> u64 {
     at.now_us - noted.insert(seen).at_us
 }
 
-// Its work on a request for a name. The slot's mark is the highest token that was taken, released or evicted in it, and it
-// *moves* with every change of a name in the slot but an extension. So it says two things: which claims are too low, and
-// whether anything has happened since it was last told.
+// Its work on a request for a name. The slot's mark is the highest token that was taken, released or evicted in it, and
+// it *moves* with every change of a name in the slot but an extension. So it says two things: which claims are too low,
+// and whether anything has happened since it was last told.
 
 /// The state that a member keeps of a name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -306,7 +308,8 @@ impl<I: Incarnation> Node<I> {
     }
 
     /// Extends a lease. Where the name is free, or an older claim of this holder has it, the lease is taken as a late
-    /// answer to its claim, if its token is above the mark; else only if a client vouches that a majority has it, and nothing has happened here since it asked.
+    /// answer to its claim, if its token is above the mark; else only if a client vouches that a majority has it, and
+    /// nothing has happened here since it asked.
     pub(super) fn renew(
         &mut self,
         record: &mut NameState,
@@ -332,7 +335,8 @@ impl<I: Incarnation> Node<I> {
 
     /// Frees the name, if this holder has it under this token or an older one, and keeps it for `ttl_us` unless the
     /// holder was evicted. The mark moves in any case, also at a member that is out: a claim that comes later is too
-    /// late. So its incarnation is not looked at. One that is another or blank takes no part: the holder has nothing there.
+    /// late. So its incarnation is not checked. One that is another or blank takes no part: the holder has nothing
+    /// there.
     pub(super) fn release(
         &mut self,
         record: &mut NameState,

@@ -1,12 +1,12 @@
-//! `init --replace`: the members of a quorum are exchanged for others, while the clients of both lists go on, commands stop
-//! half-way and are run again, and members are lost.
+//! `init --replace`: the members of a quorum are exchanged for others, while the clients of both lists go on, commands
+//! stop half-way and are run again, and members are lost.
 //!
 //! A *run* is one command: it reserves all new members, sees that all are reserved still, closes old ones, waits for
-//! the keep-out, and writes the new ones. It may stop anywhere, and its writes may come late. Two runs have the same plan (one is run
-//! again) or different ones (two operators). Claims are of one round.
+//! the keep-out, and writes the new ones. It may stop anywhere, and its writes may come late. Two runs have the same
+//! plan (one is run again) or different ones (two operators). Claims are of one round.
 //!
-//! In each state the promise L is looked at: the command, run again without a loss, ends with a majority of its members in,
-//! at once or once their clients have adopted those that are out.
+//! In each state the promise L is checked: the command, run again without a loss, ends with a majority of its members
+//! in, at once or once their clients have adopted those that are out.
 
 use leasehold::clock::Instant;
 use leasehold::store::HeldState;
@@ -33,7 +33,8 @@ pub struct Replacing {
     pub claims: Vec<u8>,
     /// The quorum that each run is to make.
     pub runs: Vec<u8>,
-    /// What a run before has done for the first new quorum: the old members that it closed, and the new ones that it wrote.
+    /// What a run before has done for the first new quorum: the old members that it closed, and the new ones that it
+    /// wrote.
     pub closed: Vec<u8>,
     /// The new members that it wrote.
     pub begun: Vec<u8>,
@@ -58,7 +59,7 @@ pub enum Without {
     KeepOut,
     /// Nothing is waited for between the last reservation and the first write.
     KeepOutOfReserved,
-    /// A member does not look at the quorum that a request names, nor whether it is closed.
+    /// A member does not check the quorum that a request names, nor whether it is closed.
     Names,
     /// Each run closes for its own quorum, whatever a member was closed for before.
     TheFirstSuccessor,
@@ -387,9 +388,9 @@ impl Replacing {
         }
     }
 
-    /// L: the command is run again, nothing is lost, and clients take in what is out: then a majority is in. Not asked of a
-    /// command that is refused, because no majority of the old members that are in is closed for it, nor where an old member
-    /// was closed by a command with another plan.
+    /// L: the command is run again, nothing is lost, and clients take in what is out: then a majority is in. Not asked
+    /// of a command that is refused, because no majority of the old members that are in is closed for it, nor where an
+    /// old member was closed by a command with another plan.
     fn ends_when_run_again(&self, world: &Exchange, run: usize) -> bool {
         let mut world = world.clone();
         let quorum = self.runs[run];
@@ -401,7 +402,7 @@ impl Replacing {
         let is_there = |world: &Exchange| world.servers.iter().any(|at| at.quorum == quorum + 1);
         let is_set_up = is_there(&world);
         if !is_set_up {
-            // Reserved, and looked at.
+            // Reserved, and checked.
             for server in list.iter().chain(list) {
                 self.reserve(&mut world, run, usize::from(*server));
             }

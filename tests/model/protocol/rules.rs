@@ -23,7 +23,7 @@ pub enum Wrong {
     RepairAnyMark,
     /// A renewal takes a free name where the mark is its token.
     RepairEqualMark,
-    /// A renewal does not look at the floor.
+    /// A renewal does not check the floor.
     RepairBelowFloor,
     /// A member that lost its data does not keep out.
     NoKeepOut,

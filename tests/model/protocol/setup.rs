@@ -14,8 +14,9 @@ pub struct Setup {
     pub rounds: Vec<u8>,
     /// How many of the rounds may be claims.
     pub claims: Vec<u8>,
-    /// The tokens that each holder may propose, in order. A token of the second holder that is equal to one of the first is
-    /// the hardest that is too low; one above the floors, which are one above what they cover, has to be there too.
+    /// The tokens that each holder may propose, in order. A token of the second holder that is equal to one of the
+    /// first is the hardest that is too low; one above the floors, which are one above what they cover, has to be there
+    /// too.
     pub tokens: Vec<Vec<u8>>,
     /// How many times a further name of the slot moves the mark of a member.
     pub others: u8,
@@ -41,7 +42,7 @@ pub struct Setup {
     pub keeps_time: bool,
     /// Whether keep-outs end by the clock; else at any moment.
     pub keeps_out: bool,
-    /// The promises that are looked at.
+    /// The promises that are checked.
     pub asked: Vec<Promise>,
     /// The rules.
     pub rules: Rules,
@@ -95,7 +96,7 @@ impl Setup {
         }
     }
 
-    /// Returns the same where only these promises are looked at.
+    /// Returns the same where only these promises are checked.
     pub fn asking(self, asked: &[Promise]) -> Self {
         let asked = asked.to_vec();
         Self { asked, ..self }

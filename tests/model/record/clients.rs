@@ -3,7 +3,7 @@
 use super::rules::{Claiming, Releasing};
 use super::setup::{Setup, Wrong};
 use super::world::{
-    Act, Client, Look, Phase, Put, Record, Reply, Sent, State, World, has, holder_of,
+    Act, Client, Phase, Put, Read, Record, Reply, Sent, State, World, has, holder_of,
 };
 
 impl Setup {
@@ -16,7 +16,7 @@ impl Setup {
             return false;
         }
         match act {
-            Act::Look => !is_busy && self.send_poll(world, at),
+            Act::Read => !is_busy && self.send_poll(world, at),
             Act::Put => !is_busy && self.put_what_it_knows(world, at),
             Act::CarriedOut(by) => self.carried_out(world, at, by, false),
             Act::CarriedOutLate(by) => self.carried_out(world, at, by, true),
@@ -72,11 +72,11 @@ impl Setup {
             Phase::Left | Phase::Gone => false,
         };
         if needs {
-            let mut look = sent(None);
+            let mut read = sent(None);
             if self.has(Wrong::StampUnmatched) {
-                look.age = world.store.age;
+                read.age = world.store.age;
             }
-            client.sent = Some(look);
+            client.sent = Some(read);
         }
         needs
     }
@@ -85,7 +85,7 @@ impl Setup {
     fn put_what_it_knows(&self, world: &mut World, at: usize) -> bool {
         let client = &world.clients[at];
         let record = world.store.record;
-        let look = Look {
+        let read = Read {
             record,
             is_current: true,
             age: 0,
@@ -96,9 +96,9 @@ impl Setup {
             return false;
         }
         match client.phase {
-            Phase::Waiting if record.state == State::Free => self.decide_claim(world, at, &look),
-            Phase::Held => self.decide_renewal(world, at, &look),
-            Phase::Leaving => self.decide_release(world, at, &look),
+            Phase::Waiting if record.state == State::Free => self.decide_claim(world, at, &read),
+            Phase::Held => self.decide_renewal(world, at, &read),
+            Phase::Leaving => self.decide_release(world, at, &read),
             _ => return false,
         }
         true
@@ -121,8 +121,8 @@ impl Setup {
                     _ => client.phase = Phase::Left,
                 }
             }
-            Reply::Looked(look) => {
-                if look.is_current {
+            Reply::HasRead(read) => {
+                if read.is_current {
                     let first = match self.has(Wrong::SeenFromSend) {
                         true => sent.age,
                         false => 0,
@@ -133,14 +133,14 @@ impl Setup {
                     true => sent.age as i8,
                     false => 0,
                 };
-                let look = Look {
-                    age: look.age + late,
-                    ..look
+                let read = Read {
+                    age: read.age + late,
+                    ..read
                 };
                 match client.phase {
-                    Phase::Waiting => self.decide_claim(world, at, &look),
-                    Phase::Held => self.decide_renewal(world, at, &look),
-                    Phase::Leaving => self.decide_release(world, at, &look),
+                    Phase::Waiting => self.decide_claim(world, at, &read),
+                    Phase::Held => self.decide_renewal(world, at, &read),
+                    Phase::Leaving => self.decide_release(world, at, &read),
                     Phase::Left | Phase::Gone => unreachable!("it sent nothing"),
                 }
             }
@@ -187,43 +187,43 @@ impl Setup {
         }
     }
 
-    fn decide_claim(&self, world: &mut World, at: usize, look: &Look) {
+    fn decide_claim(&self, world: &mut World, at: usize, read: &Read) {
         let client = &mut world.clients[at];
         let holder = holder_of(at, client);
-        if self.has(Wrong::PollGrants) && has(look.record, holder) {
-            return self.granted(world, at, look.record, 0);
+        if self.has(Wrong::PollGrants) && has(read.record, holder) {
+            return self.granted(world, at, read.record, 0);
         }
         let ttl = self.ttl_of(at);
-        let observed = client.observed.filter(|_| look.is_current);
-        let mut look = *look;
+        let observed = client.observed.filter(|_| read.is_current);
+        let mut read = *read;
         if self.has(Wrong::OwnTtl) {
-            look.record.ttl = ttl;
+            read.record.ttl = ttl;
         }
-        match self.claim(holder, ttl, client.counted, &look, observed.unwrap_or(0)) {
+        match self.claim(holder, ttl, client.counted, &read, observed.unwrap_or(0)) {
             Claiming::Put(to) => {
-                let is_own = (to.holder, to.token) == (look.record.holder, look.record.token);
-                client.sent = Some(put(to, &look, is_own));
+                let is_own = (to.holder, to.token) == (read.record.holder, read.record.token);
+                client.sent = Some(put(to, &read, is_own));
             }
             Claiming::Wait if self.is_fresh && at == self.clients - 1 => client.observed = None,
             Claiming::Wait => {}
         }
     }
 
-    fn decide_renewal(&self, world: &mut World, at: usize, look: &Look) {
+    fn decide_renewal(&self, world: &mut World, at: usize, read: &Read) {
         let client = &mut world.clients[at];
         let holder = holder_of(at, client);
-        match self.renewal(holder, client.token, look.record) {
-            Some(to) => client.sent = Some(put(to, look, true)),
+        match self.renewal(holder, client.token, read.record) {
+            Some(to) => client.sent = Some(put(to, read, true)),
             None => leave(client, false),
         }
     }
 
-    fn decide_release(&self, world: &mut World, at: usize, look: &Look) {
+    fn decide_release(&self, world: &mut World, at: usize, read: &Read) {
         let client = &mut world.clients[at];
         let holder = holder_of(at, client);
         let has_doubt = claims(client).is_some();
-        match self.release(holder, client.keeps, look, has_doubt) {
-            Releasing::Put(to) => client.sent = Some(put(to, look, false)),
+        match self.release(holder, client.keeps, read, has_doubt) {
+            Releasing::Put(to) => client.sent = Some(put(to, read, false)),
             Releasing::NotHeld => client.phase = Phase::Left,
         }
     }
@@ -243,9 +243,9 @@ fn sent(put: Option<Put>) -> Sent {
     }
 }
 
-fn put(to: Record, look: &Look, is_renewal: bool) -> Sent {
+fn put(to: Record, read: &Read, is_renewal: bool) -> Sent {
     sent(Some(Put {
-        is_current: look.is_current,
+        is_current: read.is_current,
         to,
         is_renewal,
     }))

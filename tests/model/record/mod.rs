@@ -1,8 +1,8 @@
 //! A model of stores over a compare-and-set: a record for each name, and puts that succeed only on the version that was
-//! looked at.
+//! read.
 //!
-//! A claim looks at the record and puts itself on its version, if it is free or over. It is *over* by the first rule
-//! once the client has had this version in hand for the record's whole ttl, counted from the arrival of the look that
+//! A claim reads the record and puts itself on its version, if it is free or over. It is *over* by the first rule
+//! once the client has had this version in hand for the record's whole ttl, counted from the arrival of the read that
 //! showed it; and by the second one when the store's clock says that it was written the ttl and a skew ago. A holder
 //! counts its ttl from before it sent the put, and renews by puts of the same record, each with another version. A
 //! release puts a free record, or one that is kept until an end in the store's time. Where it finds another's record,
@@ -24,11 +24,11 @@
 //! - **A request is carried out** at any moment after it was sent, or never, and its reply is heard at any later
 //!   moment. A put that its client gave up may be carried out as long as its version is the record's, and its reply
 //!   heard. Of two puts of one client in doubt the second one is lost, if it was not carried out.
-//! - **Looks are linearizable**, and a version never comes back. A record that does not exist is a version that does,
+//! - **Reads are linearizable**, and a version never comes back. A record that does not exist is a version that does,
 //!   which only removal brings about: a put for it is under way for less time than a record is over before it is
 //!   removed.
 //! - A client has two holders in turn. It may draw the second one while a put of the first one is in doubt.
-//! - An operator's look and put are one step, which is any put that it could decide on this version.
+//! - An operator's read and put are one step, which is any put that it could decide on this version.
 
 mod clients;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The promises that are looked at in every state.
+//! The promises that are checked in every state.
 
 use super::setup::{Setup, Wrong};
 use super::world::{Phase, Promise, World, has, holder_of};

@@ -1,11 +1,11 @@
 //! Removal of records that are over, and the high-water record that their tokens are raised into.
 //!
-//! A *remover* looks at a record that has been over for long, raises the high-water to its token, and deletes the
-//! record, each on the version that it has looked at. A *claimer* takes a name on the version of its record; where
-//! there is none, or an emptied one, it looks at the high-water then, and puts a token above that.
+//! A *remover* reads a record that has been over for long, raises the high-water to its token, and deletes the
+//! record, each on the version that it has read. A *claimer* takes a name on the version of its record; where
+//! there is none, or an emptied one, it reads the high-water then, and puts a token above that.
 //!
 //! Time is in ticks, and counts only two things: for how long a record has been over, and for how long a put for a
-//! record that does not exist has been under way since the look that did not find it. Such a put is lost when it is too
+//! record that does not exist has been under way since the read that did not find it. Such a put is lost when it is too
 //! old. Any other request is under way for as long as it likes. Tokens count as numbers up to [`Removal::last`], and
 //! a claim may skip one, as a clock does.
 
@@ -40,7 +40,7 @@ pub struct Removal {
 /// A rule of removal that is replaced by a wrong one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Careless {
-    /// The high-water is looked at before the record.
+    /// The high-water is read before the record.
     MarkFirst,
     /// A name without a record is minted from nothing.
     MintsFromNothing,
@@ -88,11 +88,11 @@ struct Held {
 enum Claimer {
     #[default]
     Idle,
-    /// It looks at the high-water: the name has no record. Since when.
+    /// It reads the high-water: the name has no record. Since when.
     Mints(u8, u8),
-    /// It looks at the high-water: the record has been emptied. Its version.
+    /// It reads the high-water: the record has been emptied. Its version.
     MintsOn(u8, bool),
-    /// It has looked at the high-water too early.
+    /// It has read the high-water too early.
     Minted(u8, u8),
     /// It creates the record with a token above this; since when.
     Creates(u8, u8, u8),
@@ -105,15 +105,15 @@ enum Claimer {
 enum Remover {
     #[default]
     Idle,
-    /// It looks at the high-water for this record.
-    Looked(Seen),
+    /// It reads the high-water for this record.
+    HasRead(Seen),
     /// It writes the high-water, on this version.
     Raises(Seen, bool),
     /// It deletes the record.
     Deletes(Seen),
 }
 
-/// A record that a remover has looked at.
+/// A record that a remover has read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct Seen {
     name: u8,
@@ -132,7 +132,7 @@ pub enum Move {
     End(u8),
     /// The store's own rule clears a record.
     Clear(u8),
-    /// A claimer looks for the first time, at this name.
+    /// A claimer reads for the first time, at this name.
     Claim(u8, u8),
     /// A claimer goes on; whether it skips a token.
     GoOn(u8, bool),
@@ -140,7 +140,7 @@ pub enum Move {
     Poison(u8),
     /// It is lost with its request.
     Drop(u8),
-    /// A remover looks for the first time, at this name.
+    /// A remover reads for the first time, at this name.
     Remove(u8, u8),
     /// A remover goes on.
     Clean(u8),
@@ -203,7 +203,7 @@ impl Removal {
         }
         world.claimers[at] = match self.has(Careless::MarkFirst) {
             true => Claimer::Minted(name, world.mark),
-            false => look(world, name, None),
+            false => read(world, name, None),
         };
         true
     }
@@ -220,7 +220,7 @@ impl Removal {
             Claimer::MintsOn(name, is_current) => {
                 Claimer::Takes(name, self.mark(world), is_current)
             }
-            Claimer::Minted(name, mark) => look(world, name, Some(mark)),
+            Claimer::Minted(name, mark) => read(world, name, Some(mark)),
             Claimer::Creates(name, mark, _) => {
                 let token = mark + 1 + skips_one;
                 if world.records[usize::from(name)].is_none() {
@@ -239,7 +239,7 @@ impl Removal {
         true
     }
 
-    /// What a look at the high-water shows.
+    /// What a read of the high-water shows.
     fn mark(&self, world: &Prefix) -> u8 {
         match self.has(Careless::MintsFromNothing) {
             true => 0,
@@ -304,7 +304,7 @@ impl Removal {
             let is_raised = self.has(Careless::NotRaised) || self.has(Careless::RaisedLater);
             world.removers[at] = match is_raised {
                 true => Remover::Deletes(seen),
-                false => Remover::Looked(seen),
+                false => Remover::HasRead(seen),
             };
             return true;
         }
@@ -314,9 +314,9 @@ impl Removal {
     fn clean(&self, world: &mut Prefix, at: usize) -> bool {
         world.removers[at] = match world.removers[at] {
             Remover::Idle => return false,
-            Remover::Looked(seen) if world.mark < seen.token => Remover::Raises(seen, true),
-            Remover::Looked(seen) if seen.is_deleted => Remover::Idle,
-            Remover::Looked(seen) => Remover::Deletes(seen),
+            Remover::HasRead(seen) if world.mark < seen.token => Remover::Raises(seen, true),
+            Remover::HasRead(seen) if seen.is_deleted => Remover::Idle,
+            Remover::HasRead(seen) => Remover::Deletes(seen),
             Remover::Raises(seen, is_current) => {
                 if is_current || self.has(Careless::RaisedAnyVersion) {
                     world.raise(seen.token);
@@ -325,7 +325,7 @@ impl Removal {
                         false => Remover::Deletes(seen),
                     }
                 } else {
-                    Remover::Looked(seen)
+                    Remover::HasRead(seen)
                 }
             }
             Remover::Deletes(seen) => {
@@ -344,7 +344,7 @@ impl Removal {
                     world.write(seen.name, self.empties.then_some(emptied));
                 }
                 match self.has(Careless::RaisedLater) {
-                    true => Remover::Looked(Seen {
+                    true => Remover::HasRead(Seen {
                         is_deleted: true,
                         ..seen
                     }),
@@ -381,7 +381,7 @@ impl Prefix {
             }
         }
         for remover in &mut self.removers {
-            if let Remover::Looked(seen) | Remover::Raises(seen, _) | Remover::Deletes(seen) =
+            if let Remover::HasRead(seen) | Remover::Raises(seen, _) | Remover::Deletes(seen) =
                 remover
                 && seen.name == name
             {
@@ -416,8 +416,8 @@ impl Prefix {
     }
 }
 
-/// A claimer looks at the record.
-fn look(world: &Prefix, name: u8, mark: Option<u8>) -> Claimer {
+/// A claimer reads the record.
+fn read(world: &Prefix, name: u8, mark: Option<u8>) -> Claimer {
     match (world.records[usize::from(name)], mark) {
         (None, None) => Claimer::Mints(name, 0),
         (None, Some(mark)) => Claimer::Creates(name, mark, 0),

@@ -1,7 +1,7 @@
 //! What is decided: plain functions of a record and of what the one who asks knows of it.
 
 use super::setup::{Kind, Setup, Wrong};
-use super::world::{Holder, Look, NOBODY, Record, State};
+use super::world::{Holder, NOBODY, Read, Record, State};
 
 /// What a claim does about a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +28,10 @@ impl Setup {
         holder: Holder,
         ttl: u8,
         floor: u8,
-        look: &Look,
+        read: &Read,
         observed: u8,
     ) -> Claiming {
-        let record = look.record;
+        let record = read.record;
         let is_own = record.holder == holder;
         let leased = |token| Record {
             state: State::Leased,
@@ -40,7 +40,7 @@ impl Setup {
             ttl,
         };
         let is_evicted = record.state == State::Evicted && !self.has(Wrong::ReclaimsEvicted);
-        let is_over = self.is_over(look, observed);
+        let is_over = self.is_over(read, observed);
         let mints = match self.wrong {
             Some(Wrong::AgainMints) => true,
             Some(Wrong::AgainMintsOver) => is_over,
@@ -60,8 +60,8 @@ impl Setup {
     }
 
     /// Whether nobody has this record any more.
-    pub(super) fn is_over(&self, look: &Look, observed: u8) -> bool {
-        let record = look.record;
+    pub(super) fn is_over(&self, read: &Read, observed: u8) -> bool {
+        let record = read.record;
         let kind = self.kind;
         let observes = kind != Kind::Ending || self.has(Wrong::ObservesEnding);
         let skew = self.skew() as i8;
@@ -75,11 +75,11 @@ impl Setup {
                 } else {
                     skew
                 };
-                let has_ended = knows_end && look.ends_in + allowed <= 0;
+                let has_ended = knows_end && read.ends_in + allowed <= 0;
                 has_ended || observes && observed >= record.ttl
             }
             State::Leased | State::Evicted | State::Kept => {
-                let is_old = dates && look.age >= record.ttl as i8 + skew;
+                let is_old = dates && read.age >= record.ttl as i8 + skew;
                 is_old || observes && observed >= record.ttl
             }
         }
@@ -105,10 +105,10 @@ impl Setup {
         &self,
         holder: Holder,
         keeps: bool,
-        look: &Look,
+        read: &Read,
         has_doubt: bool,
     ) -> Releasing {
-        let record = look.record;
+        let record = read.record;
         let free = Record {
             state: State::Free,
             holder: NOBODY,
@@ -116,7 +116,7 @@ impl Setup {
             ..record
         };
         if record.holder == holder {
-            if self.has(Wrong::ReleaseLeavesOver) && self.is_over(look, 0) {
+            if self.has(Wrong::ReleaseLeavesOver) && self.is_over(read, 0) {
                 return Releasing::NotHeld;
             }
             let is_kept = keeps && record.state == State::Leased;
@@ -132,7 +132,7 @@ impl Setup {
         let may_come = match self.wrong {
             Some(Wrong::ReleaseUnpoisoned | Wrong::ReleaseInDoubt) => false,
             Some(Wrong::PoisonsAnyVersion) => has_doubt,
-            _ => look.is_doubts,
+            _ => read.is_doubts,
         };
         match may_come {
             true => Releasing::Put(free),

@@ -7,7 +7,7 @@ use super::world::Evict;
 pub struct Setup {
     /// How many clients there are.
     pub clients: usize,
-    /// Whether the last client is a new process at each look.
+    /// Whether the last client is a new process at each read.
     pub is_fresh: bool,
     /// The ttl of the first client in ticks. The margin is one tick.
     pub ttl: u8,
@@ -58,7 +58,7 @@ pub enum Wrong {
     WithoutMargin,
     /// The holder counts from the reply.
     DeadlineFromReply,
-    /// The observer counts from the moment at which it sent the look.
+    /// The observer counts from the moment at which it sent the read.
     SeenFromSend,
     /// The observer goes on counting when the version is another.
     ObservationKept,
@@ -68,11 +68,11 @@ pub enum Wrong {
     SmallSkew,
     /// The second rule compares the clock of the client, which is ahead.
     ClientsClock,
-    /// The store's clock is counted on from the moment at which the look was sent.
+    /// The store's clock is counted on from the moment at which the read was sent.
     ClockFromSend,
-    /// The time of the last write is that of a version before the one that was looked at.
+    /// The time of the last write is that of a version before the one that was read.
     StampUnmatched,
-    /// A claim that finds its own record counts it from the look.
+    /// A claim that finds its own record counts it from the read.
     PollGrants,
     /// There is no second rule.
     FirstRuleOnly,
@@ -90,7 +90,7 @@ pub enum Wrong {
     ReleasesAnyVersion,
     /// A renewal is put on whatever version there is.
     RenewsAnyVersion,
-    /// A renewal that found another version looks at the holder and the token only.
+    /// A renewal that found another version reads the holder and the token only.
     RenewsEvicted,
     /// A claim that finds itself evicted takes the record back.
     ReclaimsEvicted,
@@ -110,13 +110,13 @@ pub enum Wrong {
     SameToken,
     /// The observer counts its own ttl, not the record's.
     OwnTtl,
-    /// A look may show an earlier record.
+    /// A read may show an earlier record.
     StalePoll,
     /// A claim that finds its own record gives it a new token.
     AgainMints,
     /// The same of a record that is over. It breaks nothing.
     AgainMintsOver,
-    /// An operator counts from the moment at which the look was sent.
+    /// An operator counts from the moment at which the read was sent.
     EvictsFromSend,
     /// An operator leaves one tick, whatever it has seen.
     EvictsShort,
@@ -185,7 +185,7 @@ impl Setup {
         }
     }
 
-    /// The same, where a client dies, and the last one is a new process at each look.
+    /// The same, where a client dies, and the last one is a new process at each read.
     #[must_use]
     pub fn fresh(self) -> Self {
         Self {

@@ -26,7 +26,7 @@ impl Space for Setup {
 
     fn steps(&self, world: &World, steps: &mut Vec<Step>) {
         let acts = [
-            Act::Look,
+            Act::Read,
             Act::Put,
             Act::CarriedOut(false),
             Act::CarriedOut(true),
@@ -224,7 +224,7 @@ impl Setup {
         )
     }
 
-    /// Whether the age of a look makes a difference.
+    /// Whether the age of a read makes a difference.
     fn counts_polls(&self) -> bool {
         matches!(
             self.wrong,
@@ -238,18 +238,18 @@ impl Setup {
             if !self.counts_polls() {
                 sent.age = 0;
             }
-            let Some(Reply::Looked(look)) = &mut sent.reply else {
+            let Some(Reply::HasRead(read)) = &mut sent.reply else {
                 return;
             };
-            if phase == Phase::Waiting && !look.is_current && !is_any {
-                // A put that it decides by this look fails.
+            if phase == Phase::Waiting && !read.is_current && !is_any {
+                // A put that it decides by this read fails.
                 sent.reply = Some(Reply::Conflict);
             } else if phase != Phase::Waiting && !self.has(Wrong::ReleaseLeavesOver) {
-                (look.age, look.ends_in) = (0, 0);
+                (read.age, read.ends_in) = (0, 0);
             } else if !self.has(Wrong::ClockFromSend) {
                 // By the store's clock it is over, or not.
-                let is_over = self.is_over(look, 0);
-                (look.age, look.ends_in) = match is_over {
+                let is_over = self.is_over(read, 0);
+                (read.age, read.ends_in) = match is_over {
                     true => (self.oldest() as i8, -(self.oldest() as i8)),
                     false => (0, self.oldest() as i8),
                 };
@@ -292,8 +292,8 @@ fn each_token(world: &mut World, mut change: impl FnMut(&mut u8)) {
             if let Some(put) = &mut sent.put {
                 change(&mut put.to.token);
             }
-            if let Some(Reply::Looked(look)) = &mut sent.reply {
-                change(&mut look.record.token);
+            if let Some(Reply::HasRead(read)) = &mut sent.reply {
+                change(&mut read.record.token);
             }
         }
     }

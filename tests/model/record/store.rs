@@ -1,9 +1,9 @@
-//! What the store does: looks, puts, time, and what an operator writes.
+//! What the store does: reads, puts, time, and what an operator writes.
 
 use super::clients::claims;
 use super::setup::{Kind, Setup, Wrong};
 use super::world::{
-    Evict, Look, NOBODY, Promise, Put, Record, Reply, Sent, State, Store, World, holder_of,
+    Evict, NOBODY, Promise, Put, Read, Record, Reply, Sent, State, Store, World, holder_of,
 };
 
 impl Setup {
@@ -22,7 +22,7 @@ impl Setup {
             return false;
         };
         let reply = match sent.put {
-            None => Reply::Looked(self.look(world, at, is_ahead)),
+            None => Reply::HasRead(self.read(world, at, is_ahead)),
             Some(put) => self.put(world, put, sent.age, is_ahead),
         };
         let reply = Some(reply);
@@ -35,7 +35,7 @@ impl Setup {
         true
     }
 
-    fn look(&self, world: &World, at: usize, is_ahead: bool) -> Look {
+    fn read(&self, world: &World, at: usize, is_ahead: bool) -> Read {
         let client = &world.clients[at];
         let Store {
             record,
@@ -52,14 +52,14 @@ impl Setup {
             _ => age as i8 + ahead - i8::from(wrote_ahead) * apart,
         };
         if self.has(Wrong::StalePoll) && record.token > 0 {
-            return Look::default();
+            return Read::default();
         }
         let is_for_this = client
             .doubt
             .is_some_and(|doubt| doubt.put.is_some_and(|put| put.is_current));
         let holder = holder_of(at, client);
         let is_its = claims(client).is_some_and(|lease| lease.holder == holder);
-        Look {
+        Read {
             record,
             is_current: true,
             age: shown,

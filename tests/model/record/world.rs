@@ -100,7 +100,7 @@ pub(super) enum Phase {
 /// A request on its way, or the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Sent {
-    /// A look has none.
+    /// A read has none.
     pub(super) put: Option<Put>,
     pub(super) age: u8,
     pub(super) reply: Option<Reply>,
@@ -117,15 +117,15 @@ pub(super) struct Put {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Reply {
-    Looked(Look),
+    HasRead(Read),
     /// Whether what it wrote is there still.
     Done(bool),
     Conflict,
 }
 
-/// What a look shows.
+/// What a read shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Look {
+pub(super) struct Read {
     pub(super) record: Record,
     pub(super) is_current: bool,
     /// By the store: how long ago it was written.
@@ -167,9 +167,9 @@ pub enum Step {
 /// What a client does, or what becomes of what it sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// Sends a look.
-    Look,
-    /// Sends a put for what it knows without a look.
+    /// Sends a read.
+    Read,
+    /// Sends a put for what it knows without a read.
     Put,
     /// Its request is carried out, by the server whose clock is ahead or the other.
     CarriedOut(bool),
@@ -233,7 +233,7 @@ impl World {
                 }
                 match &mut sent.reply {
                     Some(Reply::Done(is_current)) => *is_current = false,
-                    Some(Reply::Looked(look)) => look.is_current = false,
+                    Some(Reply::HasRead(read)) => read.is_current = false,
                     _ => {}
                 }
             }

@@ -13,7 +13,7 @@ impl Setup {
         }
         let phase = world.claims[claim].phase;
         match act {
-            Act::Look => {
+            Act::Poll => {
                 let is_first = world.first(client) == Some(claim);
                 phase == Phase::Waiting && is_first && send(world, claim, false)
             }
@@ -43,7 +43,7 @@ impl Setup {
         let (holder, token) = (holder_of(claim), world.claims[claim].token);
         let answer = match sent.is_renewal {
             true => self.renew(world, holder, token),
-            false => self.look(world, holder, sent.floor),
+            false => self.poll(world, holder, sent.floor),
         };
         world.claims[claim].sent = Some(Sent {
             answer: Some(answer),
@@ -117,7 +117,7 @@ impl Setup {
     fn carried_out_late(&self, world: &mut World, claim: usize) -> bool {
         let is_possible = world.claims[claim].doubt > 0;
         if is_possible {
-            self.look(world, holder_of(claim), 0);
+            self.poll(world, holder_of(claim), 0);
         }
         is_possible
     }
@@ -184,7 +184,7 @@ impl Setup {
         }
     }
 
-    /// A notice counts under the deadline that its client's look confirmed, or it only makes the client poll, which it
+    /// A notice counts under the deadline that its client's poll confirmed, or it only makes the client poll, which it
     /// may do at any time.
     fn notice(&self, world: &mut World, client: usize, slot: usize) -> bool {
         let (Some(notice), seen) = (

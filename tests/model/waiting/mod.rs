@@ -1,16 +1,16 @@
 //! A model of waiting in a store's queue: a release grants the name to the first place in it, for the rest of the term
-//! that the last look of its client confirmed, and a notice tells the client.
+//! that the last poll of its client confirmed, and a notice tells the client.
 //!
-//! A *look* is a claim that brings a term: it takes the name, or makes or refreshes its client's place, any number of
+//! A *poll* is a claim that brings a term: it takes the name, or makes or refreshes its client's place, any number of
 //! times. A *place* has the claim of its client's first waiter; it is *vacant* once that waiter left and its client has
 //! others. Whoever frees the name grants it to the first place that is neither vacant nor past its term, and whose
 //! client listens, as far as the store knows. Where the store and its clients share a kernel ([`Kind::Local`]), it
 //! knows who is dead: their places are removed, and terms can be long. There it grants for a short time only, and the
 //! notice tells the end.
 //!
-//! The answer to a look that waits tells the *height*: the highest token that was given away. The client counts a
+//! The answer to a poll that waits tells the *height*: the highest token that was given away. The client counts a
 //! notice under the deadline that it has already: if the holder is its first waiter's claim, the token is above the
-//! height that this claim's last answer told and above all that the client has seen, the look of that answer was sent
+//! height that this claim's last answer told and above all that the client has seen, the poll of that answer was sent
 //! since the subscription was made, and its deadline has not passed, nor the end that the notice tells. Any other
 //! notice only makes it poll, which it may do at any time.
 //!

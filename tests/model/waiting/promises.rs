@@ -1,4 +1,4 @@
-//! The promises that are looked at in every state.
+//! The promises that are checked in every state.
 
 use super::setup::Setup;
 use super::world::{Act, CLAIMS, CLIENTS, NOBODY, NOTICES, Of, Phase, Promise, World, holder_of};
@@ -51,7 +51,7 @@ impl Setup {
                     }
                 }
                 for claim in 0..CLAIMS {
-                    self.act(&mut world, claim, Act::Look);
+                    self.act(&mut world, claim, Act::Poll);
                     self.act(&mut world, claim, Act::CarriedOut);
                     world.replica = None;
                     if let Some(sent) = &mut world.claims[claim].sent {

@@ -10,7 +10,7 @@ pub(super) const HANDED: u8 = 2;
 pub struct Setup {
     /// How many waiters each client has.
     pub waiters: [u8; CLIENTS],
-    /// Whether the last client only tries: its looks make no place.
+    /// Whether the last client only tries: its polls make no place.
     pub tries: bool,
     /// The ttl in ticks.
     pub ttl: u8,
@@ -28,7 +28,7 @@ pub struct Setup {
     pub kind: Kind,
     /// A rule that is replaced by a wrong one.
     pub wrong: Option<Wrong>,
-    /// One state of this many is looked at for whether all are served once all goes well. 0: none.
+    /// One state of this many is checked for whether all are served once all goes well. 0: none.
     pub served_of: u64,
 }
 
@@ -71,7 +71,7 @@ pub enum Wrong {
     ByJoin,
     /// A notice of any holder of the client counts for its first waiter.
     AnyHolder,
-    /// A notice counts under the deadline of the look that is under way, before its answer.
+    /// A notice counts under the deadline of the poll that is under way, before its answer.
     UnansweredCounts,
     /// A notice counts whatever its token.
     AnyToken,
@@ -81,7 +81,7 @@ pub enum Wrong {
     JoinIsToken,
     /// What was confirmed counts after the subscription was made anew.
     ReconnectKeeps,
-    /// The answer to a look from before the subscription was made anew confirms.
+    /// The answer to a poll from before the subscription was made anew confirms.
     OldAnswerConfirms,
     /// A notice counts as a grant where it proves nothing.
     NotConfirmed,
@@ -91,13 +91,13 @@ pub enum Wrong {
     ReleaseDropsPlace,
     /// The release of a waiter that left removes its client's place whosever claim it has.
     LeaveByClient,
-    /// A release that finds a place does not look at the lease.
+    /// A release that finds a place does not check the lease.
     ReleaseEither,
-    /// A look of a claim that has a place makes no doubt, although it makes a place where there is none.
+    /// A poll of a claim that has a place makes no doubt, although it makes a place where there is none.
     RefreshAdds,
-    /// A look makes doubt for one term only.
+    /// A poll makes doubt for one term only.
     DoubtOneTerm,
-    /// A look puts the place at the end.
+    /// A poll puts the place at the end.
     RefreshMoves,
     /// A claim takes a free name before those that wait.
     Overtakes,
@@ -105,13 +105,13 @@ pub enum Wrong {
     StaysQueued,
     /// A server that may have forgotten grants by a release.
     GrantsInKeepOut,
-    /// A look that finds its own lease is granted it by a server that may have forgotten. It breaks nothing.
+    /// A poll that finds its own lease is granted it by a server that may have forgotten. It breaks nothing.
     OwnInKeepOut,
     /// The place whose waiter left is dropped at its turn, although its client has others.
     DropsVacant,
     /// The place of a client that does not listen is dropped.
     DropsUnheard,
-    /// A client that does not listen is passed over at its own look as well.
+    /// A client that does not listen is passed over at its own poll as well.
     PassesAsker,
     /// A client that is known to be dead is granted the name.
     HandsToTheDead,

@@ -30,7 +30,7 @@ impl Space for Setup {
         let clients = self.waiters.iter().filter(|waiters| **waiters > 0).count();
         for claim in 0..clients * EACH {
             let acts = [
-                Act::Look,
+                Act::Poll,
                 Act::Renew,
                 Act::CarriedOut,
                 Act::Hear,

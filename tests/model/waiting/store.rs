@@ -6,8 +6,8 @@ use super::world::{
 };
 
 impl Setup {
-    /// A look: the claim of a client's first waiter.
-    pub(super) fn look(&self, world: &mut World, holder: Holder, floor: u8) -> Answer {
+    /// A poll: the claim of a client's first waiter.
+    pub(super) fn poll(&self, world: &mut World, holder: Holder, floor: u8) -> Answer {
         let client = client_of(claim_of(holder)) as u8;
         let may_grant = world.store.keep_out == 0;
         let lease = &mut world.store.lease;
@@ -49,7 +49,7 @@ impl Setup {
         })
     }
 
-    /// Whether the looks of this client make a place.
+    /// Whether the polls of this client make a place.
     fn joins(&self, client: u8) -> bool {
         let last = self.waiters.iter().rposition(|waiters| *waiters > 0);
         !self.tries || last != Some(client.into())

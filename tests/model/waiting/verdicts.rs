@@ -118,7 +118,7 @@ mod sound {
         // Left to the stores, as `Kind::KeepsOutAsked` is.
         let keeps_out = calm().of(Kind::KeepsOut).with(&[Fault::Failover]);
         holds(&keeps_out.wrong(Wrong::OwnInKeepOut));
-        // Two looks of one term, of which the replica has the first.
+        // Two polls of one term, of which the replica has the first.
         let long = calm().lasting(3, 3).of(Kind::Plain);
         holds(&long.with(&[Fault::Failover]));
     }

@@ -30,7 +30,8 @@ pub struct World {
     pub(super) granted: u8,
     /// The number of the last join, where a wrong rule counts them.
     pub(super) joins: u8,
-    /// Grants up to this token may be given to others before they end: by an operator, or a failover that nothing covers.
+    /// Grants up to this token may be given to others before they end: by an operator, or a failover that nothing
+    /// covers.
     pub(super) forgiven: u8,
     /// Grants up to this token were forgotten by the store, which keeps out.
     pub(super) forgotten: u8,
@@ -112,9 +113,9 @@ pub(super) struct Notice {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Claim {
     pub(super) phase: Phase,
-    /// What is left of its deadline: of the one that a look confirmed, or of its lease.
+    /// What is left of its deadline: of the one that a poll confirmed, or of its lease.
     pub(super) left: u8,
-    /// While it waits: the height that its last answer told. No grant from before that look is above it.
+    /// While it waits: the height that its last answer told. No grant from before that poll is above it.
     pub(super) height: u8,
     /// While it holds.
     pub(super) token: u8,
@@ -122,7 +123,7 @@ pub(super) struct Claim {
     pub(super) join: u8,
     /// The request that it waits for.
     pub(super) sent: Option<Sent>,
-    /// For how long a look that it gave up may still be carried out, any number of times.
+    /// For how long a poll that it gave up may still be carried out, any number of times.
     pub(super) doubt: u8,
 }
 
@@ -188,8 +189,8 @@ pub enum Promise {
     InTurn,
     /// A claim that was told that it left is in neither queue nor lease.
     LeftIsLeft,
-    /// A grant that nobody asked for anew ends with the term that its place has, or after a short time; and a client that
-    /// is known to be dead has none.
+    /// A grant that nobody asked for anew ends with the term that its place has, or after a short time; and a client
+    /// that is known to be dead has none.
     DeadHeadIsShort,
     /// Once all goes well each living waiter is served, and nothing is left.
     Served,
@@ -215,8 +216,8 @@ pub enum Step {
 /// What a waiter does, or what becomes of what it sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// Sends a look.
-    Look,
+    /// Sends a poll.
+    Poll,
     /// Sends a renewal.
     Renew,
     /// Its request is carried out.
@@ -225,7 +226,7 @@ pub enum Act {
     Hear,
     /// It gives up waiting for the answer.
     Abandon,
-    /// A look that it abandoned is carried out.
+    /// A poll that it abandoned is carried out.
     CarriedOutLate,
     /// It does not want the name any more, whether it has it or not.
     Leave,

@@ -16,7 +16,7 @@ async fn hand_off(from: &Client, to: &Client, name: &str) -> Duration {
         let request = to.request(name);
         async move { (request.acquire().await.expect("granted"), now()) }
     });
-    // Longer than it takes to look and to begin a watch.
+    // Longer than it takes to poll and to begin a watch.
     pause(Duration::from_secs(2)).await;
     assert!(!waiting.is_finished());
     let released_at = now();
@@ -40,7 +40,7 @@ async fn a_waiting_client_has_a_name_that_was_released_long_before_it_would_poll
     }
     eprintln!("case=hand-off by watch: took={took:.1?}");
     took.sort();
-    // It looks after five seconds, two of which are over.
+    // It polls after five seconds, two of which are over.
     assert!(took[2] < Duration::from_secs(1), "{took:?}");
 }
 
@@ -58,6 +58,6 @@ async fn a_client_that_may_not_watch_polls_each_second() {
     .await;
     lease.release().await;
     let took = hand_off(&one, &other, "a").await;
-    eprintln!("case=hand-off by looking: took={took:.1?}");
+    eprintln!("case=hand-off by polling: took={took:.1?}");
     assert!(took < Duration::from_secs(3), "{took:?}");
 }
