@@ -137,8 +137,8 @@ impl Fleet {
         }
     }
 
-    /// Stops a writer between its check and its write, and returns some time after another one has raised the fence over
-    /// it.
+    /// Stops a writer between its check and its write, and returns some time after another one has raised the fence
+    /// over it.
     pub(crate) fn pause_writer(&mut self, name: &str) -> Result<()> {
         self.order(name, "pause")?;
         wait_for("the writer to stop", || Ok(self.member(name)?.is_stopped()))?;
@@ -180,7 +180,7 @@ impl Fleet {
     /// Sends a command to our server, and returns the last line of a short answer.
     fn ask(&self, command: &str) -> Result<String> {
         let mut stream = UnixStream::connect(self.setup.folder.join("redis"))?;
-        stream.set_read_timeout(Some(super::PATIENCE))?;
+        stream.set_read_timeout(Some(super::LIMIT))?;
         write!(stream, "{command}\r\n")?;
         let mut lines = BufReader::new(stream).lines();
         let mut line = || lines.next().unwrap_or_else(|| Ok(String::new()));

@@ -5,8 +5,8 @@
 //! cargo run -p leasehold-cli --example fleet -- --for 10min
 //! ```
 //!
-//! It needs `redis-server`, or `--store redis://HOST`. With `--prometheus PORT` it starts the `prometheus` of this machine
-//! too, with the rules of `dashboards/rules`. `--seed N` changes what happens when. Everything ends with it.
+//! It needs `redis-server`, or `--store redis://HOST`. With `--prometheus PORT` it starts the `prometheus` of this
+//! machine too, with the rules of `dashboards/rules`. `--seed N` changes what happens when. Everything ends with it.
 
 #![expect(clippy::disallowed_methods, reason = "a demo, whose threads may block")]
 
@@ -30,7 +30,7 @@ use faults::Fault;
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// How long a step may take, on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 const USAGE: &str = "usage: fleet [--for 10min] [--seed 1] [--store URL] [--prometheus PORT]";
 
@@ -134,11 +134,11 @@ fn stage(fleet: &mut Fleet, options: &Options) -> Result<()> {
 /// Looks every so often until it is so.
 pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let step = Duration::from_millis(20);
-    for _ in 0..PATIENCE.as_millis() / step.as_millis() {
+    for _ in 0..LIMIT.as_millis() / step.as_millis() {
         if is_so()? {
             return Ok(());
         }
         std::thread::sleep(step);
     }
-    Err(format!("waited {PATIENCE:?} in vain for {what}").into())
+    Err(format!("waited {LIMIT:?} in vain for {what}").into())
 }

@@ -1,5 +1,5 @@
-//! A paused writer wakes up and writes: lost without a fence, refused with one. Needs no server, unless it is to write to a
-//! bucket: then the leases are in the bucket, too.
+//! A paused writer wakes up and writes: lost without a fence, refused with one. Needs no server, unless it is to write
+//! to a bucket: then the leases are in the bucket, too.
 //!
 //! ```text
 //! cargo run -p leasehold-examples --example storage_writer
@@ -31,7 +31,7 @@ use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Much longer than a lease.
-const PATIENCE: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(3);
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -172,7 +172,7 @@ fn rounds(pauses: u32, fence: &str, folder: &Path, bucket: &str) -> Result<u32> 
         paused.tell("write")?; // Waits in its pipe.
 
         rival.tell("turn")?; // Waits until the other's lease has run out.
-        if rival.hear_within(PATIENCE).is_err() {
+        if rival.hear_within(LIMIT).is_err() {
             // In a rare case it was stopped inside a renewal, with the lease file locked: then it is resumed first.
             paused.signal(Signal::CONT)?;
             rival.hear()?;

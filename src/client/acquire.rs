@@ -18,7 +18,7 @@ use crate::telemetry::{self, Trigger};
 use crate::term::{self, Instant, Timing};
 use crate::token::Token;
 use crate::waiting::{OutagePolicy, Reports, WaitFor, no_grant};
-use crate::watchdog::claiming::{NewLease, Patience, USELESS_GRANTS, Verdict};
+use crate::watchdog::claiming::{GiveUp, NewLease, USELESS_GRANTS, Verdict};
 use crate::watchdog::{Pending, Shared};
 
 /// The least time for an answer, even if the limit of the wait leaves less.
@@ -90,9 +90,9 @@ impl Acquiring {
     /// into a short ttl.
     async fn request(&self, ends_at: Option<Instant>) -> Result<Pending, Error> {
         let begun = async {
-            let patience = ends_at.map_or(Patience::Grants(USELESS_GRANTS), Patience::Until);
+            let give_up = ends_at.map_or(GiveUp::AfterGrants(USELESS_GRANTS), GiveUp::At);
             let watchdog = self.client.watchdog().await?;
-            Ok(watchdog.request(self.options.floor, patience))
+            Ok(watchdog.request(self.options.floor, give_up))
         };
         let Some(ends_at) = ends_at.filter(|at| *at < Instant::FAR_FUTURE) else {
             return begun.await;
@@ -110,7 +110,7 @@ impl Acquiring {
         self.attempt(&mut None, Trigger::First, None, ends_at).await
     }
 
-    /// Asks until the answer is of use, or the patience is at its end: at `ends_at`, or after a few grants if the
+    /// Asks until the answer is of use, or the give_up is at its end: at `ends_at`, or after a few grants if the
     /// caller does not wait. A grant takes the enrollment over.
     async fn attempt(
         &self,

@@ -46,7 +46,7 @@ pub(crate) use self::table::ALL;
 pub(crate) use self::words::AckOutcome;
 #[cfg(feature = "_connection")]
 pub(crate) use self::words::ConnectionPurpose;
-pub(crate) use self::words::{FenceKind, Standing, StoreCall, Trigger};
+pub(crate) use self::words::{FenceKind, ServerState, StoreCall, Trigger};
 use crate::error::Error;
 use crate::name::Name;
 use crate::reason::LossReason;

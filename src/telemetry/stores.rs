@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::reporter::{self, note_activity};
 use super::sink::Sink;
 use super::table;
-use super::words::{ConnectionPurpose, Standing, StoreCall};
+use super::words::{ConnectionPurpose, ServerState, StoreCall};
 use crate::error::ErrorKind;
 
 /// What is counted of all stores of one kind.
@@ -39,9 +39,9 @@ impl Sink {
     }
 
     /// The servers of the store were read: the number of them in each state.
-    pub(crate) fn members_seen(&self, counts: [usize; Standing::ALL.len()]) {
-        for (count, standing) in counts.into_iter().zip(Standing::ALL) {
-            let state = [standing.as_str()];
+    pub(crate) fn members_seen(&self, counts: [usize; ServerState::ALL.len()]) {
+        for (count, state) in counts.into_iter().zip(ServerState::ALL) {
+            let state = [state.as_str()];
             self.set(&table::STORE_MEMBERS, &state, whole(count));
         }
         note_activity();

@@ -2,7 +2,7 @@
 //! the tests.
 
 use super::metric::{Metric, MetricKind, MetricLabel};
-use super::words::{AckOutcome, ConnectionPurpose, FenceKind, Standing, StoreCall, Trigger};
+use super::words::{AckOutcome, ConnectionPurpose, FenceKind, ServerState, StoreCall, Trigger};
 use crate::error::ErrorKind;
 use crate::reason::LossReason;
 
@@ -147,7 +147,7 @@ library {
         "Whether the connections of this kind to the store's server are up: 0 if one is down";
     STORE_RECONNECTS: Counter "leasehold_store_reconnects_total" [store, purpose = ConnectionPurpose::WORDS]
         "Connections to the store's server that were made anew";
-    STORE_MEMBERS: Gauge "leasehold_store_members" [store, state = Standing::WORDS]
+    STORE_MEMBERS: Gauge "leasehold_store_members" [store, state = ServerState::WORDS]
         "Servers of the store when they were last looked at, by whether they take part";
     REPLICA_ACKS: Counter "leasehold_replica_acks_total" [store, outcome = AckOutcome::WORDS]
         "Grants and batches of renewals that waited for replicas (`acknowledged_by`), by whether enough of them had it in time";

@@ -39,7 +39,7 @@ words! {
 
 words! {
     /// Says whether a server of a store takes part.
-    pub(crate) enum Standing {
+    pub(crate) enum ServerState {
         Up = "up",
         Away = "away",
         Down = "down",

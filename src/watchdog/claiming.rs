@@ -13,8 +13,8 @@
 //! # Invariants
 //! 1. An attempt is in doubt from before it is sent until its answer, and stays so if there is none, or if the failure
 //!    does not prove that nothing was done.
-//! 2. A grant counts from before its attempt was sent; one that a notice tells of, from before the last attempt that was
-//!    answered, and for the term of the place that it confirmed.
+//! 2. A grant counts from before its attempt was sent; one that a notice tells of, from before the last attempt that
+//!    was answered, and for the term of the place that it confirmed.
 //! 3. Each attempt carries the highest token that the client knows at that moment, and no grant at or below it is held.
 
 use std::sync::Arc;
@@ -30,13 +30,13 @@ use crate::token::Token;
 /// The number of useless grants after which a try gives up.
 pub const USELESS_GRANTS: u32 = 3;
 
-/// The time for which a request goes on asking while its grants are of no use.
+/// When a request gives up whose grants are of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
-    /// This many useless grants end it.
-    Grants(u32),
-    /// A useless grant that was asked for at this moment or later ends it.
-    Until(Instant),
+pub enum GiveUp {
+    /// After this many useless grants.
+    AfterGrants(u32),
+    /// After a useless grant that was requested at this moment or later.
+    At(Instant),
 }
 
 /// A request: one claim, or several one after the other.
@@ -44,7 +44,7 @@ pub enum Patience {
 pub struct Claiming {
     /// The token that the caller's has to exceed.
     floor: Option<Token>,
-    patience: Patience,
+    give_up: GiveUp,
     /// The claim that is under way.
     enrolled: Option<Enrolled>,
 }
@@ -126,10 +126,10 @@ pub struct NewLease {
 
 impl Claiming {
     /// A request with a floor of its own.
-    pub const fn new(floor: Option<Token>, patience: Patience) -> Self {
+    pub const fn new(floor: Option<Token>, give_up: GiveUp) -> Self {
         Self {
             floor,
-            patience,
+            give_up,
             enrolled: None,
         }
     }
@@ -218,7 +218,8 @@ impl Claiming {
     }
 
     /// Takes in the notice of a grant, which extends nothing: the lease is held for the rest of the term that the last
-    /// attempt confirmed, or until the end that it tells. Returns `None` if the notice is no proof of that, or too little is left: ask.
+    /// attempt confirmed, or until the end that it tells. Returns `None` if the notice is no proof of that, or too
+    /// little is left: ask.
     pub fn handed_over(
         &mut self,
         schedule: &mut Schedule,
@@ -293,15 +294,15 @@ impl Claiming {
         Verdict::Granted(enrolled.held(token, asked.sent_at))
     }
 
-    /// Counts a grant that is of no use, and is released so. The request gives up after it once its patience is at its
+    /// Counts a grant that is of no use, and is released so. The request gives up after it once its give_up is at its
     /// end.
     fn useless(&mut self, leaving: Option<Leaving>, asked: &Asked) -> Verdict {
-        let is_last = match &mut self.patience {
-            Patience::Grants(left) => {
+        let is_last = match &mut self.give_up {
+            GiveUp::AfterGrants(left) => {
                 *left = left.saturating_sub(1);
                 *left == 0
             }
-            Patience::Until(end) => asked.sent_at >= *end,
+            GiveUp::At(end) => asked.sent_at >= *end,
         };
         if is_last {
             Verdict::TooLate(leaving)
@@ -345,14 +346,14 @@ mod tests {
     }
 
     impl Bench {
-        fn new(patience: Patience) -> Self {
-            Self::at(Instant::ZERO.after(TTL), patience)
+        fn new(give_up: GiveUp) -> Self {
+            Self::at(Instant::ZERO.after(TTL), give_up)
         }
 
-        fn at(begun: Instant, patience: Patience) -> Self {
+        fn at(begun: Instant, give_up: GiveUp) -> Self {
             let timing = Timing::new(TTL, None).expect("valid");
             let mut schedule = Schedule::new(7);
-            let mut claiming = Claiming::new(None, patience);
+            let mut claiming = Claiming::new(None, give_up);
             let name = Name::new("a").expect("valid");
             let holder = Holder::new(ClientId::from_u128(1), 1);
             let claim = Claim::new(name, holder, TTL, Arc::new(Info::default()));
@@ -421,7 +422,7 @@ mod tests {
     #[test]
     fn a_request_whose_grants_are_all_too_late_ends_with_its_limit() {
         let end = Instant::ZERO.after(TTL * 3);
-        let mut bench = Bench::new(Patience::Until(end));
+        let mut bench = Bench::new(GiveUp::At(end));
         let begun = bench.begun;
         for sent_at in [begun, begun.after(TTL), end.before(Duration::from_nanos(1))] {
             let verdict = bench.granted(sent_at, sent_at.after(TTL));
@@ -436,7 +437,7 @@ mod tests {
     fn a_grant_with_less_than_a_quarter_left_is_too_late() {
         // The margin is 620 ms, and a quarter of the ttl 7.5 s.
         for (left, is_late) in [(7_500, false), (7_499, true)] {
-            let mut bench = Bench::new(Patience::Grants(2));
+            let mut bench = Bench::new(GiveUp::AfterGrants(2));
             let answered_at = bench.after(TTL - Duration::from_millis(620 + left));
             let verdict = bench.granted(bench.begun, answered_at);
             assert_eq!(
@@ -449,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_notice_of_a_grant_extends_nothing() {
-        let mut bench = Bench::new(Patience::Grants(1));
+        let mut bench = Bench::new(GiveUp::AfterGrants(1));
         bench.waits(7, bench.begun);
         let now = bench.after(Duration::from_secs(1));
         let lease = bench.handed_over(10, now).expect("its own place");
@@ -471,7 +472,7 @@ mod tests {
             (None, soon, Some(soon)),
             (Some(TERM * 5), Duration::from_millis(1_826), None),
         ] {
-            let mut bench = Bench::new(Patience::Grants(1));
+            let mut bench = Bench::new(GiveUp::AfterGrants(1));
             let mut place = Place::new(7, 0);
             place.kept_for = kept_for;
             bench.has(place, bench.begun);
@@ -486,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_term_that_began_just_after_the_clocks_zero_is_no_longer_than_it_is() {
-        let mut bench = Bench::at(Instant::from_nanos(1), Patience::Grants(1));
+        let mut bench = Bench::at(Instant::from_nanos(1), GiveUp::AfterGrants(1));
         bench.waits(7, bench.begun);
         let lease = bench.handed_over(10, bench.begun).expect("its own place");
         let deadline = lease.signal.deadline().expect("held");
@@ -501,7 +502,7 @@ mod tests {
             ("a token that is not above those seen", 7, 9, begun),
             ("too little left", 7, 10, late),
         ] {
-            let mut bench = Bench::new(Patience::Grants(1));
+            let mut bench = Bench::new(GiveUp::AfterGrants(1));
             bench.waits(height, bench.begun);
             let now = bench.after(after);
             assert!(bench.handed_over(token, now).is_none(), "{what}");
@@ -515,7 +516,7 @@ mod tests {
 
     #[test]
     fn a_notice_counts_for_its_own_claim_only() {
-        let mut bench = Bench::new(Patience::Grants(1));
+        let mut bench = Bench::new(GiveUp::AfterGrants(1));
         bench.waits(7, bench.begun);
         let other = Holder::new(ClientId::from_u128(1), 2);
         assert!(bench.told_of(other, 10, bench.begun).is_none());
@@ -524,7 +525,7 @@ mod tests {
 
     #[test]
     fn a_place_counts_only_while_no_attempt_is_under_way() {
-        let mut bench = Bench::new(Patience::Grants(1));
+        let mut bench = Bench::new(GiveUp::AfterGrants(1));
         let now = bench.begun;
         assert!(bench.handed_over(10, now).is_none(), "it has none");
         bench.waits(7, now);
@@ -539,7 +540,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_waits_is_released_when_it_is_given_up() {
-        let mut bench = Bench::new(Patience::Grants(1));
+        let mut bench = Bench::new(GiveUp::AfterGrants(1));
         bench.waits(7, bench.begun);
         bench.claiming.given_up(&mut bench.schedule, bench.begun);
         assert!(!bench.schedule.is_empty());

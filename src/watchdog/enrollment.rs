@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::claiming::{Claiming, NewLease, Patience, Verdict};
+use super::claiming::{Claiming, GiveUp, NewLease, Verdict};
 use super::schedule::{LeaseId, Leaving, Limits, ReleaseOutcome};
 use super::signal::Signal;
 use super::{Shared, Watchdog};
@@ -16,10 +16,10 @@ use crate::token::Token;
 
 impl Watchdog {
     /// Begins a request, without a claim.
-    pub(crate) fn request(&self, floor: Option<Token>, patience: Patience) -> Pending {
+    pub(crate) fn request(&self, floor: Option<Token>, give_up: GiveUp) -> Pending {
         Pending {
             shared: self.shared.clone(),
-            claiming: Claiming::new(floor, patience),
+            claiming: Claiming::new(floor, give_up),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The storage behind the leases: one register for each name, on a server of its own that keeps what it acknowledged, in Redis
-//! or in a bucket.
+//! The storage behind the leases: one register for each name, on a server of its own that keeps what it acknowledged,
+//! in Redis or in a bucket.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::harness::redis_server::{RedisServer, Setup};
 use crate::history::{Facts, Operation, Phase, Scribe};
 
 /// How long a writer waits for storage.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// The server that has the registers.
 pub(crate) enum Storage {
@@ -52,7 +52,7 @@ impl Storage {
             }
             Self::Bucket(server) => {
                 server.process.pause();
-                tokio::time::sleep(PATIENCE / 2).await;
+                tokio::time::sleep(LIMIT / 2).await;
                 server.process.resume();
             }
         }
@@ -175,8 +175,8 @@ impl InRedis {
             return Ok(connection);
         }
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE));
+            .set_connection_timeout(Some(LIMIT))
+            .set_response_timeout(Some(LIMIT));
         let client = redis::Client::open(self.url.as_str()).expect("a valid URL");
         let connection = client.get_multiplexed_async_connection_with_config(&config);
         connection.await.map_err(|error| Failed {

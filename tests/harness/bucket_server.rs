@@ -21,14 +21,15 @@ use super::child::GuardedChild;
 use super::ports::free_port;
 
 /// How long it may take to start.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long a request may take.
 const LIMIT: Duration = Duration::from_secs(10);
 const BUCKET: &str = "tests";
 const ACCESS_KEY: &str = "leasehold";
 const SECRET_KEY: &str = "leasehold-tests";
 
-/// Serves one request at a time: `moto_server` has threads, of which one that reads an object while another replaces it fails.
+/// Serves one request at a time: `moto_server` has threads, of which one that reads an object while another replaces it
+/// fails.
 const MOTO: &str = "
 import sys
 from moto.server import DomainDispatcherApplication, create_backend_app
@@ -84,7 +85,7 @@ impl BucketServer {
             port,
             folder,
         };
-        let end = Monotonic.now().after(PATIENCE);
+        let end = Monotonic.now().after(START_LIMIT);
         while Monotonic.now() < end && server.process.ended().is_none() {
             if server.make_bucket().await.is_some() {
                 return Some(server);

@@ -17,7 +17,7 @@ use super::child::GuardedChild;
 use super::ports::free_port;
 use super::tls::Certificate;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 const INSTALL: &str = "cargo fetch";
 /// The user that may do all, where there are users; its password is its name.
 const ROOT: &str = "root";
@@ -154,7 +154,7 @@ impl EtcdServer {
 
     /// Waits until it answers. `false`: it has ended.
     async fn is_ready(&mut self) -> bool {
-        let end = Monotonic.now().after(PATIENCE);
+        let end = Monotonic.now().after(LIMIT);
         while Monotonic.now() < end {
             let process = self.process.as_mut().expect("it was started");
             if process.ended().is_some() {
@@ -275,8 +275,8 @@ impl EtcdServer {
         leases["leases"].as_array().map_or(0, Vec::len)
     }
 
-    /// Makes this user, whose password is its name, with a role for the keys of this prefix, and the user root; then has
-    /// the server ask who comes.
+    /// Makes this user, whose password is its name, with a role for the keys of this prefix, and the user root; then
+    /// has the server ask who comes.
     pub async fn ask_for_users(&self, user: &str, prefix: &str) {
         let mut end = format!("{prefix}/").into_bytes();
         *end.last_mut().expect("a prefix") += 1;
@@ -350,7 +350,7 @@ impl EtcdCluster {
 
     /// Returns which member leads.
     pub async fn leader(&self) -> usize {
-        let end = Monotonic.now().after(PATIENCE);
+        let end = Monotonic.now().after(LIMIT);
         while Monotonic.now() < end {
             for (index, server) in self.servers.iter().enumerate() {
                 let status = match server.process {

@@ -1,5 +1,5 @@
-//! A real API server of Kubernetes on etcd, on free loopback ports, which the tests of a run share: each makes a namespace
-//! of its own.
+//! A real API server of Kubernetes on etcd, on free loopback ports, which the tests of a run share: each makes a
+//! namespace of its own.
 //!
 //! `tests/run --faults` builds both below the target folder, from the Go module next to this file.
 
@@ -21,7 +21,7 @@ use super::bucket_server::target;
 use super::child::GuardedChild;
 use super::ports::free_port;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 const INSTALL: &str = "(cd tests/harness/kubernetes && go build -o ../../../target/kubernetes/kube-apiserver . && \
                        go build -o ../../../target/kubernetes/etcd go.etcd.io/etcd/server/v3 && \
                        go build -o ../../../target/kubernetes/elect ./elect)";
@@ -88,7 +88,7 @@ pub struct Elected {
 impl Elected {
     /// Returns once it has said this.
     pub async fn says(&mut self, expected: &str) {
-        let said = tokio::time::timeout(PATIENCE, self.said.recv()).await;
+        let said = tokio::time::timeout(LIMIT, self.said.recv()).await;
         assert_eq!(said.expect("it says it in time").as_deref(), Some(expected));
     }
 
@@ -146,7 +146,7 @@ impl KubernetesServer {
             client: client.build().expect("a client"),
             namespaces: AtomicUsize::new(0),
         };
-        let end = Monotonic.now().after(PATIENCE);
+        let end = Monotonic.now().after(LIMIT);
         while Monotonic.now() < end && server.process.ended().is_none() {
             let ready = server.told(Method::GET, "/readyz", None).await;
             if ready.is_some_and(|(code, _)| code == StatusCode::OK) {

@@ -17,7 +17,7 @@ use super::ports::free_port;
 const INSTALL: &str = "apt-get install -y --no-install-recommends prometheus";
 
 /// How long it may take to start, or to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running server. It ends on drop.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl PrometheusServer {
             port,
             folder,
         };
-        let end = Monotonic.now().after(PATIENCE);
+        let end = Monotonic.now().after(LIMIT);
         while Monotonic.now() < end && server.process.ended().is_none() {
             if server.asked("/-/ready").is_some() {
                 return Some(server);
@@ -98,7 +98,7 @@ impl PrometheusServer {
     /// The body of the answer, if it is a good one.
     fn asked(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(LIMIT)).ok()?;
         // Of HTTP/1.0, so that the body comes in one piece.
         write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
         let mut answer = String::new();

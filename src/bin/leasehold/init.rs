@@ -46,15 +46,15 @@ pub fn main(arguments: args::InitOptions) -> Result<Exit, Failure> {
 async fn facts(store: &dyn Store, limit: Duration) -> String {
     // A store in Postgres learns the limit from its server. If it does not, it is set up all the same.
     let members = store.members(limit).await.unwrap_or_default();
-    let is_out = |member: &&Member| matches!(member.state, MemberState::Away { .. });
-    let out = match members.iter().filter(is_out).count() {
+    let is_away = |member: &&Member| matches!(member.state, MemberState::Away { .. });
+    let away = match members.iter().filter(is_away).count() {
         0 => String::new(),
-        out => format!(
-            "; {out} of {} members are out, and come in after that time: see `leasehold status --members`",
+        away => format!(
+            "; {away} of {} members are away, and come in after that time: see `leasehold status --members`",
             members.len()
         ),
     };
     let limited = store.facts().max_ttl;
     let limited = limited.map(|most| format!("; the longest ttl is {most:?}"));
-    limited.unwrap_or_default() + &out
+    limited.unwrap_or_default() + &away
 }

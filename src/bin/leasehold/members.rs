@@ -14,7 +14,7 @@ use crate::span::milliseconds;
 pub struct Server {
     /// The address of the server, or the path of a file, without secrets.
     address: String,
-    state: Standing,
+    state: ServerState,
     /// How long it still grants nothing; `null` unless it is `away`.
     remaining_ms: Option<u64>,
     /// The name and version of its program; `null` if it does not show it.
@@ -25,7 +25,7 @@ pub struct Server {
 #[derive(Debug, Clone, Copy, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Standing {
+pub enum ServerState {
     /// it takes part
     Up,
     /// it grants nothing for a while, because it came back without its data or was promoted
@@ -50,7 +50,7 @@ impl Server {
     }
 }
 
-impl From<MemberState> for Standing {
+impl From<MemberState> for ServerState {
     fn from(state: MemberState) -> Self {
         match state {
             MemberState::Away { .. } => Self::Away,
@@ -61,7 +61,7 @@ impl From<MemberState> for Standing {
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for ServerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
@@ -98,7 +98,7 @@ pub fn lines(members: &[Member]) -> String {
     let line = |member: &Member| {
         format!(
             "server: {} {}\n",
-            Standing::from(member.state),
+            ServerState::from(member.state),
             facts(member)
         )
     };

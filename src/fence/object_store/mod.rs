@@ -26,7 +26,7 @@ pub use ::object_store;
 
 /// Time that a raise or a commit tries while other writers come between: longer than a lease that ended is still
 /// written under, and much shorter than a ttl, so that the tries do not use up the next lease.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY_FOR: Duration = Duration::from_secs(5);
 /// Least number of tries, however slow the store is.
 const LEAST_TRIES: u32 = 16;
 /// The longest pause before the next try.
@@ -179,7 +179,7 @@ impl Fence {
     ) -> Result<Object, Error> {
         let (pass, path) = (&shown.pass, self.path.as_ref());
         let id = Uuid::new_v4().simple().to_string();
-        let (mut unknown, end) = (None, Monotonic.now().after(PATIENCE));
+        let (mut unknown, end) = (None, Monotonic.now().after(RETRY_FOR));
         let mut seen = match self.remembered(pass).filter(|_| next.is_some()) {
             Some(last) => Some(last),
             None => self.read().await?,

@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::telemetry::{Sink, Standing, StoreCall};
+use crate::telemetry::{ServerState, Sink, StoreCall};
 
 /// The limit of a call that brings none, such as making a connection. Every store connects within two seconds unless it
 /// is set otherwise, and none may be set to more than this.
@@ -239,13 +239,11 @@ impl Store for Bounded {
     fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
         self.call(("look at the servers", None, None), limit, async move {
             let members = self.store.members(limit).await?;
-            let count = |standing| {
-                let alike = members
-                    .iter()
-                    .filter(|member| member.standing() == standing);
+            let count = |state| {
+                let alike = members.iter().filter(|member| member.counted_as() == state);
                 alike.count()
             };
-            let counts = Standing::ALL.map(count);
+            let counts = ServerState::ALL.map(count);
             self.counts.members_seen(counts);
             Ok(members)
         })

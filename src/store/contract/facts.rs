@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::telemetry::Standing;
+use crate::telemetry::ServerState;
 
 /// Facts about a store that stay true while it is open, but for a limit that its server sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,12 +134,12 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns the standing under which metrics count it.
-    pub(crate) const fn standing(&self) -> Standing {
+    /// Returns the state under which metrics count it.
+    pub(crate) const fn counted_as(&self) -> ServerState {
         match self.state {
-            MemberState::Up => Standing::Up,
-            MemberState::Away { .. } | MemberState::Standby => Standing::Away,
-            MemberState::Down => Standing::Down,
+            MemberState::Up => ServerState::Up,
+            MemberState::Away { .. } | MemberState::Standby => ServerState::Away,
+            MemberState::Down => ServerState::Down,
         }
     }
 

@@ -178,9 +178,9 @@ impl<'a> Rounds<'a> {
                 self.pause(rivals, votes.took).await;
                 Ok(None)
             }
-            ClaimOutcome::Away(Absence::Out(_)) if self.takes_in(votes).await => Ok(None),
-            ClaimOutcome::Away(Absence::Out(_)) => self.kept_out(votes).map(Some),
-            ClaimOutcome::Away(absence) => Err(self.doubtful(self.quorum.misfit(absence))),
+            ClaimOutcome::Absent(Absence::Away(_)) if self.takes_in(votes).await => Ok(None),
+            ClaimOutcome::Absent(Absence::Away(_)) => self.kept_out(votes).map(Some),
+            ClaimOutcome::Absent(absence) => Err(self.doubtful(self.quorum.misfit(absence))),
             _ => Err(self.too_few(votes)),
         }
     }
@@ -193,8 +193,8 @@ impl<'a> Rounds<'a> {
         }
         let (quorum, known) = (self.quorum, &self.known);
         let is_over = |(member, answer): (usize, &MemberAnswer<Box<SeenLease>>)| match answer {
-            MemberAnswer::Away(Absence::Out(out_us)) => {
-                known.left(*out_us).is_zero().then_some(member)
+            MemberAnswer::Absent(Absence::Away(away_us)) => {
+                known.left(*away_us).is_zero().then_some(member)
             }
             _ => None,
         };
@@ -206,19 +206,19 @@ impl<'a> Rounds<'a> {
 
     /// Answers that the quorum keeps out, until a majority of the members is in again.
     fn kept_out(&self, votes: &Votes) -> Result<Answer, Failure> {
-        let out_us = |absence| match absence {
-            Absence::Out(out_us) => Some(out_us),
+        let away_us = |absence| match absence {
+            Absence::Away(away_us) => Some(away_us),
             _ => None,
         };
-        let mut out_us: Vec<u64> = votes.answers().away().filter_map(out_us).collect();
-        out_us.sort_unstable();
-        if Duration::from_micros(out_us[0]) > self.known.left(0) + ADOPTION {
+        let mut away_us: Vec<u64> = votes.answers().absent().filter_map(away_us).collect();
+        away_us.sort_unstable();
+        if Duration::from_micros(away_us[0]) > self.known.left(0) + ADOPTION {
             return Err(self.too_few(votes));
         }
         let missing = votes.answers().majority() - votes.answers().taking_part();
         let left = self
             .known
-            .left(out_us[out_us.len().saturating_sub(missing)]);
+            .left(away_us[away_us.len().saturating_sub(missing)]);
         let mut held = Held::new(self.claim.name.clone());
         held.state = HeldState::KeepOut;
         held.remaining = Some(left.max(Duration::from_millis(100)));

@@ -46,7 +46,7 @@ impl Failure {
         let is_unsent = |(_, failed): &&(usize, Failed)| failed.sent == Sent::Never;
         let told: Vec<_> = failures.iter().map(of_member).collect();
         let told = match told.is_empty() {
-            true => "the others did not answer in time, or are out".into(),
+            true => "the others did not answer in time, or are away".into(),
             false => told.join("; "),
         };
         Self {

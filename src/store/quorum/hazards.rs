@@ -54,13 +54,13 @@ pub(super) async fn find(quorum: &Quorum, limit: Duration) -> Result<Vec<Hazard>
     Ok(hazards)
 }
 
-/// Returns the hazard of members that do not answer or are out.
+/// Returns the hazard of members that do not answer or are away.
 fn away(missing: usize, members: usize) -> Hazard {
     let (left, enough) = (members - missing, majority(members));
     let (severity, endangers) = match left.checked_sub(enough) {
         Some(spare) => (
             Severity::Warning,
-            format!("once {} more are down or out", spare + 1),
+            format!("once {} more are down or away", spare + 1),
         ),
         None => (
             Severity::Critical,
@@ -70,7 +70,7 @@ fn away(missing: usize, members: usize) -> Hazard {
     Hazard::new(
         "quorum-members-down",
         severity,
-        format!("{missing} of {members} members do not answer or are out"),
+        format!("{missing} of {members} members do not answer or are away"),
         format!("nothing is granted or renewed {endangers}"),
         "Start those that are down: one, then the next once `leasehold status --members` shows it up",
     )

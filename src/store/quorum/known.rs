@@ -1,4 +1,5 @@
-//! The state of the quorum as its members report it, why a client cannot use them, and how it takes in one that is out.
+//! The state of the quorum as its members report it, why a client cannot use them, and how it takes in one that is
+//! away.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +65,7 @@ impl Quorum {
             return Err(Failure::misconfigured(why));
         }
         for (member, node) in &nodes {
-            // Also of one that is out, or not at its index.
+            // Also of one that is away, or not at its index.
             let of_ours = |it: &Membership| it.id.quorum == known.quorum;
             let highest = node.membership.filter(of_ours).map_or(0, |it| it.max);
             self.shared.note_seen(highest);
@@ -78,10 +79,10 @@ impl Quorum {
         Ok(known)
     }
 
-    /// Takes a member in that is out, in a task, at the end of its keep-out.
+    /// Takes a member in that is away, in a task, at the end of its keep-out.
     pub(super) fn care_for(&self, member: usize, absence: Absence, known: &Arc<KnownQuorum>) {
-        let out_us = match absence {
-            Absence::Out(out_us) => out_us,
+        let away_us = match absence {
+            Absence::Away(away_us) => away_us,
             // Perhaps it has the data of another member, which is checked at once.
             Absence::Other(other) if other.quorum == known.quorum => u64::MAX,
             _ => return,
@@ -93,13 +94,13 @@ impl Quorum {
         let (quorum, known) = (self.clone(), known.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            nap(known.left(out_us) + SPREAD.mul_f64(fastrand::f64())).await;
+            nap(known.left(away_us) + SPREAD.mul_f64(fastrand::f64())).await;
             let adopted = quorum.adopt(member, &known).await;
             let member = quorum.members.location(member);
             match adopted {
                 Ok(true) => return tracing::info!(member, "a member of the quorum is in again"),
                 Ok(false) => {}
-                Err(Failed { error, .. }) => tracing::debug!(member, %error, "a member stays out"),
+                Err(Failed { error, .. }) => tracing::debug!(member, %error, "a member stays away"),
             }
             // The others may answer in a moment.
             nap(PAUSE).await;
@@ -113,12 +114,12 @@ impl Quorum {
         let Some(absence) = found.absence(id) else {
             return Ok(true);
         };
-        let is_out = match absence {
-            Absence::Out(_) => true,
+        let is_away = match absence {
+            Absence::Away(_) => true,
             Absence::Other(other) => self.is_displaced(&found, other, known).await,
             _ => false,
         };
-        let is_over = is_out && known.left(found.out_us).is_zero();
+        let is_over = is_away && known.left(found.away_us).is_zero();
         // Another server may be another one than `init` was given, by a list that is not that of the others.
         let is_known = found.membership.is_some_and(|found| found.id == id)
             || known.members == self.members.locations();
@@ -128,7 +129,7 @@ impl Quorum {
         // The highest token that any grant can have, now that the member was found to have kept out.
         let answer = |(of, node): &(usize, MemberNode)| match node.highest(known.id(*of)) {
             // It has the data of another one, and none of its own.
-            Err(Absence::Other(_)) if *of == member => Err(Absence::Out(found.out_us)),
+            Err(Absence::Other(_)) if *of == member => Err(Absence::Away(found.away_us)),
             highest => highest,
         };
         let knows = |told: &[_]| told.iter().flat_map(answer).count();
@@ -161,9 +162,9 @@ impl Quorum {
         })
     }
 
-    /// Makes a server a member that is in: by `adopt`, one whose incarnation is `by` and that was out for the keep-out;
-    /// by `open`, a server that the run `by` has reserved. No grant has a token above `highest`. Returns whether it is
-    /// in then.
+    /// Makes a server a member that is in: by `adopt`, one whose incarnation is `by` and that was away for the
+    /// keep-out; by `open`, a server that the run `by` has reserved. No grant has a token above `highest`. Returns
+    /// whether it is in then.
     pub(super) async fn write(
         &self,
         known: &KnownQuorum,
@@ -239,10 +240,10 @@ impl KnownQuorum {
         }
     }
 
-    /// Returns for how long a member still keeps out that has been out for `out_us`.
-    pub(super) fn left(&self, out_us: u64) -> Duration {
+    /// Returns for how long a member still keeps out that has been away for `away_us`.
+    pub(super) fn left(&self, away_us: u64) -> Duration {
         let keep_out_us = keep_out_us(millis(self.max_ttl).saturating_mul(1_000));
-        Duration::from_micros(keep_out_us.saturating_sub(out_us))
+        Duration::from_micros(keep_out_us.saturating_sub(away_us))
     }
 }
 

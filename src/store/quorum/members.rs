@@ -54,8 +54,8 @@ async fn state(
     };
     quorum.care_for(member, absence, known);
     Ok(match absence {
-        Absence::Out(out_us) => MemberState::Away {
-            remaining: known.left(out_us),
+        Absence::Away(away_us) => MemberState::Away {
+            remaining: known.left(away_us),
         },
         _ => MemberState::Standby,
     })

@@ -58,7 +58,7 @@
 //! - What is granted, half granted or on its way runs out at most one ttl after the last member heard of it.
 //! - Grants, renewals and releases go on while a majority is in.
 //!
-//! No disk and no replica is trusted: a member that was restarted or promoted is *out* for the longest ttl, and then
+//! No disk and no replica is trusted: a member that was restarted or promoted is *away* for the longest ttl, and then
 //! comes in without its leases and above all tokens. So does one with the data of another member, as after
 //! `REPLICAOF`. Names that are kept taken (`hold_at_least`, and the fires of
 //! `once` that were done) come in with it as far as its disk has them: a member that lost its data forgets them.
@@ -67,7 +67,7 @@
 //! 1. **The clocks of members.** If the clock of a member of the granting majority gains more than the margin within
 //!    one ttl, two holders may both believe in their leases. The tokens are right, and the fence protects. The same
 //!    holds for a member whose clock gains while it keeps out; there a token can fall too.
-//! 2. **One dead and one out.** With three members nothing is granted until one of the two is in again. A restart of
+//! 2. **One dead and one away.** With three members nothing is granted until one of the two is in again. A restart of
 //!    one member while another is dead loses the leases that lived on those two. Use five members, or
 //!    [replace](Quorum::replace) them.
 //! 3. **Data that changes unseen.** No balancer, no address that may go back to a server that was replaced without a

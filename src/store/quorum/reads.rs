@@ -58,8 +58,8 @@ impl Quorum {
     /// # Errors
     /// A majority belongs to no quorum of ours by now.
     fn agreed(&self, told: &ToldLeases) -> Result<Option<SeenLease>, Failure> {
-        let is_misfit = |absence: &Absence| !matches!(absence, Absence::Out(_));
-        match told.away().filter(is_misfit).nth(told.majority() - 1) {
+        let is_misfit = |absence: &Absence| !matches!(absence, Absence::Away(_));
+        match told.absent().filter(is_misfit).nth(told.majority() - 1) {
             Some(absence) => Err(self.misfit(absence)),
             None => Ok(told.agreed().map(|leading| merged(told, leading))),
         }

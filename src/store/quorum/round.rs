@@ -181,7 +181,7 @@ impl Round {
             }
         };
         let now = Boottime.now();
-        if let Some(Ok(MemberAnswer::Away(absence))) = told.first() {
+        if let Some(Ok(MemberAnswer::Absent(absence))) = told.first() {
             self.quorum.care_for(member, *absence, &self.known);
         }
         for (answers, told) in self.votes.each.iter_mut().zip(told) {

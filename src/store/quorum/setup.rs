@@ -295,7 +295,7 @@ impl Quorum {
         is_first: bool,
         limit: Duration,
     ) -> Result<(), Error> {
-        let left = self.made(0).left(node.out_us);
+        let left = self.made(0).left(node.away_us);
         let by_this_run = node.reserved_by.filter(|by| by & !0xff == run);
         let why = match by_this_run {
             None => "another `leasehold init` is under way: wait for it, and run this again".into(),

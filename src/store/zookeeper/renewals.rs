@@ -28,7 +28,7 @@ impl Zookeeper {
                 return Renewed::new(batch.iter().map(unknown).collect());
             }
         };
-        call.line.patience.limit_for(ttl);
+        call.line.silence_limit.limit_for(ttl);
         let renewed = call.renew_together(batch).await;
         // After a change of leaders the two clocks cannot be compared.
         let is_settled = (self.shared.remembered.lock()).is_settled(Boottime.now());

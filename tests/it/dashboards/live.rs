@@ -17,7 +17,7 @@ use crate::harness::prometheus_server::PrometheusServer;
 mod fleet;
 
 /// How long a fleet may take to start, and to be well again after a fault.
-const PATIENCE: Duration = Duration::from_secs(90);
+const DATA_WITHIN: Duration = Duration::from_secs(90);
 
 /// How soon a fault has to be seen.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
@@ -120,7 +120,7 @@ impl Stage {
     /// Waits until every process is scraped and works.
     fn wait_until_well(&self) {
         let count = self.fleet.instances();
-        poll_within(PATIENCE, || {
+        poll_within(DATA_WITHIN, || {
             for expression in [
                 &format!("sum(up) == {count}"),
                 r#"min(leasehold_store_connected{purpose="requests"}) == 1"#,
@@ -208,7 +208,7 @@ fn every_panel_has_data_and_every_fault_its_alert() {
         stage.stage(fault);
     }
     for panel in Panel::all() {
-        let counts = poll_within(PATIENCE, || stage.values(&panel));
+        let counts = poll_within(DATA_WITHIN, || stage.values(&panel));
         writeln!(stage.report, "{}: {counts:?}", panel.location()).unwrap();
     }
     assert_texts_are_filled_in(&stage.prometheus.data("alerts"));

@@ -12,8 +12,8 @@ use super::node::{At, MemberRequest, NameState, Node, Writing};
 use super::raw::{self, RawMember, writing_words};
 use crate::harness::redis_server::{RedisServer, Setup};
 
-/// A whole second, as all moments of the clock are. The ttls end between them: a server counts in milliseconds, and the two
-/// need not agree on the very instant of an end.
+/// A whole second, as all moments of the clock are. The ttls end between them: a server counts in milliseconds, and the
+/// two need not agree on the very instant of an end.
 const BEGIN_US: u64 = 1_795_000_000_000_000;
 const MAX_TTL_US: u64 = 60_000_000;
 const TTLS_US: [u64; 3] = [10_500_000, 50_500_000, 61_500_000];
@@ -181,15 +181,15 @@ impl Pair {
         }
         self.answered.insert(match (word, said) {
             ("release", MemberAnswer::Yes) => "freed",
-            ("release", MemberAnswer::Away(_)) => "released nowhere",
+            ("release", MemberAnswer::Absent(_)) => "released nowhere",
             (_, MemberAnswer::Yes) => "yes",
             (_, MemberAnswer::NotHeld) => "not held",
             (_, MemberAnswer::Taken(_)) => "taken",
             (_, MemberAnswer::Low(_)) => "low",
-            (_, MemberAnswer::Away(Absence::Out(_))) => "out",
-            (_, MemberAnswer::Away(Absence::Other(_))) => "other",
-            (_, MemberAnswer::Away(Absence::Closed(_))) => "closed",
-            (_, MemberAnswer::Away(Absence::TooLong(_))) => "too long",
+            (_, MemberAnswer::Absent(Absence::Away(_))) => "away",
+            (_, MemberAnswer::Absent(Absence::Other(_))) => "other",
+            (_, MemberAnswer::Absent(Absence::Closed(_))) => "closed",
+            (_, MemberAnswer::Absent(Absence::TooLong(_))) => "too long",
         });
     }
 
@@ -236,8 +236,8 @@ impl Pair {
         self.raw.node(&arguments).await;
     }
 
-    /// Looks at the plain member as `node.lua` does, which notes when one that is out was first seen. Returns whether it
-    /// is in; `id` is that of a blank one.
+    /// Looks at the plain member as `node.lua` does, which notes when one that is away was first seen. Returns whether
+    /// it is in; `id` is that of a blank one.
     fn look(&mut self, id: MemberId) -> bool {
         let member = self.node.membership.as_ref();
         let known = member.map_or(id, |member| member.id);

@@ -64,7 +64,7 @@ async fn all_goes_on_while_any_member_is_out() {
     for member in 0..3 {
         let mut quorum = RedisQuorum::start(3).await;
         quorum.servers[member].restart_empty().await;
-        goes_on(&quorum, &format!("out {member}")).await;
+        goes_on(&quorum, &format!("away {member}")).await;
     }
 }
 

@@ -1,4 +1,5 @@
-//! Claims, renewals, repairs and releases go on while a minority of the members is out, away, slow or has a wrong clock.
+//! Claims, renewals, repairs and releases go on while a minority of the members is away, down, slow or has a wrong
+//! clock.
 
 use std::time::Duration;
 
@@ -116,11 +117,11 @@ async fn members_that_are_down_and_those_that_are_out_are_reported_together() {
     next_token(&store, "warm").await;
     assert_eq!(reported().await, None);
     quorum.servers[2].restart_empty().await;
-    let told = reported().await.expect("one is out");
+    let told = reported().await.expect("one is away");
     assert!(told.contains("1 of 3 members"), "{told}");
     assert!(told.contains("once 1 more"), "{told}");
     quorum.servers[0].kill();
-    let told = reported().await.expect("one is out, one is down");
+    let told = reported().await.expect("one is away, one is down");
     assert!(told.contains("2 of 3 members"), "{told}");
     assert!(
         told.contains("nothing is granted or renewed until"),
@@ -225,7 +226,7 @@ fn a_member_that_came_back_comes_in_though_the_callers_runtime_stands_still() {
     let watchdogs = watchdogs.expect("a connection");
     servers.block_on(quorum.servers[0].restart_empty());
     let lease = claim("a", STORED_TTL);
-    // The caller's connections meet the member that is out. From then on the caller's runtime does nothing.
+    // The caller's connections meet the member that is away. From then on the caller's runtime does nothing.
     caller.block_on(async {
         granted(&store, &lease).await;
         granted(&store, &claim("b", STORED_TTL)).await;

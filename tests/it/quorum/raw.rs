@@ -1,4 +1,5 @@
-//! The scripts of a member, called raw, and what they leave in its keys, as the plain functions of the protocol have it.
+//! The scripts of a member, called raw, and what they leave in its keys, as the plain functions of the protocol have
+//! it.
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{RedisError, Script, Value, from_redis_value};
@@ -56,7 +57,7 @@ impl RawMember {
             let look = ["look".into(), member_words(asked.id)];
             let (node, at, _) = noted(self.told(&look).await?);
             if let Some(absence) = node.absence(asked.id, &at) {
-                return Ok(MemberAnswer::Away(absence));
+                return Ok(MemberAnswer::Absent(absence));
             }
         }
         panic!("it is in, and takes no part");
@@ -111,7 +112,7 @@ fn items(value: &Value) -> Vec<Value> {
 
 fn said(reply: Value) -> MemberAnswer {
     let items = items(&reply);
-    MemberAnswer::Away(match &*text(&items[0]) {
+    MemberAnswer::Absent(match &*text(&items[0]) {
         "too_long" => Absence::TooLong(number(&items[1]) * 1_000),
         "yes" | "freed" => return MemberAnswer::Yes,
         "not_held" => return MemberAnswer::NotHeld,

@@ -70,7 +70,7 @@ async fn two_members_that_have_each_others_data_are_not_taken_in() {
     quorum.servers[0].restart_from(&last).await;
     quorum.servers[2].restart_from(&first).await;
     let before = nodes(&quorum).await;
-    // Far longer than the keep-out of members that are out. The three others grant.
+    // Far longer than the keep-out of members that are away. The three others grant.
     let end = now().after(STORED_TTL * 3);
     while now() < end {
         token_of(&store).await;
@@ -301,8 +301,8 @@ async fn a_replacement_that_names_the_members_in_another_order_is_refused() {
     token_of(&old.open()).await;
 }
 
-/// Replaces one of three members, by a command whose writes these servers refuse. Returns its outcome, the list of the new
-/// members, and the highest token before.
+/// Replaces one of three members, by a command whose writes these servers refuse. Returns its outcome, the list of the
+/// new members, and the highest token before.
 async fn replaced_by_a_torn_command(
     old: &RedisQuorum,
     spare: &RedisServer,

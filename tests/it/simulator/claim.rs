@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use leasehold::clock::Instant;
 use leasehold::internals::answer_limit;
-use leasehold::internals::claiming::{
-    Asked, Claiming, NewLease, Patience, USELESS_GRANTS, Verdict,
-};
+use leasehold::internals::claiming::{Asked, Claiming, GiveUp, NewLease, USELESS_GRANTS, Verdict};
 use leasehold::internals::schedule::Leaving;
 use leasehold::internals::signal::Signal;
 use leasehold::store::{Answer, Ask, Claim, Failed, Grant, Held, Info};
@@ -30,11 +28,11 @@ impl Process {
             return self.join(stage, slot);
         }
         // As who tries, and as who waits.
-        let patience = match slot % 2 {
-            0 => Patience::Grants(USELESS_GRANTS),
-            _ => Patience::Until(stage.shown(self.id).after(self.slots[slot].timing.ttl())),
+        let give_up = match slot % 2 {
+            0 => GiveUp::AfterGrants(USELESS_GRANTS),
+            _ => GiveUp::At(stage.shown(self.id).after(self.slots[slot].timing.ttl())),
         };
-        if self.enroll(stage, slot, Claiming::new(None, patience)) {
+        if self.enroll(stage, slot, Claiming::new(None, give_up)) {
             if stage.rng.u8(..6) == 0 {
                 self.plan(stage, slot, stage.plan.timing.ttl() / 3, Act::DropTheClaim);
             }

@@ -24,7 +24,7 @@ const MARGIN: u64 = 50;
 /// The limit of a request.
 const LIMIT: u64 = 200;
 /// How long a client of the queue counts as alive.
-const PATIENCE: u64 = 700;
+const FORGOTTEN_AFTER: u64 = 700;
 /// After so long a waiter must have been served: many times what all others hold and the dead keep.
 const STARVED: u64 = 60_000;
 const END: u64 = 120_000;
@@ -333,7 +333,7 @@ impl Pool {
         while let Some(dead) = self
             .queue
             .iter()
-            .position(|place| place.seen + PATIENCE <= now)
+            .position(|place| place.seen + FORGOTTEN_AFTER <= now)
         {
             let Place { by, .. } = self.queue.remove(dead).expect("it was found");
             self.callers[by].queued_at = None;

@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 
 use leasehold::clock::Instant;
 use leasehold::internals::Waiting;
-use leasehold::internals::claiming::{Claiming, Patience};
+use leasehold::internals::claiming::{Claiming, GiveUp};
 use leasehold::internals::waiters::{Action, Found, QueueKey, WaitFor, WaiterId};
 use leasehold::internals::wake::{Sleeper, Wake};
 use leasehold::store::{Ask, Claim, Handover, Held, Notice, Notices, Queued, Topic};
@@ -394,8 +394,8 @@ impl Process {
         match self.slots[slot].phase {
             Phase::Claiming(..) => self.ask(stage, slot),
             _ => {
-                let patience = Patience::Until(stage.shown(self.id).after(timing.ttl()));
-                let request = Some(Claiming::new(None, patience));
+                let give_up = GiveUp::At(stage.shown(self.id).after(timing.ttl()));
+                let request = Some(Claiming::new(None, give_up));
                 self.go_on(stage, slot, request);
             }
         }

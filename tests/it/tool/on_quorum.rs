@@ -63,14 +63,17 @@ async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
 }
 
 #[tokio::test]
-async fn init_run_again_says_which_servers_are_still_out() {
+async fn init_run_again_says_how_many_servers_are_still_away() {
     let mut quorum = RedisQuorum::start_with_ports(3).await;
     quorum.servers[1].restart_empty().await;
     let bench = Bench::new();
     let init = bench.tool(&["init", "--store", &quorum.url()]);
     let ended = bench.start(init).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stderr.contains("1 of 3 members are out"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("1 of 3 members are away"),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test]

@@ -184,14 +184,14 @@ impl Setup {
         let member = usize::from(adopting.target) - 1;
         let is_target = |server: &u8| usize::from(*server) == member;
         let target = self.servers.iter().position(is_target);
-        let out = || Some(Err(Absence::Out(0)));
+        let absent = || Some(Err(Absence::Away(0)));
         let told = |(index, server): (usize, &u8)| {
             if Some(index) == target {
-                out()
+                absent()
             } else if adopting.inside >> server & 1 == 1 {
                 Some(Ok(adopting.highest.into()))
             } else if adopting.outside >> server & 1 == 1 {
-                out()
+                absent()
             } else {
                 None
             }

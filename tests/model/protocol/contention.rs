@@ -151,7 +151,7 @@ pub(super) fn until_granted(contenders: usize, seed: u64) -> f64 {
                         }
                     }
                     // Another one has it, and hears of it soon.
-                    ClaimOutcome::Held(_) | ClaimOutcome::Away(_) | ClaimOutcome::Failed => {
+                    ClaimOutcome::Held(_) | ClaimOutcome::Absent(_) | ClaimOutcome::Failed => {
                         of.round = None
                     }
                 }

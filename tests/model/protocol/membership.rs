@@ -43,8 +43,8 @@ fn opened() -> Node<u8> {
 fn a_member_is_out_as_long_as_its_incarnation_is_another() {
     let mut node = opened();
     assert_eq!(node.look(ID, &when(5, 1)).expect("it is in").floor, 41);
-    assert_eq!(node.look(ID, &when(5, 2)), Err(Absence::Out(0)));
-    assert_eq!(node.look(ID, &when(9, 2)), Err(Absence::Out(4)));
+    assert_eq!(node.look(ID, &when(5, 2)), Err(Absence::Away(0)));
+    assert_eq!(node.look(ID, &when(9, 2)), Err(Absence::Away(4)));
     assert!(node.look(ID, &when(6, 1)).is_ok());
 }
 
@@ -130,7 +130,7 @@ fn a_member_that_was_closed_comes_into_the_new_quorum_though_it_was_not_written(
     let mut writing = writing(1, 50);
     writing.id.quorum = 8;
     let new = writing.id;
-    assert!(matches!(node.look(new, &when(5, 1)), Err(Absence::Out(_))));
+    assert!(matches!(node.look(new, &when(5, 1)), Err(Absence::Away(_))));
     assert_eq!(
         highest_told(&node, new, &when(5, 1)),
         Ok(41),
@@ -152,7 +152,7 @@ fn a_member_that_was_written_is_not_written_again() {
     let mut node = opened();
     node.reserve(4);
     assert!(node.open(&writing(2, 40), 4, &when(1, 2)).is_err());
-    assert_eq!(node.close(ID, 8, &when(1, 2)), Ok((8, None)), "it is out");
+    assert_eq!(node.close(ID, 8, &when(1, 2)), Ok((8, None)), "it is away");
 }
 
 #[test]

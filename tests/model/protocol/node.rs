@@ -28,7 +28,7 @@ pub(super) trait Incarnation: Clone + Eq {
 pub(super) struct Node<I> {
     /// `None` on a server that `init` never wrote, or that lost its data.
     pub(super) membership: Option<MemberRecord<I>>,
-    /// Since when the member is out.
+    /// Since when the member is away.
     pub(super) seen: Option<FirstSeen<I>>,
     /// The run of `init` that may write the server: the last one that reserved it.
     pub(super) reserved_by: Option<u64>,
@@ -41,7 +41,7 @@ pub(super) struct MemberRecord<I> {
     pub(super) id: MemberId,
     /// The longest ttl of the quorum.
     pub(super) max_ttl_us: u64,
-    /// The incarnation that came in. The member is out while its present one is another.
+    /// The incarnation that came in. The member is away while its present one is another.
     pub(super) incarnation: I,
     /// Not below the mark of any slot.
     pub(super) max: u64,
@@ -52,7 +52,7 @@ pub(super) struct MemberRecord<I> {
     pub(super) closed_for: Option<u64>,
 }
 
-/// When an incarnation that is out was first seen, by any request.
+/// When an incarnation that is away was first seen, by any request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FirstSeen<I> {
     /// The incarnation.
@@ -96,7 +96,7 @@ impl<I: Incarnation> Node<I> {
         match (self.absence(id, at), &mut self.membership) {
             (None, Some(member)) => Ok(member),
             (Some(absence), _) => {
-                if matches!(absence, Absence::Out(_)) {
+                if matches!(absence, Absence::Away(_)) {
                     see(&mut self.seen, at);
                 }
                 Err(absence)
@@ -106,35 +106,35 @@ impl<I: Incarnation> Node<I> {
     }
 
     pub(super) fn absence(&self, id: MemberId, at: &At<I>) -> Option<Absence> {
-        let out_us = match &self.seen {
+        let away_us = match &self.seen {
             Some(seen) if seen.incarnation == at.incarnation => {
                 at.now_us.saturating_sub(seen.at_us)
             }
             _ => 0,
         };
         let told = self.membership.as_ref().map(|member| member.told(at));
-        Membership::absence(told, id, out_us)
+        Membership::absence(told, id, away_us)
     }
 
-    /// Takes a member in that was out for the keep-out. What it had of leases does not count any more, and no claim at
+    /// Takes a member in that was away for the keep-out. What it had of leases does not count any more, and no claim at
     /// or below `highest` is taken.
     ///
     /// # Errors
-    /// The member is out still: the write is for another incarnation, or comes too early. Or it is closed, or another.
+    /// The member is away still: the write is for another incarnation, or comes too early. Or it is closed, or another.
     pub(super) fn adopt(&mut self, writing: &Writing<I>, at: &At<I>) -> Result<(), Absence> {
         let absence = match self.look(writing.id, at) {
             Ok(_) => return Ok(()),
             Err(absence) => absence,
         };
-        let out_us = match absence {
-            Absence::Out(out_us) => out_us,
+        let away_us = match absence {
+            Absence::Away(away_us) => away_us,
             _ if self.is_displaced(writing.id, at) => see(&mut self.seen, at),
             _ => return Err(absence),
         };
         let it = self.membership.as_ref();
         let it = it.filter(|member| member.id == writing.id);
         let max_ttl_us = it.map_or(writing.max_ttl_us, |member| member.max_ttl_us);
-        let is_over = out_us >= keep_out_us(max_ttl_us);
+        let is_over = away_us >= keep_out_us(max_ttl_us);
         if !is_over || writing.found != at.incarnation {
             return Err(absence);
         }
@@ -180,7 +180,7 @@ impl<I: Incarnation> Node<I> {
             Some(member) if member.closed_for != Some(writing.id.quorum) => {
                 Err(Absence::Other(member.id))
             }
-            _ if self.reserved_by != Some(run) => Err(Absence::Out(see(&mut self.seen, at))),
+            _ if self.reserved_by != Some(run) => Err(Absence::Away(see(&mut self.seen, at))),
             _ => {
                 self.write(writing, writing.max_ttl_us, at);
                 Ok(())
@@ -200,7 +200,7 @@ impl<I: Incarnation> Node<I> {
         at: &At<I>,
     ) -> Result<(u64, Option<u64>), Absence> {
         match &mut self.membership {
-            None => Err(Absence::Out(see(&mut self.seen, at))),
+            None => Err(Absence::Away(see(&mut self.seen, at))),
             Some(member) if member.id.quorum == successor => Ok((successor, Some(member.max))),
             Some(member) if member.id != id => Err(Absence::Other(member.id)),
             Some(member) => {
@@ -228,7 +228,7 @@ impl<I: Incarnation> Node<I> {
     }
 }
 
-/// Notes when the incarnation was first seen, and returns for how long it has been out. A clock that was ahead then
+/// Notes when the incarnation was first seen, and returns for how long it has been away. A clock that was ahead then
 /// does not make the keep-out longer.
 fn see<I: Incarnation>(noted: &mut Option<FirstSeen<I>>, at: &At<I>) -> u64 {
     let seen = match noted.take() {
@@ -291,7 +291,7 @@ impl<I: Incarnation> Node<I> {
     ) -> MemberAnswer {
         let member = match self.taking(asked, at) {
             Ok(member) => member,
-            Err(absence) => return MemberAnswer::Away(absence),
+            Err(absence) => return MemberAnswer::Absent(absence),
         };
         let lease = record.lease(member.floor, at.now_us);
         if lease.is_none_or(|lease| !is_it(&lease, asked)) {
@@ -319,7 +319,7 @@ impl<I: Incarnation> Node<I> {
     ) -> MemberAnswer {
         let member = match self.taking(asked, at) {
             Ok(member) => member,
-            Err(absence) => return MemberAnswer::Away(absence),
+            Err(absence) => return MemberAnswer::Absent(absence),
         };
         match record.lease(member.floor, at.now_us) {
             Some(lease) if is_it(&lease, asked) => return record.extend(asked, at),
@@ -334,7 +334,7 @@ impl<I: Incarnation> Node<I> {
     }
 
     /// Frees the name, if this holder has it under this token or an older one, and keeps it for `ttl_us` unless the
-    /// holder was evicted. The mark moves in any case, also at a member that is out: a claim that comes later is too
+    /// holder was evicted. The mark moves in any case, also at a member that is away: a claim that comes later is too
     /// late. So its incarnation is not checked. One that is another or blank takes no part: the holder has nothing
     /// there.
     pub(super) fn release(
@@ -348,8 +348,8 @@ impl<I: Incarnation> Node<I> {
             None => self.look(asked.id, at).err(),
         };
         let member = match (absence, &mut self.membership) {
-            (None | Some(Absence::Out(_) | Absence::Closed(_)), Some(member)) => member,
-            (Some(absence), _) => return MemberAnswer::Away(absence),
+            (None | Some(Absence::Away(_) | Absence::Closed(_)), Some(member)) => member,
+            (Some(absence), _) => return MemberAnswer::Absent(absence),
             (None, None) => unreachable!("one that is in is a member"),
         };
         let lease = record.lease(member.floor, at.now_us).filter(|lease| {
@@ -381,7 +381,7 @@ impl<I: Incarnation> Node<I> {
     ) -> MemberAnswer {
         let member = match self.look(asked.id, at) {
             Ok(member) => member,
-            Err(absence) => return MemberAnswer::Away(absence),
+            Err(absence) => return MemberAnswer::Absent(absence),
         };
         let is_it =
             |lease: &MemberLease| (lease.holder, lease.token) == (asked.holder, asked.token);

@@ -181,5 +181,5 @@ fn a_lease_lasts_no_longer_than_the_longest_ttl_once_the_clock_was_set_back() {
 fn a_ttl_longer_than_the_longest_is_refused() {
     let mut member = opened_member();
     let answer = member.at(0).claim(&request_for(1, 5, 1_001));
-    assert_eq!(answer, MemberAnswer::Away(Absence::TooLong(1_000)));
+    assert_eq!(answer, MemberAnswer::Absent(Absence::TooLong(1_000)));
 }

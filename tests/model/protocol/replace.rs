@@ -6,7 +6,7 @@
 //! plan (one is run again) or different ones (two operators). Claims are of one round.
 //!
 //! In each state the promise L is checked: the command, run again without a loss, ends with a majority of its members
-//! in, at once or once their clients have adopted those that are out.
+//! in, at once or once their clients have adopted those that are away.
 
 use leasehold::clock::Instant;
 use leasehold::store::HeldState;
@@ -165,7 +165,7 @@ pub enum Exchanging {
     Open(u8, u8),
     /// A server loses its data.
     Lose(u8),
-    /// A client of a quorum finds a member that is out.
+    /// A client of a quorum finds a member that is away.
     Adopt(u8, u8),
     /// It asks another one.
     Ask(u8, u8),
@@ -249,9 +249,9 @@ impl Space for Replacing {
             }
             if may_adopt {
                 let quorums = (0..self.lists.len() as u8).filter(|quorum| {
-                    let is_out = at.came_in != at.incarnation || at.closed_for == quorum + 1;
+                    let is_away = at.came_in != at.incarnation || at.closed_for == quorum + 1;
                     let is_known = world.servers.iter().any(|other| other.quorum == quorum + 1);
-                    is_out && is_known && self.lists[usize::from(*quorum)].contains(&server)
+                    is_away && is_known && self.lists[usize::from(*quorum)].contains(&server)
                 });
                 steps.extend(quorums.map(|quorum| Exchanging::Adopt(quorum, server)));
             }
@@ -388,7 +388,7 @@ impl Replacing {
         }
     }
 
-    /// L: the command is run again, nothing is lost, and clients take in what is out: then a majority is in. Not asked
+    /// L: the command is run again, nothing is lost, and clients take in what is away: then a majority is in. Not asked
     /// of a command that is refused, because no majority of the old members that are in is closed for it, nor where an
     /// old member was closed by a command with another plan.
     fn ends_when_run_again(&self, world: &Exchange, run: usize) -> bool {
@@ -641,7 +641,7 @@ impl Replacing {
                 adopting.inside |= bit;
                 adopting.highest = adopting.highest.max(max as u8);
             }
-            Err(Absence::Out(_)) => adopting.outside |= bit,
+            Err(Absence::Away(_)) => adopting.outside |= bit,
             Err(_) => adopting.refused = true,
         }
         adopting.clock = proposed;
@@ -657,7 +657,7 @@ impl Replacing {
             if adopting.inside & bit != 0 {
                 Some(Ok(adopting.highest.into()))
             } else if adopting.outside & bit != 0 {
-                Some(Err(Absence::Out(0)))
+                Some(Err(Absence::Away(0)))
             } else {
                 None
             }

@@ -51,7 +51,7 @@ pub enum Wrong {
     AnyYesCounts,
     /// A request shortens a lease.
     Shortens,
-    /// Renewals count the yes of a member that is out.
+    /// Renewals count the yes of a member that is away.
     OutCounts,
     /// An eviction marks the slot and not the lease.
     EvictionBySlot,

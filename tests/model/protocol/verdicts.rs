@@ -67,8 +67,8 @@ pub(super) fn kept() -> Setup {
     }
 }
 
-/// The first holder may claim twice, and takes back and releases. Each release moves the mark, by one at least: only a token
-/// of 5 is above it after both.
+/// The first holder may claim twice, and takes back and releases. Each release moves the mark, by one at least: only a
+/// token of 5 is above it after both.
 pub(super) fn again() -> Setup {
     Setup {
         claims: vec![2, 1],
@@ -122,8 +122,8 @@ pub(super) fn all_of_three() -> Replacing {
     }
 }
 
-/// The command is run twice, at one time or one after the other, and a member is lost; both claims are of new clients. The
-/// old quorum has one member, for the sake of room.
+/// The command is run twice, at one time or one after the other, and a member is lost; both claims are of new clients.
+/// The old quorum has one member, for the sake of room.
 pub(super) fn run_again() -> Replacing {
     Replacing {
         runs: vec![1, 1],
@@ -261,7 +261,7 @@ mod sound {
     }
 }
 
-/// A member that was closed and not written belongs to no quorum, unless it counts as one of the new that is out.
+/// A member that was closed and not written belongs to no quorum, unless it counts as one of the new that is away.
 #[test]
 fn a_replacement_that_stopped_is_finished_by_running_it_again() {
     for without in [Without::ClosedComesIn, Without::ClosesTheRest] {

@@ -94,7 +94,7 @@ fn missing<'a>(model: &Model, context: &Context) -> Option<Line<'a>> {
     let is_down = missing.iter().any(|one| one.state == MemberState::Down);
     let shown = missing.iter().map(|member| {
         let (word, facts) = (
-            members::Standing::from(member.state),
+            members::ServerState::from(member.state),
             members::facts(member),
         );
         format!("{word} {}", printable(&facts))

@@ -167,7 +167,7 @@ impl QuorumMember {
             }
             let found = self.node("look", &[&of], budget.left()).await?;
             if let Some(absence) = found.absence(id) {
-                return Ok(vec![Ok(MemberAnswer::Away(absence)); batch.len()]);
+                return Ok(vec![Ok(MemberAnswer::Absent(absence)); batch.len()]);
             }
         }
         Err(Failed::never(Error::new(

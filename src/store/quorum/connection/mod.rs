@@ -32,7 +32,7 @@ use super::protocol::majority;
 
 /// The least time for which the others are awaited once a majority has answered. Longer than a busy machine or a
 /// longer way delays an answer.
-const PATIENCE: Duration = Duration::from_millis(100);
+const LINGER: Duration = Duration::from_millis(100);
 /// Says how many times as long as the majority took the others are awaited.
 const TIMES_AS_LONG: u32 = 8;
 /// The time for which a member is not asked that did not answer.
@@ -176,8 +176,8 @@ impl<T> Poll<T> {
     pub(super) async fn next(&mut self) -> Option<(usize, Result<T, Failed>)> {
         let mut until = self.deadline;
         if let Some(took) = self.took.filter(|_| self.hurries) {
-            let patience = PATIENCE.max(took * TIMES_AS_LONG);
-            until = until.min(self.asked_at.after(took + patience));
+            let linger = LINGER.max(took * TIMES_AS_LONG);
+            until = until.min(self.asked_at.after(took + linger));
         }
         let left = until.since(Boottime.now());
         let (member, answer) = timeout(left, self.pending.next()).await.ok()??;

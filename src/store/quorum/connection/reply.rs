@@ -25,8 +25,8 @@ pub(crate) struct MemberNode {
     pub(crate) membership: Option<Membership>,
     pub(crate) incarnation: String,
     pub(crate) clock_us: u64,
-    /// For how long it has been out, by its clock.
-    pub(crate) out_us: u64,
+    /// For how long it has been away, by its clock.
+    pub(crate) away_us: u64,
     /// The quorum that a client asked a blank server for, which has lost its data.
     pub(crate) asked_for: Option<u64>,
     /// The run of `init` that may write here.
@@ -44,7 +44,7 @@ impl AsRef<MemberLease> for Box<SeenLease> {
 impl MemberNode {
     /// Returns why it takes no part as this member of a quorum.
     pub(crate) fn absence(&self, id: MemberId) -> Option<Absence> {
-        Membership::absence(self.membership, id, self.out_us)
+        Membership::absence(self.membership, id, self.away_us)
     }
 
     /// Returns the run id of the server.
@@ -89,7 +89,7 @@ fn told_of(answer: &Value, name: &Name) -> Option<NameAnswer> {
             MemberAnswer::Taken(Box::new(seen))
         }
         ("too_long", [max]) => {
-            MemberAnswer::Away(Absence::TooLong(number(max).ok()?.saturating_mul(1_000)))
+            MemberAnswer::Absent(Absence::TooLong(number(max).ok()?.saturating_mul(1_000)))
         }
         ("failed", [message]) => return Some(Err(odd_key(text(message).ok()?, name))),
         _ => return None,
@@ -175,7 +175,7 @@ fn node_in(parts: &[Value]) -> Option<MemberNode> {
         }),
         incarnation: text(incarnation).ok()?.into(),
         clock_us,
-        out_us: since.map_or(0, |since| clock_us.saturating_sub(since)),
+        away_us: since.map_or(0, |since| clock_us.saturating_sub(since)),
         asked_for: count("asked_for"),
         reserved_by: count("reserved_by"),
         members: members.unwrap_or_default().into(),

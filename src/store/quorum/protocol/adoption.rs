@@ -11,7 +11,7 @@ use super::member::{Absence, Membership};
 /// member may have forgotten is covered by a clock: `clock_us` was read after the last answer, and is taken to be ahead
 /// of each token that was proposed before.
 pub fn adoption(told: &[Result<u64, Absence>], members: usize, clock_us: u64) -> Option<u64> {
-    let is_of_this = |answer: &_| matches!(answer, Ok(_) | Err(Absence::Out(_)));
+    let is_of_this = |answer: &_| matches!(answer, Ok(_) | Err(Absence::Away(_)));
     if !told.iter().all(is_of_this) {
         return None;
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::super::member::MemberId;
     use super::*;
 
-    const OUT: Result<u64, Absence> = Err(Absence::Out(0));
+    const AWAY: Result<u64, Absence> = Err(Absence::Away(0));
 
     #[test]
     fn a_majority_that_is_in_knows_the_highest_token() {
@@ -55,14 +55,14 @@ mod tests {
 
     #[test]
     fn without_one_all_have_to_answer_and_the_clock_counts() {
-        assert_eq!(adoption(&[OUT, Ok(5), OUT], 3, 70), Some(70));
-        assert_eq!(adoption(&[OUT, Ok(5)], 3, 70), None);
+        assert_eq!(adoption(&[AWAY, Ok(5), AWAY], 3, 70), Some(70));
+        assert_eq!(adoption(&[AWAY, Ok(5)], 3, 70), None);
     }
 
     #[test]
     fn a_closed_member_ends_it() {
         let closed = Err(Absence::Closed(8));
-        assert_eq!(adoption(&[OUT, Ok(5), closed], 3, 70), None);
+        assert_eq!(adoption(&[AWAY, Ok(5), closed], 3, 70), None);
     }
 
     #[test]

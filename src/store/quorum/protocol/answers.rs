@@ -34,7 +34,7 @@ pub enum ClaimOutcome<L = MemberLease> {
         leading: L,
     },
     /// Too few members take part for a majority. Take back. With the reason of the last one that does not.
-    Away(Absence),
+    Absent(Absence),
     /// Too few answered. Take back.
     Failed,
 }
@@ -63,7 +63,7 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
 
     /// Returns how many members answered and take part.
     pub fn taking_part(&self) -> usize {
-        self.told().count() - self.away().count()
+        self.told().count() - self.absent().count()
     }
 
     /// Returns how many members are a majority.
@@ -95,10 +95,10 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
             return ClaimOutcome::Granted;
         }
         let Some((leading, members)) = self.leading() else {
-            let away = self.away().last();
+            let away = self.absent().last();
             return match self.taking_part() >= self.majority() {
                 true => ClaimOutcome::Low,
-                false => away.map_or(ClaimOutcome::Failed, ClaimOutcome::Away),
+                false => away.map_or(ClaimOutcome::Failed, ClaimOutcome::Absent),
             };
         };
         let leading = leading.clone();
@@ -122,9 +122,9 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
         if self.has_majority() {
             return Some(Outcome::Renewed);
         }
-        // One that is out may have it again within the ttl, if a majority vouches for it.
-        let is_out = |absence: &Absence| matches!(absence, Absence::Out(_));
-        let may_have_it = self.yes().count() + self.away().filter(is_out).count();
+        // One that is away may have it again within the ttl, if a majority vouches for it.
+        let is_away = |absence: &Absence| matches!(absence, Absence::Away(_));
+        let may_have_it = self.yes().count() + self.absent().filter(is_away).count();
         let lacking = self.told().count() - may_have_it;
         if lacking + self.majority() <= self.answers.len() {
             return None;
@@ -149,9 +149,9 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
     }
 
     /// Returns why members take no part.
-    pub fn away(&self) -> impl Iterator<Item = Absence> {
+    pub fn absent(&self) -> impl Iterator<Item = Absence> {
         self.told().filter_map(|(_, answer)| match answer {
-            MemberAnswer::Away(absence) => Some(*absence),
+            MemberAnswer::Absent(absence) => Some(*absence),
             _ => None,
         })
     }
@@ -213,8 +213,8 @@ mod tests {
         }
     }
 
-    const fn out() -> MemberAnswer {
-        MemberAnswer::Away(Absence::Out(0))
+    const fn absent() -> MemberAnswer {
+        MemberAnswer::Absent(Absence::Away(0))
     }
 
     fn verdict(answers: &[MemberAnswer]) -> Option<ClaimOutcome> {
@@ -255,10 +255,13 @@ mod tests {
 
     #[test]
     fn without_a_majority_that_takes_part_the_reason_is_told() {
-        let MemberAnswer::Away(absence) = out() else {
+        let MemberAnswer::Absent(absence) = absent() else {
             unreachable!("it is away");
         };
-        assert_eq!(verdict(&[out(), out()]), Some(ClaimOutcome::Away(absence)));
+        assert_eq!(
+            verdict(&[absent(), absent()]),
+            Some(ClaimOutcome::Absent(absence))
+        );
         let silent: Answers = Answers::new(3, DEADLINE);
         assert_eq!(silent.close(), ClaimOutcome::Failed);
     }
@@ -300,7 +303,7 @@ mod tests {
                 vec![MemberAnswer::Low(9), MemberAnswer::Low(9)],
                 "Some(Refused)",
             ),
-            (vec![MemberAnswer::Low(9), out()], "None"),
+            (vec![MemberAnswer::Low(9), absent()], "None"),
             (vec![evicted, MemberAnswer::Low(9)], "Some(Evicted)"),
         ] {
             let told = format!("{:?}", round(&answers).renewing(holder));

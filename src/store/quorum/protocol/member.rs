@@ -40,8 +40,8 @@ pub enum Absence {
     Closed(u64),
     /// The request's ttl is longer than the longest of the quorum, which is this one.
     TooLong(u64),
-    /// It is out, and has been for this long by its own clock.
-    Out(u64),
+    /// It is away, and has been for this long by its own clock.
+    Away(u64),
 }
 
 /// A lease at one member. It counts for the quorum only where a majority has it.
@@ -72,22 +72,22 @@ pub enum MemberAnswer<L = MemberLease> {
     /// mark says that nothing has happened in the slot since.
     Low(u64),
     /// The member takes no part.
-    Away(Absence),
+    Absent(Absence),
 }
 
 impl Membership {
     /// Returns why a server that was written so takes no part as this member; `None` if it is in. `None` was written on
-    /// a server that is blank. `out_us` is for how long it has been out, if it is.
-    pub fn absence(of: Option<Self>, id: MemberId, out_us: u64) -> Option<Absence> {
-        let out = Some(Absence::Out(out_us));
+    /// a server that is blank. `away_us` is for how long it has been away, if it is.
+    pub fn absence(of: Option<Self>, id: MemberId, away_us: u64) -> Option<Absence> {
+        let away = Some(Absence::Away(away_us));
         match of {
             Some(member) if member.id == id => match member.closed_for {
                 Some(successor) => Some(Absence::Closed(successor)),
-                None => out.filter(|_| !member.is_in),
+                None => away.filter(|_| !member.is_in),
             },
             // It was closed to become a member of this one, and was not written: it comes in as one that lost its data.
             Some(member) if member.closed_for != Some(id.quorum) => Some(Absence::Other(member.id)),
-            _ => out,
+            _ => away,
         }
     }
 
@@ -99,10 +99,10 @@ impl Membership {
     pub fn highest(of: Option<Self>, id: MemberId) -> Result<u64, Absence> {
         match (of, Self::absence(of, id, 0)) {
             (Some(member), None) => Ok(member.max),
-            (Some(member), Some(Absence::Out(_))) if member.id != id && member.is_in => {
+            (Some(member), Some(Absence::Away(_))) if member.id != id && member.is_in => {
                 Ok(member.max)
             }
-            (_, absence) => Err(absence.unwrap_or(Absence::Out(0))),
+            (_, absence) => Err(absence.unwrap_or(Absence::Away(0))),
         }
     }
 }

@@ -7,7 +7,7 @@
 //!  renewal, and with a mark sent back ──────► renew      │ the lease of the name, the mark of its slot
 //!  release or taking back, eviction ────────► release    │
 //!  Answers ◄── MemberAnswer::Yes, Taken, ... ──── evict     ─┘
-//!  adoption ── the highest token ───────────► look, adopt     a member that was out comes in
+//!  adoption ── the highest token ───────────► look, adopt     a member that was away comes in
 //!  closing ── the highest token ────────────► close, open     set-up, and change of members
 //! ```
 //!

@@ -25,7 +25,7 @@ local member, floor, closed_for = row[1], row[3], row[5]
 local is_it = member == of
 local publishes = what == 'release'
 if publishes or what == 'take_back' then
-  -- It is carried out by a member that is out, too: what is left is freed, and a late claim is too low.
+  -- It is carried out by a member that is away, too: what is left is freed, and a late claim is too low.
   if not member or not is_it and closed_for ~= match(of, '^%d+') then return 'away' end
   what = 'release'
 else

@@ -30,7 +30,7 @@ use crate::store::kit::server_url::HostPort;
 /// The pause before a call that no server takes at the moment is tried again.
 const PAUSE: Duration = Duration::from_millis(25);
 /// How long a call waits for an answer before it checks for a failover.
-const PATIENCE: Duration = Duration::from_millis(100);
+const CHECK_AFTER: Duration = Duration::from_millis(100);
 /// Redirections that a call follows without a pause. Servers that disagree can bounce a call between them.
 const AT_ONCE: u32 = 3;
 /// A single call follows redirections until its limit ends.
@@ -211,7 +211,7 @@ impl Fleet {
         };
         let impatient = async {
             loop {
-                sleep(PATIENCE).await;
+                sleep(CHECK_AFTER).await;
                 self.discover(DISCOVER_EVERY);
             }
         };
@@ -224,7 +224,7 @@ impl Fleet {
             }
             () = impatient => unreachable!("it repeats for ever"),
         };
-        if Boottime.now().since(began_at) > PATIENCE {
+        if Boottime.now().since(began_at) > CHECK_AFTER {
             discovery = Some(self.discover(AT_MOST_EVERY));
         }
         if let Some(discovery) = discovery {

@@ -96,11 +96,11 @@ impl Fleet {
     /// of the budget: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that
     /// answer no server should not delay every call.
     pub(super) async fn confirmed_by(&self, discovery: &SharedDiscovery, budget: Budget) {
-        let patience = match self.has_answer.load(Ordering::Relaxed) {
+        let limit = match self.has_answer.load(Ordering::Relaxed) {
             true => DISCOVER_EVERY.min(budget.left() / 2),
             false => CONFIRMED_WITHIN.saturating_sub(Boottime.now().since(discovery.began_at)),
         };
-        let _ = discovery.ended(budget.at_most(patience)).await;
+        let _ = discovery.ended(budget.at_most(limit)).await;
     }
 }
 

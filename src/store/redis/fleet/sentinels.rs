@@ -44,14 +44,14 @@ pub(super) async fn ask_all(
     let mut asked: FuturesUnordered<_> = asked.collect();
     let (mut opinions, mut failures) = (Vec::new(), Vec::new());
     let knows_one = fleet.map.borrow().is_known();
-    let mut patience = budget;
-    while let Ok(Some(answer)) = timeout(patience.left(), asked.next()).await {
+    let mut left = budget;
+    while let Ok(Some(answer)) = timeout(left.left(), asked.next()).await {
         match answer {
             Ok(opinion) => opinions.push(opinion),
             Err(failure) => failures.push(failure),
         }
         if !opinions.is_empty() && (knows_one || are_most(&opinions, group.endpoints.len())) {
-            patience = patience.at_most(FOR_THE_OTHERS);
+            left = left.at_most(FOR_THE_OTHERS);
         }
     }
     (opinions, failures)

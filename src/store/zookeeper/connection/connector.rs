@@ -169,12 +169,12 @@ impl Connector {
             return Ok(None);
         }
         let (sender, requests) = mpsc::channel(QUEUE);
-        let patience = SilenceLimit::new();
+        let silence_limit = SilenceLimit::new();
         let line = Line {
             id: granted.id,
             timeout: granted.timeout(),
             requests: sender,
-            patience: patience.clone(),
+            silence_limit: silence_limit.clone(),
             in_flight: Semaphore::new(IN_FLIGHT),
         };
         let login = self.address.login.as_deref();
@@ -189,7 +189,7 @@ impl Connector {
             number: 0,
             unanswered: VecDeque::new(),
             watches: HashMap::new(),
-            silence: Silence::new(self.silent, patience),
+            silence: Silence::new(self.silent, silence_limit),
         };
         Ok(Some((line, connection)))
     }

@@ -32,7 +32,7 @@ pub(crate) struct Line {
     pub(super) timeout: Duration,
     /// Closed when the connection has ended.
     pub(super) requests: mpsc::Sender<WireRequest>,
-    pub(crate) patience: SilenceLimit,
+    pub(crate) silence_limit: SilenceLimit,
     /// Has a permit for each claim and release that may be under way.
     pub(super) in_flight: Semaphore,
 }

@@ -139,20 +139,20 @@ mod tests {
     #[test]
     fn the_shortest_ttl_decides_when_a_server_that_was_well_is_left() {
         for (ttl_ms, ticks) in [(30_000, USUAL), (3_000, 6), (2_000, LEAST), (1_000, LEAST)] {
-            let patience = SilenceLimit::new();
-            patience.limit_for(Duration::from_secs(30));
-            patience.limit_for(Duration::from_millis(ttl_ms));
-            let mut silence = after_probation(patience);
+            let silence_limit = SilenceLimit::new();
+            silence_limit.limit_for(Duration::from_secs(30));
+            silence_limit.limit_for(Duration::from_millis(ttl_ms));
+            let mut silence = after_probation(silence_limit);
             assert_eq!(silent_until(&mut silence), (ticks / 2, ticks), "{ttl_ms}");
         }
     }
 
     #[test]
     fn a_shorter_limit_never_ends_a_silence_that_had_begun() {
-        let patience = SilenceLimit::new();
-        let mut silence = after_probation(patience.clone());
+        let silence_limit = SilenceLimit::new();
+        let mut silence = after_probation(silence_limit.clone());
         silence.tick();
-        patience.limit_for(Duration::from_secs(2));
+        silence_limit.limit_for(Duration::from_secs(2));
         assert_eq!(silent_until(&mut silence).1, USUAL - 1);
     }
 
