@@ -1,5 +1,5 @@
-//! What wakes the guardian and the warden, which have one thread and no runtime: a timer on the lease's own clock, an
-//! ended child, and their channel to the tool.
+//! Wakes the guardian and the warden, which have one thread and no runtime: by a timer on the lease's own clock, an
+//! ended child, or their channel to the tool.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// The timer, and the descriptor that tells of an ended child.
+/// The timer, and the descriptor that becomes readable when a child ends.
 #[derive(Debug)]
 pub struct Alarm {
     clock: Box<dyn Clock>,
@@ -31,8 +31,8 @@ pub fn clock(name: &str) -> Box<dyn Clock> {
 }
 
 impl Alarm {
-    /// Blocks all signals: a signal for the job reaches it through the tool, and this process outlives both. To be
-    /// called once the child was started, which inherits those that were blocked for the tool.
+    /// Blocks all signals: a signal for the job reaches it through the tool, and this process outlives both. Call it
+    /// after the child was started, which inherits the signals that were blocked for the tool.
     pub fn new(clock: Box<dyn Clock>) -> io::Result<Self> {
         let mask = SigSet::all();
         mask.thread_set_mask()?;

@@ -1,4 +1,4 @@
-//! The command line: commands, options and their help. What an option means is decided where it is used.
+//! The command line: commands, options and their help. The code that uses an option decides what it means.
 
 use std::any::TypeId;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use crate::pool::PoolOptions;
 use crate::say::Loudness;
 use crate::span::Span;
 
-/// Runs a command while holding a lease, and ends it before another holder can get the lease
+/// Runs a command while it holds a lease, and ends the command before another holder can get the lease
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, propagate_version = true, after_long_help = help::stores())]
 pub struct Arguments {
@@ -32,7 +32,8 @@ pub enum Command {
     Check(CheckOptions),
     /// Report progress of the job that calls this
     ///
-    /// For `run --progress-within`. Exit 79 if its run has ended, 125 if it cannot be reached, 64 outside of a job.
+    /// For `run --progress-within`. Exits 79 if the run of this job has ended, 125 if it cannot be reached, 64 outside
+    /// of a job.
     Progress,
     Wait(WaitOptions),
     Evict(EvictOptions),
@@ -45,12 +46,12 @@ pub enum Command {
     Man,
 }
 
-/// The lease that is asked for, and how
+/// The requested lease
 #[derive(Debug, Args)]
 pub struct LeaseOptions {
     /// The name of the lease
     ///
-    /// 1 to 512 bytes of UTF-8 without control characters, white space at an end, '{' or '}'.
+    /// 1 to 512 bytes of UTF-8 without control characters, '{' or '}', and no white space at either end.
     pub name: String,
 
     /// Do not wait: exit 75 if the name is held
@@ -59,27 +60,27 @@ pub struct LeaseOptions {
 
     /// Wait for at most this long, then exit 75
     ///
-    /// Without it, the wait has no limit.
+    /// Without this option, the wait has no limit.
     #[arg(short, long)]
     pub wait: Option<Span>,
 
     #[command(flatten)]
     pub pool: PoolOptions,
 
-    /// What a waiting run does while the store cannot be reached: wait, or fail with exit 69
+    /// Whether a waiting run keeps waiting while the store cannot be reached, or fails with exit 69
     ///
-    /// A run that waits says so 5 s after the first request that failed, and once a minute from then on.
+    /// A waiting run reports the outage 5 s after the first failed request, and once a minute from then on.
     #[arg(long, value_name = "wait|fail", default_value = "wait", value_parser = outage_policy())]
     #[arg(env = "LEASEHOLD_ON_OUTAGE", hide_possible_values = true)]
     pub on_outage: OutagePolicy,
 
-    /// How long it lasts unrenewed
+    /// Time to expiry without renewal
     ///
     /// 1s to 24h, from 100ms with --margin.
     #[arg(long, default_value = "30s", env = "LEASEHOLD_TTL", hide_env = true)]
     pub ttl: Span,
 
-    /// Treat the lease as over this much earlier than the store does [default: ttl/50 + 20ms]
+    /// Time before its expiry in the store when the lease counts as over [default: ttl/50 + 20ms]
     ///
     /// More than 0, and less than a third of the ttl.
     #[arg(long, env = "LEASEHOLD_MARGIN")]
@@ -87,41 +88,41 @@ pub struct LeaseOptions {
 
     /// Hold the lease for at most this long, then end the job and exit 79
     ///
-    /// `hold` has no job: it only exits. More than 0.
+    /// More than 0. `hold` has no job: it only exits.
     #[arg(long, env = "LEASEHOLD_MAX_HOLD")]
     pub max_hold: Option<Span>,
 
     /// End the job and exit 79 if it has not called `leasehold progress` for this long
     ///
-    /// To `hold` it is the line `progress`. More than 0.
+    /// More than 0. Programs under `hold` send the line `progress` instead.
     #[arg(long, env = "LEASEHOLD_PROGRESS_WITHIN")]
     pub progress_within: Option<Span>,
 
     /// Keep the name taken for at least this long
     ///
-    /// However it ends, and at most 366 days. Not if the lease was lost, by an eviction or an outage, or the tool
-    /// was killed: then the name is free after its ttl. If the store is away at the end, the tool waits for it for the
-    /// rest of the ttl.
+    /// However the job ends, and at most 366 days from the grant. If the lease was lost (an eviction, an outage) or the
+    /// tool was killed, the name is free after its ttl instead. If the store cannot be reached at the end, the tool
+    /// retries for the rest of the ttl.
     #[arg(long, env = "LEASEHOLD_HOLD_AT_LEAST", hide_env = true)]
     pub hold_at_least: Option<Span>,
 
-    /// Get a token greater than this one, such as one that storage has already seen
+    /// Require a token greater than this one, such as one that storage has already seen
     #[arg(long, value_name = "TOKEN", hide_short_help = true)]
     pub min_token: Option<Token>,
 
-    /// Set a text that others see about this holder
+    /// Text about this holder that others see
     ///
     /// At most 200 bytes without control characters.
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_LABEL")]
     pub label: Option<String>,
 
-    /// Set the `group` label of this lease in metrics and logs
+    /// The `group` label of this lease in metrics and logs
     ///
     /// 1 to 64 bytes without control characters.
     #[arg(long, value_name = "WORD", env = "LEASEHOLD_GROUP")]
     pub group: Option<String>,
 
-    /// The exit code if it is held
+    /// Exit code if the name is held
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NotAcquired.code())]
     pub conflict_exit_code: u8,
 
@@ -138,8 +139,8 @@ pub struct LeaseOptions {
 
     /// Print only errors and why the job was ended
     ///
-    /// If another holder has the name, only the exit code says so. Where no store is named and there is no terminal, as
-    /// in a crontab, it is still said that the run excludes this user's runs on this machine only.
+    /// If another holder has the name, only the exit code says so. Without a store and a terminal, as in a crontab, the
+    /// tool still warns that the run excludes only this user's runs on this machine.
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -155,19 +156,19 @@ pub struct RunOptions {
     pub job: JobOptions,
 }
 
-/// The job that is run under it
+/// The job that runs under the lease
 #[derive(Debug, Args)]
 pub struct JobOptions {
     /// The command to run and its arguments
     ///
-    /// They are not passed through a shell. Options of leasehold stand before the command; `--` may stand there too,
-    /// and must where the command begins with a dash.
+    /// They are not passed to a shell. Options of leasehold come before the command. `--` may come before it, too, and
+    /// has to if the command begins with a dash.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 
-    /// Has no effect: runs wait in turn wherever the store keeps a queue
+    /// No effect: runs wait in turn wherever the store keeps a queue
     ///
-    /// It will be refused in the next version.
+    /// The next version will refuse this option.
     #[arg(long, value_name = "true|false", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
     #[arg(
         default_missing_value = "true",
@@ -181,17 +182,16 @@ pub struct JobOptions {
     )]
     pub fair: bool,
 
-    /// Run the command again whenever its lease was lost or it failed, until it ends with 0
+    /// Run the command again after a failure or a lost lease, until it exits with 0
     ///
-    /// Or until the tool is told to stop. The name is acquired again each time, so the command may begin again on
-    /// another machine.
+    /// Or until the tool is told to stop. Each run acquires the name anew, so the next one may be on another machine.
     #[arg(long, conflicts_with = "nonblock", hide_short_help = true)]
     pub again: bool,
 
-    /// Send KILL this long after TERM when the job is ended [default: a third of the ttl, at most 10s]
+    /// Time between TERM and KILL when the tool ends the job [default: a third of the ttl, at most 10s]
     ///
-    /// At most ttl/2 - margin - min(250ms, ttl/20), so that the job is not ended before half of the ttl has passed
-    /// without a renewal.
+    /// At most ttl/2 - margin - min(250ms, ttl/20), so that the tool does not end the job before half of the ttl has
+    /// passed without a renewal.
     #[arg(long, env = "LEASEHOLD_KILL_AFTER")]
     pub kill_after: Option<Span>,
 
@@ -204,9 +204,9 @@ pub struct JobOptions {
     #[command(flatten)]
     pub metrics: MetricsOptions,
 
-    /// Write the outcome of the run to this file, as JSON
+    /// Write the outcome of the run to this file as JSON
     ///
-    /// A file is replaced; a device or a pipe such as /dev/stdout is written to.
+    /// Replaces a file; writes to a device or a pipe such as /dev/stdout.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub report: Option<PathBuf>,
 
@@ -215,10 +215,10 @@ pub struct JobOptions {
     pub json: bool,
 }
 
-/// Where metrics go
+/// The outputs of metrics
 #[derive(Debug, Args)]
 pub struct MetricsOptions {
-    /// Write metrics to this file (FILE.prom) at the start, once a minute and at the end
+    /// Write metrics to this file (FILE.prom) at the start, once a minute, and at the end
     ///
     /// For the textfile collector of node_exporter. Needs a build with the feature `export`.
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_METRICS_FILE")]
@@ -226,16 +226,16 @@ pub struct MetricsOptions {
 
     /// Serve /metrics, /healthz, /readyz and /status at this address until the end
     ///
-    /// Such as 9464 (this machine only) or 0.0.0.0:9464. If another process has it, the job runs, or `hold` holds, without. Needs a build
-    /// with the feature `export`.
+    /// For example 9464 (this machine only) or 0.0.0.0:9464. If another process uses the address, the tool goes on
+    /// without these pages. Needs a build with the feature `export`.
     #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_METRICS")]
     pub metrics: Option<String>,
 }
 
-/// Hold a lease for the program that starts this, and tell it of each change
+/// Hold a lease for the calling program, and report each change to it
 ///
-/// For programs in any language. Each change is a line of JSON on standard output; the lines `progress` and `release` on
-/// standard input are commands. The lease is released when that input ends, or the program that started this.
+/// For programs in any language. Each change is a line of JSON on standard output; the lines `progress` and `release`
+/// on standard input are commands. The lease is released when standard input or the calling program ends.
 #[derive(Debug, Args)]
 #[command(after_long_help = HOLD_HELP)]
 pub struct HoldOptions {
@@ -248,23 +248,23 @@ pub struct HoldOptions {
 
 /// Show who holds a name, or all names
 ///
-/// On a terminal as a table, else one line of key=value for each lease. A name is held; evicted (its holder is being
-/// told, and it is free when its time is over); done and kept (by --hold-at-least); or the store keeps out (it may have
-/// lost leases, and grants nothing for a while).
+/// Prints a table on a terminal, and otherwise one line of key=value per lease. A name is held; evicted (the holder
+/// hears at its next renewal, and the name is free when the ttl is over); done and kept (by --hold-at-least); or the
+/// store keeps out (it may have lost leases, and grants nothing for a while).
 #[derive(Debug, Args)]
 pub struct StatusOptions {
     /// Show only this name
     pub name: Option<String>,
 
-    /// Print nothing: exit 0 if the name or a permit of it is taken, 1 if it is free
+    /// Print nothing; exit 0 if the name or one of its permits is taken, 1 if it is free
     #[arg(short, long, requires = "name", conflicts_with_all = ["json", "members", "verbose"])]
     pub quiet: bool,
 
-    /// Show tokens in the table, and each permit of a pool in a line of its own
+    /// Show tokens in the table, and each permit of a pool on its own line
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// Show the servers of the store instead of leases: up, away (it keeps out, and for how long), standby or down
+    /// Show the servers of the store instead of leases: up, away (grants nothing, and for how long), standby or down
     #[arg(long, conflicts_with = "name")]
     pub members: bool,
 
@@ -278,12 +278,12 @@ pub struct StatusOptions {
 
 /// Check the lease of the job that calls this
 ///
-/// Exit 0 if it is held, 79 if not, 125 if this process cannot know it, 64 outside of a job.
+/// Exits 0 if it is held, 79 if not, 125 if this process cannot find out, 64 outside of a job.
 #[derive(Debug, Args)]
 pub struct CheckOptions {
-    /// Exit 0 only if this process is of a job that has this name, or a permit of it
+    /// Exit 0 only if this process belongs to a job that holds this name or one of its permits
     ///
-    /// For a script that runs itself under a lease. It prints nothing if not, and exits 79 outside of a job.
+    /// For a script that runs itself under a lease. Otherwise it prints nothing and exits 79, also outside of a job.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 }
@@ -307,14 +307,14 @@ pub struct WaitOptions {
 
 /// Evict the holder of a name
 ///
-/// Exits 1 if the name has no holder, and names the permits of it that have one: each is evicted by its own name, such
-/// as gpu#1.
+/// Exits 1 if the name has no holder, and lists its permits that have one. Evict each of these by its own name, such as
+/// gpu#1.
 #[derive(Debug, Args)]
 pub struct EvictOptions {
     /// The name to free
     pub name: String,
 
-    /// Free the name at once, although the holder may work on until its next renewal. Otherwise its job is ended first
+    /// Free the name at once, although the holder may continue until its next renewal. Without it, its job ends first
     #[arg(long)]
     pub now: bool,
 
@@ -324,24 +324,24 @@ pub struct EvictOptions {
 
 /// Set up a store, once
 ///
-/// The tables in Postgres, a new Redis server whose URL has max_ttl, or the members of a quorum; if these lost their
-/// data, wait for the longest ttl first.
+/// Makes the tables in Postgres, marks a new Redis server whose URL has max_ttl, or makes servers the members of a
+/// quorum. If these lost their data, wait for the longest ttl first.
 #[derive(Debug, Args)]
 pub struct InitOptions {
-    /// The longest ttl that Postgres grants, which a failover takes [default: 10min, or the earlier setting]
+    /// Longest ttl that Postgres grants; grants pause for this long after a failover [default: 10min, or the earlier
+    /// setting]
     #[arg(long)]
     pub max_ttl: Option<Span>,
 
-    /// Print the SQL, the script for redis-cli, or what would be done with a quorum, instead of doing it
+    /// Print the SQL, the script for redis-cli, or the steps for a quorum, instead of running them
     #[arg(long)]
     pub print: bool,
 
-    /// Make the servers of --store the members instead of those at this URL; nothing is granted for the longest ttl
+    /// Replace the members at this URL by the servers of --store; nothing is granted for the longest ttl
     #[arg(long, value_name = "URL")]
     pub replace: Option<String>,
 
-    /// Replace a quorum of which no majority answers: rests on this machine's clock, and on the old members staying
-    /// down
+    /// Replace a quorum without a majority: relies on this machine's clock, and on the old members staying down
     #[arg(long, requires = "replace")]
     pub from_clock: bool,
 
@@ -349,7 +349,7 @@ pub struct InitOptions {
     pub store: StoreOptions,
 }
 
-/// Try a store with a scratch name, check its set-up and this machine, and print what endangers leases and how to fix
+/// Test a store with a scratch name, check its set-up and this machine, and print what endangers leases and how to fix
 /// it
 #[derive(Debug, Args)]
 #[command(after_help = DOCTOR_HELP)]
@@ -362,7 +362,7 @@ pub struct DoctorOptions {
     #[arg(long)]
     pub strict: bool,
 
-    /// The ttl with which latency, clocks and the time of a failover are judged
+    /// The ttl against which latency, clocks and the duration of a failover are judged
     ///
     /// 1s to 24h.
     #[arg(long, default_value = "30s", env = "LEASEHOLD_TTL", hide_env = true)]
@@ -374,22 +374,22 @@ pub struct DoctorOptions {
 
 /// Show a live table of a store's leases
 ///
-/// Who holds what, since when, for how long, and how many clients wait. Needs a build with the feature `top`. Colours
-/// are left out where NO_COLOR is set.
+/// Who holds what, since when, for how long, and how many clients wait. Needs a build with the feature `top`. NO_COLOR
+/// turns colours off.
 #[derive(Debug, Args)]
 pub struct TopOptions {
     #[command(flatten)]
     pub store: StoreOptions,
 }
 
-/// Serve metrics and a page of a whole store
+/// Serve the metrics of a whole store, and a page about it
 ///
-/// For a fleet that has none of its own. The pages are / (a table of the leases, for people), /metrics, /healthz,
-/// /readyz and /status. The store is scanned every 15 s, or less often if that takes long. Needs a build with the
+/// For fleets whose programs serve none. The pages are / (a table of the leases, for people), /metrics, /healthz,
+/// /readyz and /status. The tool scans the store every 15 s, or less often if a scan takes long. Needs a build with the
 /// feature `export`.
 #[derive(Debug, Args)]
 pub struct ExportOptions {
-    /// Where to serve: a port of this machine, or an address and a port such as 0.0.0.0:9464
+    /// Address to serve at: a port of this machine, or an address and a port such as 0.0.0.0:9464
     #[arg(long, value_name = "ADDRESS", default_value = "9464")]
     pub listen: String,
 
@@ -412,15 +412,15 @@ fn outage_policy() -> impl TypedValueParser<Value = OutagePolicy> {
 }
 
 impl Arguments {
-    /// Returns the command line's definition. A value may begin with a dash where a duration is expected, so that a
-    /// negative one is refused as what it is.
+    /// Returns the command line's definition. A duration may begin with a dash, so that the message for a negative one
+    /// says so.
     pub fn definition() -> clap::Command {
         let is_span = |option: &Arg| option.get_value_parser().type_id() == TypeId::of::<Span>();
         let named = |option: Arg| match is_span(&option) {
             true => option.value_name("DURATION").allow_hyphen_values(true),
             false => option,
         };
-        // An option whose variable is shown takes too much of the short help.
+        // Options that show their variable take too much space in the short help.
         let is_long = |option: &Arg| option.get_env().is_some() && !option.is_hide_env_set();
         let grouped = |option: Arg| match is_long(&option) {
             true => option.hide_short_help(true),
@@ -451,7 +451,7 @@ impl Arguments {
 }
 
 impl LeaseOptions {
-    /// Returns the amount of output that is asked for.
+    /// Returns the requested amount of output.
     pub const fn loudness(&self) -> Loudness {
         match (self.verbose, self.quiet) {
             (true, _) => Loudness::Verbose,

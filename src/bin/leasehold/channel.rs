@@ -1,4 +1,4 @@
-//! The messages between the tool, its guardian and its warden: one JSON message a packet, over a socket pair.
+//! The messages between the tool, its guardian and its warden: one JSON message per packet, over a socket pair.
 //!
 //! Packets keep their boundaries, and the end of either side shows as an end of file, also after kill -9. Nothing here
 //! blocks: sending fails if the socket is full, and each side goes on without that message.
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::timeline::{Cause, Distances};
 
-/// The longest message: the longest path fits, with five characters a byte, and lists of processes are cut before that.
+/// Maximum size of a message. The longest path fits, at five characters per byte; lists of processes are cut earlier.
 const MAX_MESSAGE: usize = 32 * 1024;
 
 /// A message from the tool to the guardian. The warden gets `Begin` and `Renewed` as well.
@@ -65,12 +65,12 @@ pub enum Event {
     NotStarted { error: String, is_late: bool },
     /// The job was sent TERM.
     Stopping { cause: Cause },
-    /// The command ended. There is a cause if it was being ended by then.
+    /// The command ended. `cause` is set if the guardian was already ending the job.
     Exited { end: End, cause: Option<Cause> },
-    /// The job was stopped. If it has a terminal, that is the tool's again.
+    /// The job was stopped. If it has a terminal, the tool owns that again.
     Suspended { has_terminal: bool },
-    /// The job has ended. The last message. Of its processes, `strays` left its session and run on; those `left` were
-    /// killed in vain.
+    /// The job has ended. The last message. `strays` left its session and are still running; `left` could not be
+    /// killed.
     Gone { strays: Vec<i32>, left: Vec<i32> },
 }
 
@@ -94,14 +94,14 @@ impl fmt::Display for End {
     }
 }
 
-/// Makes the two sides.
+/// Creates both ends.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     Ok(pair)
 }
 
-/// Sends a message, and a file descriptor of which the other side gets a copy.
+/// Sends a message, and a copy of a file descriptor.
 pub fn send<T: Serialize>(
     side: impl AsFd,
     message: &T,
@@ -131,7 +131,8 @@ pub fn receive<T: DeserializeOwned>(side: impl AsFd) -> io::Result<Option<Receiv
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let length = match recvmsg(&side, &mut parts, &mut ancillary, flags) {
         Ok(message) => message.bytes,
-        // The other end closed before it had read all. The kernel says so once, before what it had sent.
+        // The other end closed before it had read everything. The kernel reports this once, ahead of what that end had
+        // sent.
         Err(Errno::CONNRESET | Errno::INTR) => return receive(side.as_fd()),
         Err(Errno::PIPE) => 0,
         Err(error) => return Err(error.into()),

@@ -16,7 +16,7 @@ pub fn main(arguments: args::CheckOptions) -> Result<Exit, Failure> {
         return Ok(Exit::Success);
     };
     match is_held(&name) {
-        // Scripts ask it whenever they begin: the usual answer is no fault.
+        // Scripts call it whenever they begin, so the usual answer is not an error.
         Err(failure) if failure.exit == Exit::Lost => Err(Failure {
             loudness: Loudness::Verbose,
             ..failure
@@ -25,8 +25,8 @@ pub fn main(arguments: args::CheckOptions) -> Result<Exit, Failure> {
     }
 }
 
-/// Checks that this process is of a job that has this name. A variable alone is no proof: daemons, terminals and `at`
-/// keep the environment of a job that has long ended.
+/// Checks that this process belongs to a job that holds this name. The variable alone proves nothing: daemons,
+/// terminals and `at` keep the environment of a job that has long ended.
 fn is_held(name: &str) -> Result<(), Failure> {
     if std::env::var_os(status_file::VARIABLE).is_none() {
         return Err(not_held("this is not in a job"));
@@ -42,7 +42,7 @@ fn is_held(name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Returns the status of the lease of the job that calls this, if it is held.
+/// Returns the status of the calling job's lease, if it is held.
 fn held_lease() -> Result<Status, Failure> {
     let path = status_file()?;
     let status = Status::read(&path).map_err(|error| not_opened(&path, &error))?;
@@ -52,7 +52,7 @@ fn held_lease() -> Result<Status, Failure> {
     }
 }
 
-/// Returns the status file of the job that calls this.
+/// Returns the status file of the calling job.
 pub fn status_file() -> Result<PathBuf, Failure> {
     match std::env::var_os(status_file::VARIABLE) {
         Some(path) if path.is_empty() => Err(unknown("its run has no status file")),

@@ -23,21 +23,21 @@ pub const VARIABLE: &str = "LEASEHOLD_STORE";
 /// The variable that names a file with the store's URL in it.
 const FILE_VARIABLE: &str = "LEASEHOLD_STORE_FILE";
 
-/// The pause before a store that did not answer, or failed in a way that may pass, is asked again.
+/// Pause before a request is repeated that got no answer or failed for a passing reason.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Minimum time for the first contact: a wait of zero makes one attempt, too.
 const LEAST_CONTACT: Duration = Duration::from_millis(300);
 
-/// The least time for an answer, even if the first request took the whole limit.
+/// Minimum time for an answer, even if the first request took the whole limit.
 const LEAST_LIMIT: Duration = Duration::from_millis(100);
 
-/// A store that was reached, and what is left of the limit of the first contact: nothing has begun, and the user waits.
+/// A reachable store, and the rest of the time limit for the first request.
 pub struct Contact {
     pub client: Client,
     limit: Duration,
     ends_at: Instant,
-    /// The reason for which the store was not reached yet.
+    /// Why the store has not been reached yet.
     doubt: Option<Error>,
 }
 
@@ -86,7 +86,7 @@ impl Choice {
     ) -> Result<Contact, Failure> {
         let ends_at = Monotonic.now().after(limit);
         let mut doubt = None;
-        // Once it is open, the store itself tells where it is.
+        // An open store reports its own location.
         let location = OnceLock::new();
         let connecting = tokio::time::timeout(limit, async {
             let client = asked(ends_at, &mut doubt, async |_| {
@@ -144,7 +144,7 @@ impl Choice {
         }
     }
 
-    /// Returns the store for messages, without secrets, while it is not open.
+    /// Returns the location to show, without secrets, of a store that is not open.
     pub fn shown(&self) -> String {
         match self {
             Self::Url(url, _) => store::shown(url),
@@ -236,13 +236,13 @@ impl Contact {
         self.ends_at.since(Monotonic.now()).max(LEAST_LIMIT)
     }
 
-    /// Gives the next answer the whole limit again.
+    /// Restarts the limit for the next answer.
     pub fn begin_again(&mut self) {
         self.ends_at = Monotonic.now().after(self.limit);
     }
 
-    /// Returns the command's own first answer, of a request that has this much time. It is asked for again within the
-    /// limit while the failure may pass, as during a restart of the store: nothing has begun.
+    /// Runs the command's first request of its own, with this time limit. Repeats it within the limit while the failure
+    /// may pass, as during a restart of the store: nothing has begun.
     pub async fn answer<T>(
         &self,
         ask: impl AsyncFn(Duration) -> Result<T, Error>,
@@ -250,8 +250,8 @@ impl Contact {
         self.within(self.left(), self.limit, ask).await
     }
 
-    /// The same for an answer that takes longer by its nature, such as a long list. A store that was not reached before
-    /// gets no more time for it.
+    /// Like [`answer`](Self::answer), for requests that take longer, such as a long list. A store that was not reached
+    /// before gets no extra time.
     pub async fn long_answer<T>(
         &self,
         limit: Duration,
@@ -264,8 +264,8 @@ impl Contact {
         self.within(limit, limit, ask).await
     }
 
-    /// Asks a store that was not reached until it answers or the limit has passed, so that what is said of it then is
-    /// not said of a restart.
+    /// Repeats the request to a store that was not reached until it answers or the limit ends, so that a restart is not
+    /// reported as an outage.
     pub async fn settle(&self) {
         if self.doubt.is_some() {
             let store = self.client.store();
@@ -273,7 +273,7 @@ impl Contact {
         }
     }
 
-    /// The same within what is left of a limit, which the message names.
+    /// Like that, within the rest of a limit that the message names.
     async fn within<T>(
         &self,
         left: Duration,
@@ -285,8 +285,8 @@ impl Contact {
     }
 }
 
-/// Returns the first answer, asked for again within the limit while the failure may pass: nothing has begun, and the
-/// user waits.
+/// Returns the first answer. Repeats the request within the limit while the failure may pass: nothing has begun, and
+/// the user waits.
 pub async fn first_contact<T>(
     limit: Duration,
     ask: impl AsyncFn(Duration) -> Result<T, Error>,
@@ -308,7 +308,7 @@ async fn within<T>(
     }
 }
 
-/// Asks, and again until this moment while the failure may pass. Remembers the last of these failures.
+/// Repeats the request until this moment while the failure may pass. Remembers the last failure.
 async fn asked<T>(
     ends_at: Instant,
     last: &mut Option<Error>,
@@ -331,7 +331,7 @@ async fn asked<T>(
     }
 }
 
-/// A store that was silent cannot be reached, whatever the request was for.
+/// A silent store counts as unreachable, whatever the request was.
 fn refused(error: Error) -> Failure {
     let message = in_words(&error);
     let failure = match error.kind() {
@@ -341,7 +341,7 @@ fn refused(error: Error) -> Failure {
     Failure { message, ..failure }
 }
 
-/// Returns an error as the user reads it, who did not ask for the request that begins each command.
+/// Removes the name of the tool's first request from an error: the user did not ask for it.
 fn in_words(error: &Error) -> String {
     let words = format!("{error:#}");
     let mut looks = ["inspect failed: ", "inspect the store failed: "].iter();
@@ -414,7 +414,7 @@ async fn reach(
                 Monotonic.sleep_until(Monotonic.now().after(PAUSE)).await;
                 continue;
             }
-            // Enough servers of a store may be away; which they are can still be asked.
+            // Enough servers of a store may be away; it can still say which.
             Err(error) if error.is_transient() => *doubt = Some(error),
             Err(error) => return Err(error),
         }

@@ -34,7 +34,8 @@ struct File {
     settings: Settings,
 }
 
-/// The keys of a file. Those of the store are no defaults of options: a variable is used before them.
+/// The keys of a file. Those about the store are not defaults of options, because environment variables take
+/// precedence.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Settings {
@@ -93,12 +94,12 @@ impl Files {
     fn name(&self, store: &mut StoreOptions) {
         for File { settings, .. } in &self.0 {
             store.name(settings.store.clone(), settings.store_file.clone());
-            // A user's file cannot undo what the machine's file asks for.
+            // A user's file cannot undo what the machine's file requires.
             store.is_required |= settings.require_store == Some(true);
         }
     }
 
-    /// Names the files in a usage error, because a bad value may come from one of them.
+    /// Adds the files to a usage error, because a bad value may come from one of them.
     pub fn named_in(&self, failure: Failure) -> Failure {
         match failure.exit {
             Exit::Usage => self.0.iter().fold(failure, |failure, file| {
@@ -230,10 +231,10 @@ const OF_JOBS: [&str; 6] = [
     "LEASEHOLD_STATUS_FILE",
 ];
 
-/// Refuses a variable that is set and empty, as by a secret that was not given: it would mean the default, such as a
-/// file that other machines do not see.
+/// Refuses a variable that is set and empty, for example because a secret is missing: it would select the default, such
+/// as a file that other machines do not see.
 pub fn check_values() -> Result<(), Failure> {
-    // The arguments are described only where there is something to look for: this is done at each start.
+    // The arguments are described only if there is a variable to check: this runs at each start.
     let is_ours = |name: &OsStr| name.as_encoded_bytes().starts_with(b"LEASEHOLD_");
     if !std::env::vars_os().any(|(name, value)| value.is_empty() && is_ours(&name)) {
         return Ok(());

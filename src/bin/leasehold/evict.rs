@@ -45,7 +45,8 @@ pub fn main(arguments: args::EvictOptions) -> Result<Exit, Failure> {
     })
 }
 
-/// Says that no holder has the name itself, and which of its permits are held: each is evicted by its own name.
+/// Reports that no holder has the name itself, and which of its permits are held: each has to be evicted by its own
+/// name.
 async fn no_holder(store: &dyn Store, name: &Name) -> String {
     let permits = permits_of(store, name).await;
     let names: Vec<_> = permits.iter().map(|held| held.name.as_str()).collect();

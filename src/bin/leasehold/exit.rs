@@ -82,9 +82,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Ends this process by the signal that it was told to stop by, without a core, so that a service manager or a shell
-/// sees that it obeyed. Returns if that cannot be: the first process of a machine or a container is ended by no
-/// signal.
+/// Ends this process by the signal that told it to stop, without a core dump, so that a service manager or a shell sees
+/// that it obeyed. Returns if that fails: signals do not end the first process of a machine or a container.
 pub fn by_signal(number: i32) {
     if getpid().is_init() {
         return;
@@ -98,12 +97,12 @@ pub fn by_signal(number: i32) {
     }
 }
 
-/// The reason for which the tool stops: its exit code and its message.
+/// Why the tool stops: its exit code and its message.
 #[derive(Debug)]
 pub struct Failure {
     pub exit: Exit,
     pub message: String,
-    /// The least loudness at which the message is printed.
+    /// Minimum loudness that prints the message.
     pub loudness: Loudness,
     /// Another holder has the name, or the wait for it ran out; the user may have chosen the exit code for that.
     pub is_conflict: bool,
@@ -122,7 +121,7 @@ impl Failure {
         Self::new(Exit::Internal, format!("{what}: {source}"))
     }
 
-    /// Adds a `key=value` fact to the message.
+    /// Adds a fact to the message, as `key=value`.
     pub fn about(mut self, fact: impl fmt::Display) -> Self {
         self.message = format!("{} {fact}", self.message);
         self

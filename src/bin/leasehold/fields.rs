@@ -8,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value};
 
-/// What stands between these lines is made from the types.
+/// The text between these lines is generated from the types.
 const BEGIN: &str = "<!-- made from the types: see fields.rs -->\n";
 const END: &str = "<!-- end of what is made -->\n";
 
@@ -112,7 +112,7 @@ fn tables(object: &Value) -> String {
     for name in required.iter().copied().chain(absent) {
         let field = &fields[name];
         let (inner, is_nullable) = without_null(field);
-        // What is left out is left out instead of a null.
+        // An absent field is left out, and not null.
         let may_be = match (is_nullable, required.contains(&name)) {
             (_, false) => " or absent",
             (true, true) => " or null",

@@ -2,7 +2,7 @@
 //! links.
 //!
 //! A regular file is replaced as a whole, so that a reader sees the old content or the new one; a link is resolved
-//! first. What is no regular file is never replaced, and never waited for.
+//! first. Other kinds of files are never replaced, and never waited for.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The longest content that is read: a configuration has some hundred bytes, and a mistaken path may be gigabytes.
+/// Maximum size of a file to read: a configuration has a few hundred bytes, and a mistaken path may have gigabytes.
 const MOST: u64 = 1024 * 1024;
 
-/// Links that are followed, as many as the kernel follows.
+/// Maximum number of links to follow, the same as the kernel's.
 const LINKS: usize = 40;
 
 /// Reads a regular file of at most 1 MiB.
@@ -32,8 +32,8 @@ pub fn read(path: &Path) -> io::Result<String> {
 }
 
 /// Replaces a file, or makes a new one. Its new content is written next to it first, under a name that ends in `.new`
-/// and that no other writer has, not even one in another container. Refuses what is there and no regular file. The file
-/// has this mode, or else the one that this process gives to new files.
+/// and that no other writer has, not even one in another container. Refuses an existing path that is not a regular
+/// file. The file gets this mode, or else the one that this process gives to new files.
 pub fn replace(path: &Path, content: &[u8], mode: Option<u32>) -> io::Result<()> {
     match target(path)? {
         Target::File(path) => rename_over(&path, content, mode),
@@ -41,7 +41,7 @@ pub fn replace(path: &Path, content: &[u8], mode: Option<u32>) -> io::Result<()>
     }
 }
 
-/// Where a text goes that is written when a run ends.
+/// Where the report of a run is written at its end.
 #[derive(Debug)]
 pub enum Output {
     /// A regular file, which is replaced.

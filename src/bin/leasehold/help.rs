@@ -4,7 +4,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use leasehold::store;
 
-/// The syntax of stores, which every command refers to.
+/// The syntax of store URLs, which every command refers to.
 pub fn stores() -> String {
     let shared = store::kinds().iter().filter(|kind| kind.word != "memory");
     let forms = shared.flat_map(|kind| kind.forms);
@@ -15,15 +15,16 @@ pub fn stores() -> String {
 }
 
 const STORES_PARAMETERS: &str = "
-  Redis:  ?max_ttl=60s keeps a server out that lost its data; ?acknowledged_by=N waits for N replicas
+  Redis:  ?max_ttl=60s keeps out a server that lost its data; ?acknowledged_by=N waits for N replicas
   TLS:    ?ca=FILE (or ca=system), ?cert=FILE&key=FILE, ?server_name=NAME; or LEASEHOLD_TLS_CA, LEASEHOLD_TLS_CERT,
           LEASEHOLD_TLS_KEY and LEASEHOLD_TLS_SERVER_NAME
 ";
 
-pub const RUN_SHORT_HELP: &str = "`leasehold run --help` has all options, variables and exit codes";
+pub const RUN_SHORT_HELP: &str =
+    "`leasehold run --help` lists all options, variables and exit codes";
 
 pub const DOCTOR_HELP: &str = "\
-Each finding is one line: ok, warning or failure, what was found, what it endangers, and how to fix it.
+Each finding is one line: ok, warning or failure, the finding, what it endangers, and how to fix it.
 The scratch name begins with leasehold-doctor/ and is released, or expires within 10 s.
 
 Exit codes:
@@ -41,16 +42,16 @@ Examples:
   leasehold run nightly sh -c './dump && ./upload'
   leasehold run --permits 3 gpu ./train.sh     at most three at once
 
-The command finds LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and LEASEHOLD_STATUS_FILE in its \
-environment, and with --permits or --shared the number of its permit in LEASEHOLD_PERMIT. The first three are the pass: give them to your storage with each write, and let it refuse a token lower \
-than it has seen.
+The environment of the command has LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS and \
+LEASEHOLD_STATUS_FILE, and with --permits or --shared the number of its permit in LEASEHOLD_PERMIT. The first three are the pass: give them to your storage with each write, and let it refuse a token lower \
+than one that it has seen.
 
-A setting comes from its option, else from the environment, else from the configuration file, whose keys are long \
-options (ttl = \"1min\"), else from the defaults.
+A setting comes from its option, then the environment, then the configuration file, whose keys are the long \
+options (ttl = \"1min\"), then the default.
 
 Exit codes:
   the command's own, or 128+n if signal n ended it
-  64   bad argument, nothing was started
+  64   bad argument; nothing was started
   69   the store cannot be reached; while waiting, only with --on-outage fail
   75   another holder has the name (-E, --skip-ok)
   77   authentication with the store failed, or a permission is missing
@@ -61,21 +62,21 @@ Exit codes:
   126  the command cannot be run
   127  there is no such command
 
-When the store cannot be reached, the job is ended before its lease is over. It survives an outage of \
-2/3 ttl - kill-after - margin - min(250ms, ttl/20): see `latency` in the output of `leasehold doctor --ttl TTL`.
+When the store cannot be reached, the tool ends the job before its lease is over. The job survives an outage of \
+2/3 ttl - kill-after - margin - min(250ms, ttl/20); `leasehold doctor --ttl TTL` prints it as `latency`.
 ";
 
 pub const HOLD_HELP: &str = "\
-It prints `waiting`, `held` (with token, holder and deadline; again at each renewal), `at_risk`, `lost`, `released` and \
-`failed`, and never waits for their reader. Between two steps of the work, compare the last `deadline_ms` with the boot \
-clock (CLOCK_BOOTTIME, in /proc/uptime), and give the token to your storage: nothing here ends the work.
+It prints `waiting`, `held` (with token, holder and deadline; again after each renewal), `at_risk`, `lost`, `released` and \
+`failed`, and never waits for their reader. Between two steps of your work, compare the last `deadline_ms` with the boot \
+clock (CLOCK_BOOTTIME, in /proc/uptime), and give the token to your storage: nothing ends your work for you.
 
-Start it without a shell in between, in a process group of its own, so that a Ctrl-C does not reach it.
+Start it directly, without a shell, and in a process group of its own, so that Ctrl-C does not reach it.
 
 Exit codes:
-  0    released: by the command, or because its input or the program that started it ended
+  0    released: by the command `release`, or because its input or the calling program ended
   79   the lease was lost
-  all others as of `run`
+  all others as for `run`
 ";
 
 /// Replaces the advice about `-c`, which other tools pass to a shell.

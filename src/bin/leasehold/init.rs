@@ -1,5 +1,5 @@
-//! `leasehold init`: makes the tables and functions of a store in Postgres, notes of a Redis server that it is new, or
-//! makes servers the members of a quorum.
+//! `leasehold init`: makes the tables and functions of a store in Postgres, marks a Redis server as new, or makes
+//! servers the members of a quorum.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub fn main(arguments: args::InitOptions) -> Result<Exit, Failure> {
 
 /// Returns the longest ttl of a store that was set up, and how many of its members are not in.
 async fn facts(store: &dyn Store, limit: Duration) -> String {
-    // A store in Postgres learns the limit from its server. If it does not, it is set up all the same.
+    // A store in Postgres learns the limit from its server. If that fails, it is set up all the same.
     let members = store.members(limit).await.unwrap_or_default();
     let is_away = |member: &&Member| matches!(member.state, MemberState::Away { .. });
     let away = match members.iter().filter(is_away).count() {

@@ -13,7 +13,7 @@ use crate::say;
 /// Levels as `tracing-subscriber` writes them: `debug`, or `leasehold=debug,warn`.
 const VARIABLES: [&str; 2] = ["LEASEHOLD_LOG", "RUST_LOG"];
 
-/// Set to `json` for one object a line.
+/// `json` for one object per line.
 const FORMAT: &str = "LEASEHOLD_LOG_FORMAT";
 
 /// Starts the log if one of the variables is set.

@@ -89,7 +89,7 @@ fn tool() -> Exit {
         (Err(help), _) if !help.use_stderr() => {
             say::output(help.render().to_string()).map(|()| Exit::Success)
         }
-        // Such a value may be why the arguments are wrong.
+        // A variable may be why the arguments are wrong.
         (_, Err(empty)) => Err(empty),
         (Err(error), Ok(())) => {
             let _ = error.print();
@@ -131,7 +131,7 @@ fn act(mut arguments: Arguments) -> Result<Exit, Failure> {
 /// Runs a command that uses a store, on a runtime of its own.
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let failed = |error: io::Error| Failure::internal("cannot start a runtime", &error);
-    // Where it finds no descriptors for its signals, the runtime panics.
+    // The runtime panics if there are no descriptors for its signals.
     let spare = (0..8).map(|_| io::stdin().as_fd().try_clone_to_owned());
     drop(spare.collect::<io::Result<Vec<_>>>().map_err(failed)?);
     let runtime = tokio::runtime::Builder::new_current_thread()

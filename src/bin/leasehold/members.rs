@@ -78,12 +78,12 @@ pub fn facts(member: &Member) -> String {
     format!("{}{}{role}", member.address, version.collect::<String>())
 }
 
-/// Returns whether a command tells of the servers that was not asked for them. A single one that takes part is no news.
+/// Returns whether a command mentions the servers unasked. A single server that takes part is no news.
 pub fn are_notable(members: &[Member]) -> bool {
     members.len() > 1 || members.iter().any(|one| one.state != MemberState::Up)
 }
 
-/// Returns the lines of the servers for a command that was not asked for them, or why they are not known: no reason to
+/// Returns the lines about the servers that a command prints unasked, or why they are not known, which is no reason to
 /// hide the leases.
 pub fn notable(members: &Result<Vec<Member>, Error>) -> Result<String, String> {
     match members {

@@ -1,5 +1,5 @@
-//! The part of a name that a command takes or waits for: all of it, one of its permits, or a share of it; and the
-//! permits that are held of it.
+//! The part of a name that a command takes or waits for: the whole name, one of its permits, or a share; and the
+//! permits of it that are held.
 
 use std::time::Duration;
 
@@ -19,37 +19,37 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Returns the permits of this name that are held, in the order of their numbers.
 pub async fn permits_of(store: &dyn Store, name: &Name) -> Vec<Held> {
     let listed = store.list(&format!("{name}#"), LIMIT).await;
-    // Who may not list a store sees the name alone.
+    // A user who may not list the store sees the name alone.
     let mut permits = listed.unwrap_or_default();
     permits.retain(|held| permit(held).is_some_and(|(pool, _)| pool == name.as_str()));
     permits.sort_by_key(|held| held.info.permit);
     permits
 }
 
-/// The part of a name that is taken: by default all of it.
+/// The part of a name to take: by default the whole name.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub struct PoolOptions {
-    /// One of N permits of the name, not all of it
+    /// Take one of N permits of the name
     ///
-    /// N is 1 to 256, and at most N hold one at once. The job finds the number of its permit in LEASEHOLD_PERMIT. Ask
-    /// for the same N everywhere.
+    /// N is 1 to 256, and at most N jobs run at once. The job finds the number of its permit in LEASEHOLD_PERMIT. Use
+    /// the same N everywhere.
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=256))]
     pub permits: Option<u16>,
 
-    /// A share of the name: up to 64 hold one at once, and none together with --exclusive
+    /// Share the name: up to 64 holders at once, but never together with one that uses --exclusive
     ///
-    /// Every run on the name has one of the two: a run with neither takes the name while others share it.
+    /// Every run on the name must use one of the two: a run with neither takes the name while others share it.
     #[arg(long, hide_short_help = true)]
     pub shared: bool,
 
-    /// The name alone, where others share it
+    /// Hold the name alone, where others use --shared
     #[arg(long, hide_short_help = true)]
     pub exclusive: bool,
 }
 
 impl PoolOptions {
-    /// Returns a request for what is taken of the name.
+    /// Returns a request for this part of the name.
     pub fn of(&self, request: LeaseRequest) -> LeaseRequest {
         match (self.permits, self.shared, self.exclusive) {
             (Some(count), ..) => request.permits(count),
@@ -59,7 +59,7 @@ impl PoolOptions {
         }
     }
 
-    /// Returns who has what is wanted of the name: nothing but the name itself, one of the permits, a share, or all.
+    /// Returns the holder that keeps this part of the name taken, if there is one.
     pub async fn taken(
         &self,
         store: &dyn Store,

@@ -20,7 +20,7 @@ use crate::exit::{Exit, Failure};
 /// Enough for all messages of one run; it fills up only if the reader stops reading.
 const QUEUE: usize = 256;
 
-/// Time that the tool waits at its end for its last messages to be read.
+/// Maximum time that the tool waits at its end until its last messages are read.
 const FLUSH: Duration = Duration::from_secs(1);
 
 static PRINTER: OnceLock<Option<Printer>> = OnceLock::new();
@@ -29,8 +29,8 @@ static LOUDNESS: AtomicU8 = AtomicU8::new(Loudness::Normal as u8);
 /// The name that the JSON objects are about, if messages are printed as JSON.
 static JSON_NAME: OnceLock<String> = OnceLock::new();
 
-/// A message of `run --json`, one object a line on standard error. Lines of the library's log
-/// (`LEASEHOLD_LOG`) may stand between them.
+/// A message of `run --json`, one object per line on standard error. Lines of the library's log (`LEASEHOLD_LOG`) may
+/// appear in between.
 #[derive(Debug, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Event<'a> {

@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 pub struct Seen {
     pub held: Held,
     seen_at: Instant,
-    /// The most time that was left of this grant, which is about its ttl.
+    /// The most time seen left of this grant, which is about its ttl.
     most: Duration,
     /// The name was free when it was last read; the next list leaves it out.
     pub is_free: bool,
@@ -86,13 +86,13 @@ pub fn find(seen: &[Seen], name: &Name) -> Option<usize> {
     seen.binary_search_by(|seen| seen.held.name.cmp(name)).ok()
 }
 
-/// Returns whether the name has a holder: what is kept or kept out is a taken name, and no lease.
+/// Returns whether the name has a holder: a name that is kept or kept out is taken, but there is no lease.
 pub const fn is_lease(held: &Held) -> bool {
     matches!(held.state, HeldState::Leased | HeldState::Evicted)
 }
 
-/// Says how many leases a list has, how many rows show what passes the filter if not each name has one, how many
-/// clients wait in turn, and the age of the list.
+/// Returns the summary line: leases, rows after the filter (if their number differs), waiting clients, and the age of
+/// the list.
 pub fn summary(leases: &[Seen], shown: usize, listed_at: Option<Instant>, now: Instant) -> String {
     let Some(listed_at) = listed_at else {
         return "listing ...".into();
@@ -105,7 +105,7 @@ pub fn summary(leases: &[Seen], shown: usize, listed_at: Option<Instant>, now: I
     format!("{held} leases{shown}, {waiting} waiting; listed {age} ago")
 }
 
-/// Which rows a table has, and in which order.
+/// The rows of a table, and their order.
 #[derive(Debug)]
 pub struct Order {
     /// What a name, a holder or a label has in it, in any case.
@@ -259,9 +259,9 @@ impl Pauses {
         }
     }
 
-    /// Returns how long after its beginning a list that took this long is followed by the next. The shorter of the last
-    /// two counts: one can have met a server that stood still, and a large store takes long each time. The way there
-    /// and back costs the server nothing, and a list makes it twice at least.
+    /// Returns the time from the beginning of a list that took this long to the next list. The shorter of the last two
+    /// counts: one can have met a server that stood still, and a large store takes long each time. The way there and
+    /// back costs the server nothing, and a list makes it twice at least.
     pub fn after(&mut self, took: Duration, round_trip: Duration, is_listed: bool) -> Duration {
         let took = took.saturating_sub(round_trip.saturating_mul(2));
         let cost = took.min(std::mem::replace(&mut self.before, took));

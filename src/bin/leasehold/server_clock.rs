@@ -27,9 +27,9 @@ impl Reading {
     }
 }
 
-/// Asks for a renewal of a lease that no client has: it is refused and changes nothing. It has the least token, because
-/// a member of a quorum takes a renewal above all tokens of a free name for a late claim. `None` for a store without a
-/// clock of its own.
+/// Requests a renewal of a lease that no client has: the store refuses it and changes nothing. It has the least token,
+/// because a member of a quorum takes a renewal above all tokens of a free name for a late claim. `None` for a store
+/// without a clock of its own.
 pub async fn read(store: &dyn Store, limit: Duration) -> Result<Option<Reading>, Error> {
     let name = Name::new("leasehold-clock")?;
     let holder = Holder::draw(ClientId::draw())?;

@@ -31,12 +31,13 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> Exit {
     if set_parent_process_death_signal(Some(Signal::KILL)).is_err() || getppid() != guardian {
         return Exit::Internal;
     }
-    // Until the guardian has told the tool of this process and put it in the foreground.
+    // Until the guardian has announced this process to the tool and put it in the foreground.
     if kill_process(getpid(), Signal::STOP).is_err() {
         return Exit::Internal;
     }
     let error = Command::new(&program).args(arguments).exec();
-    // Standard error is the command's, so its reader sees why there is no output. It may be lost, and the code not.
+    // Standard error belongs to the command, so its reader sees why there is no output. The message may be lost; the
+    // exit code is not.
     let program = program.display();
     let _ = writeln!(io::stderr(), "leasehold: cannot run {program}: {error}");
     match error.kind() {

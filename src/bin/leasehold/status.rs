@@ -165,7 +165,8 @@ async fn leases(contact: &Contact, name: Option<&Name>) -> Result<Vec<Held>, Fai
     Ok(held.into_iter().chain(permits).collect())
 }
 
-/// Returns the hazards. Not to know them is no reason to hide leases, but a store that is not there has none either.
+/// Returns the hazards. A failure here does not hide the leases, except if the store cannot be reached: then there are
+/// none.
 async fn hazards(contact: &Contact, is_empty: bool) -> Result<Vec<Hazard>, Failure> {
     let store = contact.client.store();
     let looking = contact.long_answer(LIMIT, async |_| store.hazards(LIMIT).await);
@@ -264,7 +265,7 @@ const OF_LINE: [&str; 9] = [
     "progress_ms",
 ];
 
-/// Returns a line of what is known and not the usual.
+/// Returns a line with the facts that are known and unusual.
 fn line(held: &Held) -> String {
     let lease = Lease::of(held);
     let is_told = |key: &str, value: &Value| match key {
@@ -285,7 +286,7 @@ fn line(held: &Held) -> String {
         (_, Value::String(text)) if bare(text) => format!(" {key}={text}"),
         (_, value) => format!(" {key}={value}"),
     });
-    // Another client wrote some of it: no escape sequence may reach the terminal.
+    // Other clients wrote parts of it: no escape sequence may reach the terminal.
     printable(&format!("{}{}", lease.name, facts.collect::<String>())) + "\n"
 }
 

@@ -5,8 +5,8 @@
 //! threads for what blocks, so that a disk that hangs does not delay the end of a job.
 //!
 //! A job may change its user, so everyone who knows its name can read it: there is nothing secret in it, and its folder
-//! cannot be listed. Where no folder can be written to the job runs without it: it serves the questions of the job, and
-//! the lease does not need it.
+//! cannot be listed. Without a folder that can be written to, the job runs without the file: only the job's questions
+//! need it, and not the lease.
 
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -35,7 +35,7 @@ const MODE: u32 = 0o644;
 /// Mode of the folder: other users can reach a file in it whose name they know, and see no names.
 const FOLDER_MODE: u32 = 0o711;
 
-/// The longest time that the first write and the removal may take.
+/// Time limit for the first write and for the removal.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The state of the lease of a job. The file is replaced as a whole at each change, and removed when the job has ended.

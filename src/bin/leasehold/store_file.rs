@@ -86,7 +86,7 @@ impl FromFile {
         answer
     }
 
-    /// The same for a call that fails with an error.
+    /// Like that, for a call that fails with an error.
     fn call<'a, T: Send + 'a, F>(
         &'a self,
         ask: impl Fn(Arc<dyn Store>) -> F + Send + Sync + 'a,
@@ -115,7 +115,7 @@ impl FromFile {
             let now = store.location();
             let message = format_args!("{path} names another store by now, for new runs: {now}");
             say::fault("store_file", message);
-            // So that it is said once. No subscription has to move.
+            // So that it is reported once. No subscription has to move.
             let store = opened.store.clone();
             self.newest.send_if_modified(|newest| {
                 *newest = Arc::new(Opened { url, store });

@@ -1,7 +1,7 @@
-//! The one table of leases: which columns fit, how wide they are, and what stands in them.
+//! The table of leases: the columns that fit, their widths, and their content.
 //!
-//! A width comes from the content. Where there is too little room, first names, holders and labels are cut in the
-//! middle, the widest of them first, and then whole columns are left out, in a fixed order.
+//! The content sets the widths. If there is too little room, names, holders and labels are first cut in the middle, the
+//! widest first; then whole columns are left out in a fixed order.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 

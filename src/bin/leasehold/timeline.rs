@@ -1,4 +1,4 @@
-//! Computes and decides when a job is ended: the pure core of the guardian.
+//! Decides when a job is ended: the pure core of the guardian.
 //!
 //! ```text
 //! S                     S + ttl/2        T                 K      D
@@ -18,17 +18,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::tree;
 
-/// The most time that a job gets after a refused renewal: the next holder may already be at work.
+/// Maximum time that a job gets after a refused renewal: the next holder may already be at work.
 const REFUSED_GRACE: Duration = Duration::from_secs(2);
 
-/// The distances on the timeline, fixed for one job.
+/// The durations of the timeline, fixed for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distances {
     ttl: Duration,
     kill_after: Duration,
 }
 
-/// The reason for which a job is ended.
+/// Why a job is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -148,7 +148,7 @@ impl Distances {
         Ok(distances)
     }
 
-    /// Returns those with the usual time between TERM and KILL.
+    /// Returns the durations with the usual time between TERM and KILL.
     pub fn usual(timing: &Timing) -> Self {
         Self::new(timing, None).expect("the default fits every ttl")
     }
@@ -231,7 +231,7 @@ impl Timeline {
         self.stop.is_some() || now >= self.distances.term_at(self.deadline)
     }
 
-    /// Returns the cause for which the job is being ended, if it is.
+    /// Returns why the job is being ended, if it is.
     pub fn cause(&self) -> Option<Cause> {
         self.stop.map(|stop| stop.cause)
     }
@@ -282,7 +282,7 @@ impl Timeline {
     fn grace(&self, cause: Cause) -> Duration {
         let kill_after = self.distances.kill_after;
         match cause {
-            // Only K decides, and it moves if the store answers again; the added ttl limits a job that ignores TERM.
+            // Only K decides. It moves if the store answers again; the added ttl limits a job that ignores TERM.
             Cause::Deadline => kill_after + self.distances.ttl,
             Cause::Refused => kill_after.min(REFUSED_GRACE),
             Cause::NestedToolGone => Duration::ZERO,

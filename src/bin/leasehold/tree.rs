@@ -1,4 +1,4 @@
-//! The processes that descend from one: found, and ended, whatever their group or session.
+//! Finds and ends the descendants of a process, whatever their group or session.
 //!
 //! Below a subreaper that was started without children is exactly what it started, so three processes end a job by
 //! this one walk: the guardian and the warden below themselves, the tool below the warden. A pass reads who is below,
@@ -14,15 +14,16 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{self, Process};
 
-/// How long a job is killed in vain: what lives on then waits in the kernel for a disk, or may not be signalled.
+/// How long a job is killed before the tool gives up: what still lives waits in the kernel for a disk, or may not be
+/// signalled.
 pub const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// Whether the kernel lists the children of a process. Some are built without.
+/// Whether the kernel lists the children of a process. Some kernels are built without.
 static HAS_LISTS: LazyLock<bool> =
     LazyLock::new(|| Path::new("/proc/thread-self/children").exists());
 
-/// Returns the pause after so many passes. First none, because a process that forks is only caught by a pass that is
-/// faster; later one that leaves the processor to those who are to end.
+/// Returns the pause after this many passes. None at first, because only a faster pass catches a process that forks;
+/// later a pause that leaves the processor to those that are to end.
 pub const fn pause(passes: u32) -> Duration {
     match passes {
         0..20 => Duration::ZERO,
@@ -50,7 +51,7 @@ pub fn kill(root: Pid, spared: &[Pid]) {
     });
 }
 
-/// Returns what is alive below this process.
+/// Returns the living processes below this one.
 pub fn living(root: Pid) -> Vec<Pid> {
     let mut living = Vec::new();
     walk(root, |pid| {

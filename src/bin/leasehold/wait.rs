@@ -14,10 +14,10 @@ use crate::row::in_words;
 use crate::span::Span;
 use crate::waiting::{self, Outputs, Report};
 
-/// The longest time that the store may take to answer after the first contact.
+/// Maximum time for an answer of the store after the first contact.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The least time that the store gets to answer if less is left of the wait.
+/// Minimum time for an answer if less is left of the wait.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
 
 /// The pause between two requests, because a holder may release at any moment.

@@ -1,5 +1,5 @@
-//! Says what a waiting command waits for: in one line on a terminal, else in a message now and then; and, wherever it
-//! runs, that its store cannot be reached.
+//! Shows what a waiting command waits for: one line on a terminal, otherwise a message now and then; and, in either
+//! case, outages of the store.
 //!
 //! The line is printed here and not by a library: it goes through the one queue that never waits for a terminal, and
 //! has no colour that `NO_COLOR` would have to turn off.
@@ -19,14 +19,14 @@ use crate::run::service::Service;
 use crate::say;
 use crate::table::cut_end;
 
-/// Interval at which the line changes.
+/// Interval between updates of the line.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Silence of the store after which that is said, and the interval at which it is said again.
+/// Silence of the store after which it is reported, and the interval between later reports.
 const OUTAGE: Duration = Duration::from_secs(5);
 const OUTAGE_AGAIN: Duration = Duration::from_secs(60);
 
-/// Interval at which a run without a terminal says that it still waits.
+/// Interval between messages of a run without a terminal that it still waits.
 const STILL: Duration = Duration::from_secs(300);
 
 /// Goes back to the first column and clears the line.
@@ -35,12 +35,12 @@ const WIPE: &str = "\r\x1b[K";
 /// The last result of a waiting command's requests.
 pub type Report = Option<Result<Held, Error>>;
 
-/// Where a wait is announced, besides the messages.
+/// Where a wait is announced, in addition to the messages.
 #[derive(Default)]
 pub struct Outputs<'a> {
     pub service: Option<&'a Service>,
     pub metrics: Option<&'a JobMetrics>,
-    /// An outage was said, and not its end.
+    /// An outage was reported, and not its end.
     pub is_outage: Cell<bool>,
 }
 
@@ -111,7 +111,7 @@ impl Outputs<'_> {
     }
 }
 
-/// Something to be said.
+/// A message to print.
 #[derive(Debug, PartialEq, Eq)]
 enum Message {
     Outage(String),
@@ -147,7 +147,7 @@ impl Wait {
         }
     }
 
-    /// Takes a report. Returns what is to be said of it.
+    /// Takes in a report. Returns the message about it.
     fn reported(&mut self, report: Result<Held, Error>, now: Instant) -> Option<Message> {
         match report {
             Ok(held) => {
@@ -171,7 +171,7 @@ impl Wait {
         }
     }
 
-    /// Returns what is to be said now, once.
+    /// Returns the message that is due now, once.
     fn due(&mut self, now: Instant, with_still: bool) -> Option<Message> {
         if let Some(outage) = &mut self.outage {
             let due = match outage.said_at {

@@ -1,7 +1,7 @@
-//! The parent of the guardian: it ends the job should the guardian be killed, or be stopped when the job must be gone.
+//! The parent of the guardian: it ends the job if the guardian is killed, or is stopped when the job must be gone.
 //!
-//! So `kill -9` of the tool and the guardian, and `killall -9 leasehold`, end the job: three processes, of three names,
-//! have to be out at once before a job runs on alone. It is started without children and is a subreaper, so once the
+//! So `kill -9` of the tool and the guardian, and `killall -9 leasehold`, end the job: a job runs on alone only if
+//! three processes, with three names, fail at once. It is started without children and is a subreaper, so once the
 //! guardian has ended everything below it is of the job.
 
 use std::ffi::OsString;
@@ -50,7 +50,7 @@ struct Warden {
     deadline: Instant,
 }
 
-/// The end of the guardian: whether it saw to the end of the job.
+/// The end of the guardian, and whether it had ended the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     Well,
@@ -74,7 +74,7 @@ impl Warden {
         // From here on only the guardian has its channel and the job's output: their readers must see their ends.
         drop(guardians);
         guardian::leave_output()?;
-        // The lease may be waited for. If it is not granted, the guardian sees the end of its channel as well.
+        // The tool may wait for the lease. If it is not granted, the guardian sees the end of its channel as well.
         let (Instruction::Begin(begin), None) = channel::wait(io::stdin())? else {
             return Err(channel::unexpected());
         };

@@ -11,16 +11,16 @@ use leasehold::store::Store;
 use super::finding::{Finding, Verdict};
 use crate::server_clock::{self, Reading};
 
-/// The time between the two readings: enough to detect a clock that drifts by a thousandth.
+/// Time between the two readings: enough to detect a drift of one thousandth.
 const APART: Duration = Duration::from_secs(2);
 
-/// The best of this many round trips is used, because each reading is wrong by half a round trip at most.
+/// Number of round trips per reading. The fastest counts, because a reading is wrong by at most half a round trip.
 const TRIES: usize = 8;
 
-/// The limit in seconds above which the stores themselves warn.
+/// Offset in seconds above which the stores themselves warn.
 const GOOD_OFFSET: f64 = 1.0;
 
-/// Reads the clock twice, and judges it. Finds nothing at a store without a clock of its own.
+/// Reads the clock twice, and judges it. A store without its own clock gives no finding.
 pub async fn examine(
     store: &dyn Store,
     limit: Duration,
@@ -45,7 +45,7 @@ async fn best(store: &dyn Store, limit: Duration) -> Result<Option<Reading>, Err
         .min_by_key(|reading| reading.round_trip))
 }
 
-/// `None` for an offset of which the store has its own hazard.
+/// `None` for an offset that the store reports as a hazard itself.
 fn offset(ahead: f64) -> Option<Finding> {
     let side = if ahead > 0.0 { "ahead of" } else { "behind" };
     let apart = ahead.abs();

@@ -1,4 +1,4 @@
-//! Judges an open store by its own words, and by a scratch name that is tried on it.
+//! Judges an open store by what it reports, and by a trial with a scratch name.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::members::facts;
 use crate::timeline::Distances;
 
-/// Hazards that the servers themselves tell, by their state.
+/// Hazards that the states of the servers already show.
 const KEEP_OUT_HAZARDS: [&str; 2] = ["redis-keep-out", "postgres-keep-out"];
 
 /// The hazard of servers that are down. The finding about the servers says the same, with their addresses.
@@ -56,7 +56,7 @@ pub async fn examine(
             findings.push(Finding::ok("trial", what));
             findings.extend(hazards.as_ref().err().map(unseen));
         }
-        // The servers have told it, with its remedy.
+        // The finding about the servers has it, with its remedy.
         Err(failure) if keeps_out && failure.is_conflict => {}
         Err(failure) => findings.push(judge(failure, "trial")),
     }
@@ -82,7 +82,7 @@ async fn tried(
     Ok(())
 }
 
-/// Makes the finding of this name about a step that failed: a conflict if the store only grants nothing for a while.
+/// Makes a finding with this name about a failed step: a conflict if the store only grants nothing for a while.
 pub fn judge(failure: Failure, id: &'static str) -> Finding {
     let (verdict, (endangers, fix)) = match failure.is_conflict {
         true => (Verdict::Warning, KEPT_OUT),
@@ -202,7 +202,7 @@ fn max_ttl(most: Duration, ttl: Duration) -> Finding {
 fn latency(round_trips: &[Duration], timing: &Timing) -> Finding {
     let (p50, p99) = (quantile(round_trips, 50), quantile(round_trips, 99));
     let (ttl, outage) = (timing.ttl(), Distances::usual(timing).outage(timing));
-    // After so long without an answer a renewal is sent again, on another connection.
+    // A renewal without an answer is sent again after this time, on another connection.
     let limit = (ttl / 6).min(Duration::from_secs(2));
     let good = limit / 4;
     let what = format!(

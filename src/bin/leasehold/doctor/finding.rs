@@ -1,4 +1,4 @@
-//! The output of the doctor: one finding for each thing that it checked, as text and as JSON.
+//! The output of `doctor`: one finding per check, as text and as JSON.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::exit::Exit;
 use crate::row::printable;
 
-/// The verdict about one thing.
+/// The verdict of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -22,7 +22,7 @@ pub enum Verdict {
     Failure,
 }
 
-/// One thing that was checked.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
@@ -50,18 +50,18 @@ impl Finding {
         }
     }
 
-    /// Makes a finding about something that is as it should be.
+    /// Makes a finding without a fault.
     pub fn ok(id: &'static str, what: impl Into<String>) -> Self {
         Self::new(id, Verdict::Ok, what)
     }
 
-    /// Adds what it endangers, unless it is as it should be.
+    /// Adds what it endangers, unless there is no fault.
     pub fn endangers(mut self, what: impl Into<String>) -> Self {
         self.endangers = (self.verdict != Verdict::Ok).then(|| what.into());
         self
     }
 
-    /// Adds a remedy, unless it is as it should be.
+    /// Adds a remedy, unless there is no fault.
     pub fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = (self.verdict != Verdict::Ok).then(|| fix.into());
         self
@@ -90,7 +90,7 @@ impl Verdict {
         }
     }
 
-    /// Returns a warning, unless it is as it should be.
+    /// Returns a warning, unless the condition holds.
     pub const fn warn_unless(is_good: bool) -> Self {
         if is_good { Self::Ok } else { Self::Warning }
     }

@@ -18,7 +18,7 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// ms, is for the way to the holder.
 const LATE: Duration = Duration::from_millis(20);
 
-/// Says how often this control group used up its CPU time.
+/// How often this control group used up its CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Throttling {
     periods: u64,
@@ -72,8 +72,8 @@ pub fn quantile(values: &[Duration], percent: usize) -> Duration {
     sorted.get(index).copied().unwrap_or_default()
 }
 
-/// Returns the throttling of the control group with a limit that was throttled most, from the own one upwards. In a
-/// container the own group is the visible root.
+/// Returns the throttling of the most throttled control group with a limit, from our own group upwards. In a container
+/// the own group is the visible root.
 fn throttling() -> Option<Throttling> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;

@@ -1,7 +1,7 @@
 //! Tries a real store with a scratch name: acquire, renew, release, the notice of a freed name, and turns in the queue.
 //!
-//! The name begins with `leasehold-doctor/` and is released, so nothing stays but what every released name leaves. If
-//! a step fails or the doctor is killed, its lease expires by itself.
+//! The name begins with `leasehold-doctor/` and is released, so it leaves no more than any released name. If a step
+//! fails or the process is killed, its lease expires by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::finding::{Finding, Verdict};
 use crate::exit::{Exit, Failure};
 use crate::row::in_words;
 
-/// The time for which a scratch lease lasts if it is not released.
+/// The ttl of a scratch lease.
 const TTL: Duration = Duration::from_secs(10);
 
 /// The number of round trips: enough for a p99 that is not the worst of them.
@@ -27,13 +27,13 @@ const ROUNDS: usize = 40;
 /// After this time a slow store gets no more rounds.
 const ENOUGH: Duration = Duration::from_secs(3);
 
-/// A hand-over that takes longer than this did not come by notice.
+/// A hand-over that takes longer than this was not caused by a notice.
 const SLOW_NOTICE: Duration = Duration::from_secs(1);
 
 /// Explains why no notice comes.
 const BY_TIME: &str = "waiting clients only check again after up to five seconds";
 
-/// The store, and the name that is tried on it.
+/// The store, and the scratch name.
 pub struct Trial<'a> {
     pub store: &'a dyn Store,
     /// The limit of each request.
@@ -201,8 +201,7 @@ pub fn came(after: Duration) -> Finding {
         .fix("Reduce the load of the store or of this machine")
 }
 
-/// Makes the failure of a store that gave an answer that it must not give.
-/// A claim that waits in turn.
+/// Makes the failure of a store that broke the contract with its answer. A claim that waits in turn.
 fn queued(claim: &Claim) -> Ask {
     Ask::default().with_queued(Some(Queued::new(claim.ttl)))
 }

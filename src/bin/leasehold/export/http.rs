@@ -1,4 +1,4 @@
-//! A small HTTP server: five pages, GET and HEAD only, one request a connection.
+//! A small HTTP server: five pages, GET and HEAD only, one request per connection.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,23 +20,23 @@ use super::recorder::Recorder;
 use super::scan::Scanned;
 use crate::exit::Failure;
 
-/// The longest head of a request; a scraper's has some hundred bytes.
+/// Maximum size of the head of a request; a scraper's has a few hundred bytes.
 const MAX_HEAD: u64 = 8 * 1024;
 
 /// Limit for the head of a request, which a scraper sends at once.
 const HEAD_LIMIT: Duration = Duration::from_secs(1);
 
-/// Limit for an answer, from the moment at which its request was read.
+/// Time limit for an answer, counted from when its request was read.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Most requests that are answered at the same time; more wait.
+/// Maximum number of requests that are answered at the same time; more wait.
 const AT_ONCE: usize = 16;
 
-/// Most connections whose request was not read yet. Then the oldest is closed: a client that sends nothing keeps none
-/// from an answer.
+/// Maximum number of connections whose request was not read yet. Beyond it the oldest is closed, so that clients that
+/// send nothing do not block others.
 const UNREAD: usize = 256;
 
-/// Interval at which samples are moved out of the way while nothing reads them.
+/// Interval between clean-ups of samples while nothing reads them.
 const TIDY: Duration = Duration::from_secs(30);
 
 const OK: &str = "200 OK";
@@ -80,7 +80,7 @@ impl Status {
 type Answer = (&'static str, &'static str, String);
 
 impl Pages {
-    /// Pages with the metrics of this recorder, and with this content until it is replaced.
+    /// Makes pages with the metrics of this recorder, and with this content until it is replaced.
     pub fn new(recorder: Recorder, first: Content) -> Self {
         let content = watch::Sender::new(first);
         Self { recorder, content }
@@ -115,8 +115,8 @@ pub fn refused(address: SocketAddr, error: &io::Error) -> Failure {
     ))
 }
 
-/// Serves the pages on a thread of its own for as long as the process lives. Returns the address, whose port was chosen
-/// if none was given.
+/// Serves the pages on a separate thread for as long as the process lives. Returns the address, with the port that was
+/// chosen if none was given.
 pub fn serve(listener: TcpListener, pages: Arc<Pages>) -> Result<SocketAddr, Failure> {
     let failed = |error: io::Error| Failure::internal("cannot serve metrics", &error);
     let address = listener.local_addr().map_err(failed)?;
@@ -231,7 +231,7 @@ fn plain(status: &'static str, body: &str) -> Answer {
 
 fn written((status, kind, body): Answer, has_body: bool) -> String {
     let header = match kind {
-        // Should markup of a stranger ever get into the page, it can do nothing.
+        // Should foreign markup ever get into the page, it can do nothing.
         HTML => "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n",
         _ if status.starts_with("405") => "Allow: GET, HEAD\r\n",
         _ => "",

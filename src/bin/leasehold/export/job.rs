@@ -19,11 +19,11 @@ use crate::args::{LeaseOptions, MetricsOptions};
 use crate::exit::{Exit, Failure};
 use crate::say;
 
-/// The series of the ends of jobs, and of the last success, which an earlier run may have left in the file.
+/// The series that an earlier run may have left in the file: the ends of jobs, and the last success.
 const EXITS: &str = "leasehold_run_exits_total";
 const LAST_SUCCESS: &str = "leasehold_run_last_success_timestamp_seconds";
 
-/// A run, as it stands.
+/// The current state of a run.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct JobStatus {
@@ -203,7 +203,7 @@ pub fn content([group, name]: &[Label; 2], state: State) -> Content {
     }
 }
 
-/// Who or what ended the run: the command by its own end, or leasehold for one of the other reasons.
+/// What ended the run: the command itself, or leasehold for one of the other reasons.
 fn reason(result: &Result<Exit, Failure>) -> &'static str {
     match result {
         Err(failure) if failure.is_conflict => "held",
@@ -218,7 +218,7 @@ fn reason(result: &Result<Exit, Failure>) -> &'static str {
     }
 }
 
-/// Returns the reasons for which a job ends.
+/// Returns the reasons why a job ends.
 fn reasons() -> &'static [&'static str] {
     let mut metrics = table().iter().filter(|metric| metric.name == EXITS);
     let mut labels = metrics.next().into_iter().flat_map(|exits| exits.labels);

@@ -1,5 +1,5 @@
 //! The page for people: the leases of a store as a table, with its hazards and servers above. It needs no script: it
-//! loads itself again, and is sorted and filtered by its query. Pure: text in, text out.
+//! reloads itself, and its query sorts and filters it. Pure: text in, text out.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,13 +12,13 @@ use crate::row::Row;
 use crate::seen::{Order, Seen, described, summary};
 use crate::table::Column;
 
-/// Interval at which the browser loads the page again. The store is not asked more often for it.
+/// Interval at which the browser reloads the page. This causes no further requests to the store.
 const REFRESH: Duration = Duration::from_secs(5);
 
-/// More rows are not shown: a browser would be slow with them.
+/// Maximum number of rows: more would make a browser slow.
 const MOST: usize = 1_000;
 
-/// Result of the last scan of the store. Nothing but the store is known before the first.
+/// Result of the last scan of the store. Before the first, only the store is known.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     pub store: String,
@@ -111,7 +111,7 @@ fn table(rows: &[Row], order: &Order) -> String {
             if column == Column::Holder
                 && let Some((host, pid)) = cell.rsplit_once(':')
             {
-                // Half a number would read as another process.
+                // Half of a number would look like another process.
                 cell = format!("{host}<span class=pid>:{pid}</span>");
             }
             let is_name = column == Column::Name;
@@ -123,7 +123,7 @@ fn table(rows: &[Row], order: &Order) -> String {
     text + "</table></div>\n"
 }
 
-/// Reads the order that the reader asks for: the least time left first, unless it is another one.
+/// Reads the requested order; by default the least time left comes first.
 fn order(query: &str) -> Order {
     let mut order = Order::by(Column::Left);
     for pair in query.split('&') {
@@ -142,7 +142,7 @@ fn order(query: &str) -> Order {
     order
 }
 
-/// Text of strangers in HTML: in text, and in attributes with quotes.
+/// Foreign text in HTML: in text, and in quoted attributes.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -161,7 +161,7 @@ fn decoded(text: &str) -> String {
     percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
-/// Light or dark as the reader's system is; on a narrow screen only the columns that the eye needs first.
+/// Light or dark like the reader's system; on a narrow screen only the most important columns.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--late:#8a5a00;--bad:#b3261e;--calm:#00687a;--away:#7b3fa0;--faint:#666;--line:#8884}
 @media(prefers-color-scheme:dark){:root{--late:#e0b050;--bad:#ff8a80;--calm:#6fd3e3;--away:#d0a0f0;--faint:#999}}

@@ -34,13 +34,13 @@ impl Recorder {
         Self(PrometheusBuilder::new().build_recorder().handle())
     }
 
-    /// Everything as it is now, in the text format of Prometheus.
+    /// Returns all current values in the text format of Prometheus.
     pub fn text(&self) -> String {
         update();
         self.0.render()
     }
 
-    /// Moves samples out of the way when nothing reads them.
+    /// Cleans up samples while nothing reads them.
     pub fn tidy(&self) {
         self.0.run_upkeep();
     }

@@ -19,10 +19,10 @@ use crate::say;
 use crate::seen::{self, Pauses, Seen};
 use crate::server_clock;
 
-/// The shortest time between two scans, each of which reads every lease.
+/// Minimum time between two scans, because each reads every lease.
 const EVERY: Duration = Duration::from_secs(15);
 
-/// A scan takes at most one part in this many of the time.
+/// Scans take at most one part in this many of the time.
 const SHARE: u32 = 50;
 
 /// Limit for the list of a scan.

@@ -1,7 +1,7 @@
 //! The file for node_exporter's textfile collector: written at the start, once a minute, and at the end.
 //!
-//! On threads for what blocks, so that a slow disk never holds up the job's supervision. The file is replaced as a
-//! whole.
+//! Runs on threads for blocking work, so that a slow disk never holds up the supervision of the job. The file is
+//! replaced as a whole.
 
 use std::convert::Infallible;
 use std::io;

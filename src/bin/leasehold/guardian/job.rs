@@ -1,7 +1,7 @@
-//! The job as the guardian has it: everything below this process, started, signalled, reaped, ended.
+//! The job, as the guardian manages it: everything below this process, started, signalled, reaped and ended.
 //!
-//! The guardian is a subreaper and starts the command as its only child. So every process below it is of the job,
-//! whatever its group or session, a process whose parent has ended becomes its child, and once it has no child nothing
+//! The guardian is a subreaper and starts the command as its only child. So every process below it belongs to the job,
+//! whatever its group or session. A process whose parent has ended becomes its child, and once it has no child, nothing
 //! is left of the job.
 
 use std::collections::HashSet;

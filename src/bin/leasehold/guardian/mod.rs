@@ -40,7 +40,7 @@ pub const NAME: &str = "job-guardian";
 /// Interval between searches for orphans while a job is being ended: no signal announces them.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The most processes that are named to the tool.
+/// Maximum number of processes that are reported to the tool.
 const MAX_NAMED: usize = 100;
 
 /// Guards one job to its end. The arguments are the command, and standard input is the channel to the tool. If no job
@@ -73,7 +73,7 @@ struct Guardian {
     timeline: Timeline,
     job: Job,
     terminal: Option<Terminal>,
-    /// The cause for which the job is ended if the tool has ended first.
+    /// Why the job is ended if the tool ends first.
     tool_gone: Cause,
     status_file: PathBuf,
 }
@@ -114,7 +114,7 @@ impl Guardian {
 
     /// Lets the command begin, unless the lease's time ran out before that: then the command is ended before it begins.
     fn release_to_run(&mut self) {
-        // Sent first: if the guardian is killed from here on, the tool knows what to end.
+        // Sent first, so that the tool knows what to end if the guardian is killed from here on.
         tell(&Event::Started {
             pid: self.job.leader().as_raw_pid(),
             guardian: getpid().as_raw_pid(),

@@ -1,9 +1,9 @@
 //! Decides which group may read the terminal: the tool's own group, or the job's.
 //!
 //! A job has a group of its own, and a group in the background is stopped when it reads the terminal or changes its
-//! settings. If both input and output are the terminal the job is put in the foreground from the start. If only
-//! the input is, as in `leasehold run x -- list | less`, another process in the pipe may be reading the keys, so the
-//! job gets the terminal when it first asks for it.
+//! settings. If both input and output are the terminal the job is put in the foreground from the start. If only the
+//! input is the terminal, as in `leasehold run x -- list | less`, another process in the pipe may be reading the keys,
+//! so the job gets the terminal when it first asks for it.
 
 use std::os::fd::{AsFd, OwnedFd};
 

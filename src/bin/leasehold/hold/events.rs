@@ -1,7 +1,7 @@
 //! The lines that `hold` prints for the program that started it, without ever waiting for their reader.
 //!
-//! Of each kind the newest line that was not printed yet is kept, and none else. So what waits for a reader is short
-//! however long nobody reads, a deadline is the last one, and neither `at_risk` nor `lost` is ever left out.
+//! Only the newest unprinted line of each kind is kept. So the backlog stays short however long the reader pauses, a
+//! deadline is always the latest one, and neither `at_risk` nor `lost` is ever left out.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::run::plan::Wanted;
 use crate::span::milliseconds;
 use crate::status_file;
 
-/// Time that `hold` waits at its end for its last line to be read. A program that computes, or a machine that is busy, can take
-/// longer than the second that messages for people are given, and this line may be the loss.
+/// Maximum time that `hold` waits at its end until its last line is read, which may be the loss. A program that computes,
+/// or a busy machine, can take longer than the second that messages for people get.
 const FLUSH: Duration = Duration::from_secs(5);
 
 /// A line of `hold`, on standard output.
@@ -135,7 +135,7 @@ impl Events {
             reason: None,
             why: None,
         };
-        // A program that does not listen holds its lease all the same.
+        // A program that does not listen still holds its lease.
         Self::new(last, |line| {
             let _ = print(line);
         })
@@ -202,7 +202,7 @@ impl Events {
     }
 }
 
-/// Writes a line. The program may have made the pipe one that does not block.
+/// Writes a line. The program may have made the pipe non-blocking.
 fn print(mut line: &[u8]) -> rustix::io::Result<()> {
     let stdout = std::io::stdout();
     while !line.is_empty() {

@@ -1,4 +1,4 @@
-//! What the program that started `hold` says and does: its commands, the end of its input, and its own end.
+//! Follows the program that started `hold`: its commands, the end of its input, and its own end.
 //!
 //! A thread waits for both in one `poll`. The end of the input alone would not do, because a child of that program may
 //! have the pipe, too; nor would the parent-death signal, which is about the thread that started this process.
@@ -18,12 +18,12 @@ use crate::say;
 /// A line that is longer is none of the commands.
 const LONGEST: usize = 64;
 
-/// What is to be done.
+/// A command to carry out.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
-    /// To note that the work goes on.
+    /// Record progress.
     Progress,
-    /// To release the lease, with the reason.
+    /// Release the lease, for this reason.
     End(&'static str),
 }
 
@@ -56,7 +56,7 @@ impl Input {
         self.0.recv().await.unwrap_or(CLOSED)
     }
 
-    /// Returns why there is nothing to wait for any more.
+    /// Returns why waiting is over.
     pub async fn end(&mut self) -> &'static str {
         loop {
             if let Command::End(why) = self.next().await {
@@ -79,8 +79,8 @@ fn parent() -> io::Result<Option<OwnedFd>> {
     Ok(Some(descriptor))
 }
 
-/// Sends the commands until there is a reason to end. An input that cannot be read, as a terminal's in the background,
-/// is at its end.
+/// Sends the commands until there is a reason to end. An input that cannot be read, such as a terminal's in the
+/// background, counts as ended.
 fn listen(parent: Option<&OwnedFd>, told: &Sender<Command>) -> io::Result<Command> {
     let mut quiet = SigSet::empty();
     quiet.add(Signal::SIGTTIN);

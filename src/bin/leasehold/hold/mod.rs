@@ -1,4 +1,4 @@
-//! `leasehold hold`: holds a lease for the program that started it, in whatever language, and tells it of each change.
+//! `leasehold hold`: holds a lease for the program that started it, in any language, and reports each change to it.
 //!
 //! It is a run without a job: the same options, the same way to the lease, the same exit codes. There is no guardian,
 //! because nothing here could end the work of the parent: it compares the last deadline with the boot clock itself.
@@ -124,7 +124,7 @@ async fn acquire(
     }
 }
 
-/// Renews the lease until it is to be released, and tells of each change.
+/// Renews the lease until it is to be released, and reports each change.
 async fn until_its_end(
     lease: &Lease,
     wanted: &Wanted,
@@ -138,7 +138,7 @@ async fn until_its_end(
         return lost(lease, events).await;
     };
     events.held(lease, &term);
-    // When a missing renewal is late, which is said once.
+    // When a missing renewal is late, which is reported once.
     let mut late_at = Some(term.sent_at().after(late_after));
     loop {
         tokio::select! {
@@ -165,7 +165,7 @@ async fn until_its_end(
     }
 }
 
-/// Tells of the loss.
+/// Reports the loss.
 async fn lost(lease: &Lease, events: &mut Events) -> Exit {
     let reason = lease.lost().await;
     events.lost(reason);

@@ -48,7 +48,7 @@ pub async fn connect(wanted: &Wanted, signals: &mut Signals) -> Result<Contact, 
             "no store named: this excludes only other runs of this user on this machine, by leases in {}",
             contact.client.store().location()
         );
-        // In a crontab or a unit it is usually a mistake, so there `--quiet` does not hide it.
+        // In a crontab or a unit this is usually a mistake, so `--quiet` does not hide it there.
         match say::width() {
             Some(_) => say::note("store", message),
             None => say::fault("store", message),
@@ -57,7 +57,7 @@ pub async fn connect(wanted: &Wanted, signals: &mut Signals) -> Result<Contact, 
     Ok(contact)
 }
 
-/// A lease that is asked for.
+/// A requested lease.
 pub struct Asking<'a> {
     pub contact: &'a Contact,
     pub wanted: &'a Wanted,
@@ -66,8 +66,8 @@ pub struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Asks once, and again while the store cannot answer. Whether the run may wait or not: `--nonblock` is about a
-    /// name that is held, not about a store that restarts.
+    /// Asks once, and repeats while the store cannot answer, also with `--nonblock`: that option is about a held name,
+    /// not about a store that restarts.
     pub async fn once(&self, signals: &mut Signals) -> Result<Attempt, Failure> {
         let has_failed = Cell::new(false);
         let first = self.contact.answer(async |_| {
@@ -113,8 +113,8 @@ impl Asking<'_> {
     }
 }
 
-/// Refuses a name that a run has in whose job this run is; one that such a run shares, where this one would wait for a
-/// writer; and a pool of which such runs have every permit. It would wait for its own end.
+/// Refuses names that this run could only wait for until its own end: one that an outer run holds; one that an outer
+/// run shares, if this run waits for a writer; and a pool whose permits are all held by outer runs.
 fn refuse_own(held: &Held, wanted: &Wanted) -> Result<(), Failure> {
     let is_in_job = std::env::var_os(status_file::VARIABLE).is_some();
     let (pid, pool) = (held.info.pid, &wanted.options.pool);
@@ -134,7 +134,7 @@ fn refuse_own(held: &Held, wanted: &Wanted) -> Result<(), Failure> {
     if let Some(run) = own.next().filter(|_| is_kept_out) {
         return refused(&run.name, run.pid);
     }
-    // Of several permits, one that another run has may be free sooner.
+    // Another run's permit may be free sooner.
     let is_alone = pool.permits.is_none_or(|count| count == 1);
     if is_alone && is_in_job && process::is_this_host(&held.info.host) && process::is_ancestor(pid)
     {
@@ -143,7 +143,7 @@ fn refuse_own(held: &Held, wanted: &Wanted) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns whether this process has the name: by a request whose answer was lost.
+/// Returns whether this process already holds the name, by a request whose answer was lost.
 fn is_of_this_process(held: &Held) -> bool {
     held.info.pid == std::process::id() && process::is_this_host(&held.info.host)
 }
@@ -151,7 +151,7 @@ fn is_of_this_process(held: &Held) -> bool {
 fn request(client: &Client, wanted: &Wanted) -> LeaseRequest {
     let options = &wanted.options;
     let mut request = options.pool.of(client.request(wanted.name.as_str()));
-    // The job is ended some time before the deadline, so it needs a whole ttl to begin with.
+    // The tool ends a job some time before the deadline, so a job begins with a whole ttl.
     request = request.confirmed().on_outage(options.on_outage);
     if let Some(least) = &options.hold_at_least {
         request = request.hold_at_least(least.time);
@@ -168,7 +168,7 @@ fn request(client: &Client, wanted: &Wanted) -> LeaseRequest {
     request
 }
 
-/// Waits for the lease, within the limit of the wanted.
+/// Waits for the lease, within the limit of the request.
 async fn wait(request: LeaseRequest, wanted: &Wanted, began: Instant) -> Result<Lease, Failure> {
     let result = match &wanted.options.wait {
         Some(limit) => {

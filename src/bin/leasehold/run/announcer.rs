@@ -118,8 +118,7 @@ impl<'a> Announcer<'a> {
         say::note("stuck", message);
     }
 
-    /// Announces processes of the job that the tool may not signal, if they are others than before: at the end of the
-    /// lease they would run on.
+    /// Announces the processes of the job that the tool may not signal, if they changed: they would outlive the lease.
     pub fn denied(&mut self, denied: Vec<Denied>) {
         if self.status.denied == denied {
             return;
@@ -172,7 +171,7 @@ impl<'a> Announcer<'a> {
         }
     }
 
-    /// Announces that the tool kills the job, because of what became of the guardian.
+    /// Announces that the tool kills the job because the guardian failed.
     pub fn killed(&self, event: &'static str, why: &str) {
         let name = &self.status.name;
         say::fault(
@@ -187,8 +186,8 @@ impl<'a> Announcer<'a> {
         self.file.update(self.status.clone());
     }
 
-    /// Feeds the watchdog of the service manager, but not while renewals are missing. Returns how long to wait for the
-    /// next time, if there is a watchdog.
+    /// Feeds the watchdog of the service manager, but not while renewals are missing. Returns the time until the next
+    /// feeding, if there is a watchdog.
     pub fn feed(&self) -> Option<Duration> {
         if self.state() == State::Held {
             self.service.tell("WATCHDOG=1");

@@ -25,8 +25,8 @@ use crate::warden;
 /// The variable with the number of the job's permit.
 const PERMIT: &str = "LEASEHOLD_PERMIT";
 
-/// A warden and a guardian that were started while the lease was asked for, which takes about as long, and wait for it.
-/// They end when this is dropped.
+/// A warden and a guardian, started while the tool requests the lease, which takes about as long. They wait for it, and
+/// end when this is dropped.
 #[derive(Debug)]
 pub struct Standby {
     to_guardian: OwnedFd,
@@ -45,14 +45,14 @@ pub struct Job {
     warden: Option<Pid>,
     /// The guardian, once the job has started.
     guardian: Option<Pid>,
-    /// The children that this process had before: those of the shell that became the tool by `exec`.
+    /// Children from before: those of the shell that became the tool by `exec`.
     others: Vec<Pid>,
 }
 
 impl Standby {
     /// Starts the warden, which starts the guardian.
     pub fn start(command: &[OsString]) -> io::Result<Self> {
-        // If the warden is killed, what is left below it becomes children of the tool.
+        // If the warden is killed, its descendants become children of the tool.
         set_child_subreaper(Some(getpid()))?;
         let others = tree::children(getpid());
         let (to_guardian, guardians) = channel::pair()?;
@@ -63,7 +63,7 @@ impl Standby {
             .arg0(warden::NAME)
             .arg(warden::ARGUMENT)
             .args(command)
-            // In a group of its own, so that no signal to the tool's group stops the warden.
+            // In its own group, so that no signal to the tool's group stops the warden.
             .process_group(0)
             .stdin(Stdio::from(wardens));
         without_own_settings(&mut warden);
@@ -76,7 +76,7 @@ impl Standby {
         })
     }
 
-    /// Has them start the job.
+    /// Makes them start the job.
     pub fn begin(self, lease: &Lease, term: &Term, plan: &Plan, status: &Path) -> io::Result<Job> {
         let begin = Instruction::Begin(Begin {
             clock: lease.clock().name().into(),
@@ -216,7 +216,7 @@ fn event_of(received: io::Result<Option<Received<Event>>>) -> Option<Event> {
     received.ok().flatten().map(|(event, _)| event)
 }
 
-/// Removes what is meant for this run, and not for its job, from the environment of a process.
+/// Removes variables from the environment of a process that are meant for this run and not for its job.
 fn without_own_settings(command: &mut Command) {
     command
         // A run within the run would serve its metrics at the same address, and write them to the same file.

@@ -41,8 +41,8 @@ use service::Service;
 use signals::Signals;
 use supervise::Supervisor;
 
-/// Limit for giving back a claim of unknown outcome. After that it expires by itself; the user waits for the end of the
-/// run.
+/// Time limit for releasing a claim of unknown outcome, because the user waits for the end of the run. After that the
+/// claim expires by itself.
 pub const GIVE_BACK_LIMIT: Duration = Duration::from_millis(300);
 
 /// Runs the command under the lease.
@@ -67,14 +67,14 @@ pub fn main(arguments: args::RunOptions) -> Result<Exit, Failure> {
     result
 }
 
-/// A run, and the recorders of what happens to it.
+/// A run, and where its events are recorded.
 struct Run<'a> {
     plan: &'a Plan,
     report: &'a mut Report,
     signals: Signals,
     metrics: Option<JobMetrics>,
     service: Service,
-    /// Limit for closing the client: a release that failed at once is repeated within what it has left of its own.
+    /// Time limit for closing the client: a release that failed at once is repeated within the rest of its own limit.
     closing: Duration,
 }
 
@@ -259,8 +259,8 @@ fn unheard(error: &std::io::Error) -> Failure {
     )
 }
 
-/// Ends the tool should the work panic. After such a bug the lease is not released, because the guardian needs time to
-/// end the job.
+/// Ends the tool if the work panics. After such a bug the lease is not released, because the guardian needs time to end
+/// the job.
 pub async fn or_exit<T>(work: impl Future<Output = T>) -> T {
     let worked = AssertUnwindSafe(work).catch_unwind().await;
     worked.unwrap_or_else(|_| std::process::exit(Exit::Internal.code().into()))

@@ -1,4 +1,4 @@
-//! The outcome of a job, and the exit code that tells it.
+//! The outcome of a job, and its exit code.
 
 use crate::channel::End;
 use crate::exit::Exit;
@@ -7,8 +7,7 @@ use crate::timeline::Cause;
 /// The end of a job and of the processes that it started.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The way in which the command ended, and the cause if it was being stopped at that time. `None` if its end was
-    /// not seen.
+    /// How the command ended, and the cause if the job was being ended at that time. `None` if its end was not seen.
     pub end: Option<(End, Option<Cause>)>,
     /// Whether the tool had to kill the job, because the guardian did not.
     pub is_killed_by_tool: bool,

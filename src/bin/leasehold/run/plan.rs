@@ -27,7 +27,7 @@ pub struct Plan {
     pub options: args::JobOptions,
 }
 
-/// The lease that is wanted, by a run or without a job.
+/// The requested lease, of a run or of `hold`.
 #[derive(Debug)]
 pub struct Wanted {
     pub name: Name,
@@ -120,7 +120,7 @@ fn spans(options: &args::LeaseOptions) -> [(&'static str, Option<&Span>); 2] {
     ]
 }
 
-/// The longest that a limit may be, and how that is said.
+/// Maximum of a limit, and how messages write it.
 type Most = (Duration, &'static str);
 const ANY: Most = (Duration::MAX, "");
 const KEPT: Most = (MAX_KEEP, " and at most 366 days");

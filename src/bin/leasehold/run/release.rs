@@ -1,4 +1,4 @@
-//! The release at the end, which is waited for as long as the user would.
+//! The release at the end, and how long the tool waits for it.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use super::signals::Signals;
 use crate::choice::Contact;
 use crate::say;
 
-/// Limit for the release. After that the lease expires by itself: what follows the job waits for the tool, and not for
-/// a store that does not answer. Together with the limit of a claim that is given back it is two seconds.
+/// Time limit for the release. After that the lease expires by itself: whatever follows the job should not wait for a
+/// store that does not answer. Together with the limit for an unknown claim this makes two seconds.
 pub const RELEASE_LIMIT: Duration = Duration::from_millis(1_700);
 
 /// Interval between attempts to confirm a name that is to be kept, while the store does not answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Releases the lease, which was held for this long. The name stays taken for the rest of `--hold-at-least`, without a
-/// holder. That takes a release that was carried out, so with this option a store that does not answer is waited for
-/// until the lease would be over, or a signal ends the wait. Returns whether it was released.
+/// holder. Only a release that was carried out achieves this, so with this option the tool waits for a silent store
+/// until the lease would be over or a signal arrives. Returns whether it was released.
 pub async fn release(
     lease: Lease,
     wanted: &Wanted,

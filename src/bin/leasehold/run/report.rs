@@ -1,4 +1,5 @@
-//! The outcome of a run, for `--report FILE`: what ended the job and why, because a job may use any exit code itself.
+//! The outcome of a run, for `--report FILE`: what ended the job and why. The exit code cannot say it, because a job
+//! may use any code itself.
 
 use std::io;
 use std::path::Path;
@@ -57,7 +58,7 @@ pub struct Report {
     unended_pids: Vec<i32>,
 }
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

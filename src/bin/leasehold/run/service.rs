@@ -23,10 +23,10 @@ pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PI
 /// A few seconds of notifications; it fills up only if the manager does not read.
 const QUEUE: usize = 16;
 
-/// The least pause between two feedings of the watchdog, whatever the manager asks for.
+/// Minimum pause between two feedings of the watchdog, whatever the manager requests.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
-/// The longest time that the last notification may take.
+/// Time limit for the last notification.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// The connection to the service manager, if there is one.

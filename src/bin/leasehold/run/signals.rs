@@ -1,4 +1,4 @@
-//! The signals that a run passes on to its job, those that end its wait, and that of an ended child.
+//! The signals of a run: those that it passes on to its job, those that end its wait, and that of an ended child.
 
 use std::io;
 use std::task::Poll;
@@ -60,7 +60,7 @@ impl Signals {
         })
     }
 
-    /// Returns the next signal. Dropping the future loses none.
+    /// Returns the next signal. Dropping the future loses no signal.
     pub async fn next(&mut self) -> Signal {
         let signal = std::future::poll_fn(|context| {
             for (signal, stream) in &mut self.streams {

@@ -1,8 +1,8 @@
 //! Supervises a running job: sends renewals to the guardian and signals to the job, and announces the state of the
 //! lease.
 //!
-//! The guardian ends the job; this loop only tells it what it cannot know. If the guardian was killed, or is silent
-//! when the job must be gone, the loop ends the job itself.
+//! The guardian ends the job; this loop only passes on what the guardian cannot know. If the guardian was killed, or is
+//! silent when the job must be gone, the loop ends the job itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,15 +26,15 @@ use crate::status_file::State;
 use crate::timeline::Cause;
 use crate::tree;
 
-/// The longest time that a process may take to end after KILL. A process that takes longer waits in the kernel for
-/// a disk, or may not be signalled.
+/// Maximum time for a process to end after KILL. One that takes longer waits in the kernel for a disk, or may not be
+/// signalled.
 const STUCK: Duration = Duration::from_secs(2);
 
 /// Delay before a new job is searched for processes that may not be signalled: a job that gives up its user does so
 /// when it begins. It is searched again at each renewal.
 const FIRST_CHECK: Duration = Duration::from_secs(1);
 
-/// How long a warden may take to end a job whose guardian was killed. It takes longer if it was stopped.
+/// Time for a warden to end a job whose guardian was killed. A warden that takes longer was stopped.
 const WARDEN_LIMIT: Duration = Duration::from_secs(1);
 
 /// Interval between checks of a guardian that has not ended the job in time.
@@ -253,7 +253,7 @@ impl<'a> Supervisor<'a> {
         if let Some(event) = self.job.said() {
             return self.heard(Some(event)).await;
         }
-        // One that has said that it is ending the job does so at this very moment, unless it was stopped since then.
+        // A guardian that announced the end of the job is ending it at this moment, unless it was stopped since.
         if self.is_stopping && !self.job.is_guardian_stopped() {
             self.rescue_at = self.clock.now().after(LOOK_AGAIN);
             return None;
@@ -261,7 +261,7 @@ impl<'a> Supervisor<'a> {
         Some(self.unguarded().await)
     }
 
-    /// Ends the job because it has no guardian that could, without which it is not safe.
+    /// Ends the job because no guardian is left to do so; a job without a guardian is not safe.
     async fn unguarded(&mut self) -> Result<Outcome, Failure> {
         let is_late = self.clock.now() >= self.rescue_at;
         if is_late {

@@ -41,7 +41,7 @@ use keys::Action;
 use model::Model;
 use view::Context;
 
-/// Interval at which the screen is brought up to date.
+/// Interval between updates of the screen.
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// Lists may take one part in `SHARE` of the server's time. The view may cost a hundredth in all, and the reads of the
@@ -176,7 +176,7 @@ impl Top<'_> {
 
     async fn list(&self) -> Infallible {
         let mut pauses = Pauses::new(SHARE, REFRESH);
-        // Only for the time that it takes.
+        // Held only for the time that it takes.
         if let Ok(name) = Name::new("leasehold-top") {
             let _ = self.inspect(&name).await;
         }

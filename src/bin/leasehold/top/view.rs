@@ -1,6 +1,6 @@
 //! Draws the live view: the model in, cells out.
 //!
-//! Whatever has a colour has a word or a sign as well, so that the view can be read without colours.
+//! Everything with a colour also has a word or a sign, so that the view can be read without colours.
 
 use std::time::SystemTime;
 
