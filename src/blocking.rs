@@ -1,4 +1,4 @@
-//! Leases for programs without async: a client whose calls block, on a runtime of its own in a thread of its own.
+//! Leases for programs without async: a client whose calls block. It has its own runtime, in its own thread.
 //!
 //! ```
 //! # fn main() -> Result<(), leasehold::Error> {
@@ -12,9 +12,9 @@
 //! # }
 //! ```
 //!
-//! The lease is renewed in the background and lost as any other; a caller that blocks is told of a loss by
-//! [`check`](crate::Lease::check), and by its fence. Both types dereference to their counterparts in the crate's root,
-//! whose async methods run on any runtime, and in [`Client::wait`].
+//! The lease is renewed in the background, and can be lost, like any other; a caller that blocks learns of a loss
+//! through [`check`](crate::Lease::check), and by its fence. Both types dereference to their counterparts in the
+//! crate's root, whose async methods run on any runtime, and in [`Client::wait`].
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl Client {
         self.wait(self.client.shutdown(limit))
     }
 
-    /// Blocks until the future is done: for methods of [`crate::Client`] that this client has no counterpart of.
+    /// Blocks until the future is done. For methods of [`crate::Client`] without a counterpart here.
     ///
     /// # Errors
     /// `Invalid` in async code.

@@ -1,5 +1,5 @@
-//! Stores of the crate `object_store` that claim to have conditional puts: whether they compare, and what their answers
-//! mean. The fence of an object and the leases in a bucket rest on it.
+//! Tests whether stores of the crate `object_store` compare versions in conditional puts, and interprets their answers.
+//! The fence of an object and the leases in a bucket depend on it.
 
 use ::object_store::path::Path;
 use ::object_store::{ObjectStore, ObjectStoreExt, PutMode, PutResult};
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 pub(crate) const ROUNDS: usize = 20;
 const RACERS: usize = 16;
 
-/// Races puts on one version of this object, of which exactly one must win, so many times, and deletes it.
+/// Repeatedly races puts on one version of this object, of which exactly one must win, and then deletes it.
 ///
 /// # Errors
 /// `Misconfigured` if the store does not compare versions, or not at once with the write.
@@ -138,7 +138,7 @@ pub(crate) fn failed(action: &str, path: &Path, error: ::object_store::Error) ->
     Error::new(kind, format!("{action} failed{why} path={path:?}")).with_source(error)
 }
 
-/// Returns what a caller should do about an answer, and what is wrong, after a colon, where that is known.
+/// Returns what a caller should do about an answer, and what is wrong, as ": reason", if that is known.
 pub(crate) fn kind_of(error: &::object_store::Error) -> (ErrorKind, &'static str) {
     match error {
         ::object_store::Error::NotImplemented { .. }
@@ -160,7 +160,7 @@ pub(crate) fn kind_of(error: &::object_store::Error) -> (ErrorKind, &'static str
     }
 }
 
-/// What the crate says of an answer that no later try changes, and what is wrong then. It has no kind of its own for
+/// The crate's texts for answers that retrying does not change, and what is wrong. The crate has no kind of its own for
 /// these.
 const LASTING: &[(&str, &str)] = &[
     (
@@ -179,7 +179,7 @@ const LASTING: &[(&str, &str)] = &[
 /// The codes of an answer 400 to a request that did not arrive whole.
 const TORN: &[&str] = &["RequestTimeout", "IncompleteBody"];
 
-/// Returns what is wrong, if the store answered what it will answer again.
+/// Returns what is wrong, if the store will give the same answer again.
 fn lasting(error: &::object_store::Error) -> Option<&'static str> {
     let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| {
         error.source()

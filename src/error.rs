@@ -12,8 +12,7 @@ use crate::words::words;
 
 /// An error that a correct caller can meet. Look at [`kind`](Error::kind) to decide what to do.
 ///
-/// A clone is cheap and is the same error, with its sources, so every task that waited for one request can be given
-/// one.
+/// A clone is cheap and is the same error, with its sources, so every task that waited for one request can have one.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 

@@ -1,7 +1,7 @@
-//! The highest token seen of each name, so that a grant whose token fell is lifted or refused.
+//! The highest token seen of each name, so that a grant with a lower token is lifted or refused.
 //!
 //! Names that are held or waited for are remembered, however many they are. Of all other names a limited number is
-//! kept: the ones that the client used longest ago are forgotten first.
+//! kept: the least recently used are forgotten first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Floor {
         self.floors.known.lock().names.get(&self.name)?.highest
     }
 
-    /// Does the same as [`Floors::raise`].
+    /// Like [`Floors::raise`].
     pub(crate) fn raise(&self, token: Token) {
         self.floors.raise(&self.name, token);
     }
@@ -84,7 +84,7 @@ impl Floor {
 
 impl Drop for Floor {
     fn drop(&mut self) {
-        // In a forked child the lock may be held by a thread that is not there.
+        // In a forked child the lock may be held by a thread that does not exist.
         if !self.floors.home.is_forked() {
             let leave = |kept: &mut Kept| kept.keepers = kept.keepers.saturating_sub(1);
             self.floors.known.lock().change(&self.name, leave);
@@ -93,8 +93,8 @@ impl Drop for Floor {
 }
 
 impl Known {
-    /// Changes what is known of a name. One without keepers and token is forgotten at once; of those without keepers,
-    /// the one that was changed longest ago if there are too many.
+    /// Updates a name. Forgets it at once if it has neither keepers nor a token; if there are too many names without
+    /// keepers, forgets the one that was changed longest ago.
     fn change(&mut self, name: &Name, change: impl FnOnce(&mut Kept)) {
         let kept = self.names.entry(name.clone()).or_default();
         self.idle.remove(&std::mem::take(&mut kept.mark));

@@ -9,7 +9,7 @@ use std::task::{Context, Wake, Waker};
 /// A boxed future that can be moved to any thread. The methods of a store and of a fence return it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Awaits a future that is woken by a thread or a task of others, such as one attempt that many callers wait for.
+/// Awaits a future that a foreign thread or task wakes, such as one attempt that many callers wait for.
 ///
 /// A waker is user code and may panic, as that of an event loop that has ended. The panic would end the task or thread
 /// that wakes it: the task of a shared connection, or the watchdog's thread. Here it ends only the wake-up.

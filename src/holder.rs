@@ -1,5 +1,5 @@
-//! The identity of a claim, drawn again for each one, so that a repeated release or a late renewal of an earlier claim
-//! can never affect a later one.
+//! The identity of a claim, drawn anew for each, so that a repeated release or a late renewal of an earlier claim can
+//! never affect a later one.
 
 use std::fmt;
 use std::str::FromStr;

@@ -149,8 +149,8 @@ pub(crate) static KINDS: [StoreKind; 9] = [
     },
 ];
 
-/// The forms in which other programs write where a server is, or a part that they all have, and how it is written here.
-/// A form that is looked for in the middle of a text is written in lower case.
+/// Forms of server addresses in other programs, or a part that they all have, and the form here. A form that is sought
+/// in the middle of a text is in lower case.
 const FOREIGN: [(Sign, &str, &str); 9] = [
     (Sign::Begins, "jdbc:postgresql", POSTGRES),
     (Sign::Begins, "postgresql+", POSTGRES),
@@ -265,7 +265,7 @@ pub fn kinds() -> &'static [StoreKind] {
     &KINDS
 }
 
-/// Returns the word of this list that differs least from a text, if it differs in at most two letters.
+/// Returns the word of this list that is nearest to a text, if they differ in at most two letters.
 pub(crate) fn nearest(
     text: &str,
     known: impl IntoIterator<Item = &'static str>,
@@ -291,7 +291,7 @@ fn scheme(url: &str) -> &str {
     url.split(':').next().unwrap_or_default()
 }
 
-/// Returns how a text is written here that has the form of another program's.
+/// Returns the form here of a text in another program's form.
 fn advice(url: &str) -> Option<&'static str> {
     let lower = url.to_ascii_lowercase().replace(' ', "").replace(';', ",");
     let mut known = FOREIGN.iter();

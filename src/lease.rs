@@ -51,11 +51,11 @@ pub struct Lease {
     /// Its slot in the schedule; `None` once its enrollment has ended.
     pub(crate) id: Option<LeaseId>,
     pub(crate) timing: Timing,
-    /// When it was handed to its caller, or granted if it was not yet.
+    /// When its caller received it; until then, when it was granted.
     held_since: Instant,
-    /// Until when the name stays taken after the guard: no longer than the guard if it has passed.
+    /// Until when the name stays taken after the guard ends; no effect once it has passed.
     pub(crate) keep_until: Instant,
-    /// The number of the permit that it is.
+    /// The number of the permit, if it is one.
     pub(crate) permit: Option<u16>,
 }
 
@@ -77,7 +77,7 @@ pub struct LeaseHandle {
 pub(crate) struct Hold {
     /// What ends the lease.
     pub(crate) limits: Limits,
-    /// The least time for which the name stays taken.
+    /// Minimum time that the name stays taken.
     pub(crate) least: Duration,
 }
 
@@ -94,7 +94,8 @@ pub enum LeaseState {
 }
 
 impl Lease {
-    /// The guard of a lease that was granted now, without limits: they [begin](Self::begin) when its caller gets it.
+    /// Makes the guard of a lease that was just granted, without limits: they [begin](Self::begin) when its caller gets
+    /// it.
     pub(crate) fn granted(handle: LeaseHandle, id: LeaseId, timing: Timing, at: Instant) -> Self {
         Self {
             handle,
@@ -106,7 +107,7 @@ impl Lease {
         }
     }
 
-    /// Begins each limit of the lease, at the moment at which it is handed to its caller.
+    /// Begins each limit of the lease, when it is handed to its caller.
     pub(crate) fn begin(&mut self, hold: Hold) {
         let now = self.clock().now();
         self.held_since = now;
@@ -142,7 +143,7 @@ impl Lease {
         self.handle.holder
     }
 
-    /// Returns the time for which the store keeps the lease without a renewal.
+    /// Returns how long the store keeps the lease without a renewal.
     pub const fn ttl(&self) -> Duration {
         self.timing.ttl()
     }
@@ -252,12 +253,12 @@ impl Lease {
         self.end().await == (ReleaseOutcome::Released, true)
     }
 
-    /// Also returns whether the lease had one grant only.
+    /// Also returns whether the lease had a single grant.
     async fn end(mut self) -> (ReleaseOutcome, bool) {
         let Some(id) = self.take_id() else {
             return (ReleaseOutcome::Unknown, false);
         };
-        // Withdrawn first: no renewal may follow the release.
+        // Withdrawn first, because no renewal may follow the release.
         let (leaving, was_held) = self.handle.watchdog.withdraw(id, self.keep_for());
         let held_for = self.clock().now().since(self.held_since);
         let end = if was_held { "released" } else { "lost" };
@@ -278,7 +279,7 @@ impl Lease {
         id.filter(|_| !self.handle.watchdog.home.is_forked())
     }
 
-    /// For how long the name stays taken if the lease ends now.
+    /// Returns how long the name stays taken if the lease ends now.
     fn keep_for(&self) -> Option<Duration> {
         let rest = self.keep_until.since(self.clock().now());
         (!rest.is_zero()).then_some(rest)

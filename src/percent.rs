@@ -1,4 +1,5 @@
-//! Percent coding in URLs, headers and the names of nodes. Decoding is strict: what is not written as `%XX` is refused.
+//! Percent coding in URLs, headers and the names of nodes. Decoding is strict: it refuses bytes that should be written
+//! as `%XX`.
 
 use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
@@ -15,12 +16,12 @@ const CODED: &AsciiSet = &NON_ALPHANUMERIC
 /// The same, of a text that is encoded already.
 const STRAY: &AsciiSet = &CODED.remove(b'%');
 
-/// Returns whether all that is written as `%XX` is so in this text.
+/// Returns whether this text writes every byte as `%XX` that has to be.
 pub(crate) fn is_encoded(text: &str) -> bool {
     utf8_percent_encode(text, STRAY).to_string() == text
 }
 
-/// Writes all but plain letters as `%XX`.
+/// Encodes everything but plain letters as `%XX`.
 #[cfg_attr(
     not(any(
         test,
@@ -34,7 +35,7 @@ pub(crate) fn encode(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, CODED)
 }
 
-/// Reads `%XX`. Returns `None` for a `%` without two hexadecimal digits, and for bytes that are not UTF-8.
+/// Decodes `%XX`. Returns `None` for a `%` without two hexadecimal digits, and for bytes that are not UTF-8.
 pub(crate) fn decode(text: &str) -> Option<String> {
     let is_digit = |digit: Option<&u8>| digit.is_some_and(u8::is_ascii_hexdigit);
     let mut marks = text.split('%').skip(1).map(str::as_bytes);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::words::words;
 
 words! {
-    /// The reason for which a lease ended before it was released.
+    /// Why a lease ended before its release.
     #[derive(Hash, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     #[non_exhaustive]
@@ -30,7 +30,7 @@ words! {
 }
 
 impl LossReason {
-    /// The words of those for which a lease counts as lost. The end of its guard, which comes last, is none of them.
+    /// The words of the reasons that count as a loss: all but the last, which is the end of the guard.
     pub(crate) const COUNTED: &'static [&'static str] = Self::WORDS.split_at(7).0;
 
     /// The greatest code. Deadlines are later than a few nanoseconds after boot, so small numbers are free for other

@@ -1,5 +1,5 @@
-//! The pure arithmetic of one lease's time: from the moment at which its last confirmed request was sent, it computes
-//! when to renew, when the lease is at risk, and when it ends.
+//! The pure arithmetic of one lease's time: from when its last confirmed request was sent, it computes when to renew,
+//! when the lease is at risk, and when it ends.
 //!
 //! ```text
 //! sent_at      renew_at              at_risk_at         deadline    sent_at + ttl
@@ -103,21 +103,21 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// The least ttl. Below it, the default margin and a slow scheduler leave no time to renew.
+    /// Minimum ttl. Below it, the default margin and a slow scheduler leave no time to renew.
     pub const MIN_TTL: Duration = Duration::from_secs(1);
-    /// The least ttl for callers that set a margin of their own, and so say that they know their machine.
+    /// Minimum ttl for callers that set their own margin, and so take responsibility for the timing of their machine.
     pub const MIN_TTL_WITH_MARGIN: Duration = Duration::from_millis(100);
     /// The greatest ttl: a lease that is not renewed is free again within a day.
     pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
     /// The ttl of a request that sets none.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
-    /// When a lease is renewed: at the latest after this part of its ttl.
+    /// Latest renewal: after this part of the ttl.
     pub const RENEWED_AFTER: Fraction = Fraction::new(1, 3);
-    /// When a renewal that has not come is late, for those who look at a lease and for a job that has to be ended soon.
+    /// Part of the ttl after which a missing renewal is shown as late, and a job is prepared for its end.
     pub const LATE_AFTER: Fraction = Fraction::new(1, 2);
-    /// When a missing renewal puts the lease at risk.
+    /// Part of the ttl after which a missing renewal puts the lease at risk.
     pub const AT_RISK_AFTER: Fraction = Fraction::new(2, 3);
-    /// The least part that is left of a grant that is worth handing out.
+    /// Minimum part of the ttl that must be left of a grant that is handed out.
     pub const FRESH: Fraction = Fraction::new(1, 4);
 
     /// Checks a ttl and a margin. The default margin is ttl/50 + 20 ms.
@@ -191,7 +191,7 @@ impl fmt::Debug for Timing {
 /// The number of moments for renewals in one ttl. The window of a later renewal has ten of them.
 const GRAINS: u64 = 300;
 
-/// The period for which a lease is held: from the moment at which the last confirmed request was sent to the deadline.
+/// The period for which a lease is held: from when the last confirmed request was sent to the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Term {
     sent_at: Instant,
@@ -199,17 +199,17 @@ pub struct Term {
 }
 
 impl Term {
-    /// Returns the moment at which the confirmed request was sent.
+    /// Returns when the confirmed request was sent.
     pub const fn sent_at(&self) -> Instant {
         self.sent_at
     }
 
-    /// Returns the moment from which the lease no longer counts as held.
+    /// Returns when the lease ceases to count as held.
     pub fn deadline(&self) -> Instant {
         self.sent_at.after(self.timing.ttl() - self.timing.margin())
     }
 
-    /// Returns the moment from which a missing renewal puts the lease at risk.
+    /// Returns when a missing renewal puts the lease at risk.
     pub fn at_risk_at(&self) -> Instant {
         self.sent_at
             .after(Timing::AT_RISK_AFTER.of(self.timing.ttl()))
@@ -253,13 +253,13 @@ pub(crate) fn attempt_budget(timing: &Timing, left: Duration) -> Duration {
     Duration::from_nanos((nanos(left) / 2).clamp(least, most))
 }
 
-/// Returns how long a server may be silent before another connection to it is tried, at most.
+/// Returns the maximum silence of a server before another connection to it is tried.
 pub fn request_limit(ttl: Duration) -> Duration {
     (ttl / 6).min(Duration::from_secs(2))
 }
 
-/// Returns how long the answer to a claim or a release is awaited, for callers that set no limit: longer than a server
-/// may be silent, because on a slow line it comes after that.
+/// Returns how long to wait for the answer to a claim or a release, for callers without a limit: longer than a server
+/// may be silent, because on a slow line the answer comes after that.
 pub fn answer_limit(ttl: Duration) -> Duration {
     (ttl / 3).min(Duration::from_secs(5))
 }

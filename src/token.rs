@@ -23,9 +23,8 @@ impl Token {
     /// The greatest token, 2^53-1: the greatest number up to which Lua, JavaScript and JSON count exactly.
     pub const MAX: Self = Self(NonZeroU64::new((1 << 53) - 1).expect("not zero"));
 
-    /// The time by which a floor may lift a token ahead of the store's clock. A floor further ahead is taken for a
-    /// mistake, because its effect would be permanent; a floor that the last token has reached has no effect, however
-    /// far ahead it is.
+    /// How far a floor may lift a token ahead of the store's clock. A floor further ahead counts as a mistake, because
+    /// its effect would be permanent; a floor that the last token has reached has no effect, however far ahead it is.
     pub const FLOOR_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Checks a token.
@@ -60,7 +59,7 @@ impl Token {
                 "acquire refused: the floor is more than a day ahead of the store's clock floor={floor} clock_us={now_us}"
             )));
         }
-        // Two short of the top, as in the scripts: there a number may be counted up once before it is looked at.
+        // Two short of the top, as in the scripts: there a number may be incremented once before it is checked.
         let top = Self::MAX.get() - 2;
         if last >= top || now_us >= top {
             return Err(Error::new(

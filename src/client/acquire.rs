@@ -1,4 +1,4 @@
-//! Acquires a lease: asks the store once, or as often as it takes while another holder has the name.
+//! Acquires a lease: asks the store once, or repeatedly while another holder has the name.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::waiting::{OutagePolicy, Reports, WaitFor, no_grant};
 use crate::watchdog::claiming::{GiveUp, NewLease, USELESS_GRANTS, Verdict};
 use crate::watchdog::{Pending, Shared};
 
-/// The least time for an answer, even if the limit of the wait leaves less.
+/// Minimum time for an answer, even if the limit of the wait leaves less.
 const LEAST_LIMIT: Duration = Duration::from_millis(50);
 
 /// The outcome of one attempt to acquire a lease. The enum is complete: a `match` on it needs no `_` arm.
@@ -29,11 +29,11 @@ const LEAST_LIMIT: Duration = Duration::from_millis(50);
 pub enum Attempt {
     /// The name was free, or its lease had run out: this client holds it now.
     Acquired(Lease),
-    /// Another holder has the name. Boxed, because what is known of it is large.
+    /// Another holder has the name. Boxed, because the facts about it are large.
     Held(Box<Held>),
 }
 
-/// The options of a request that need no check of their own, or none without the others.
+/// The options of a request that need no check, or none without the others.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Options {
     pub(super) floor: Option<Token>,
@@ -85,9 +85,9 @@ impl Acquiring {
         term::answer_limit(self.timing.ttl()).min(left.max(LEAST_LIMIT))
     }
 
-    /// Begins a request at the watchdog, without a claim, within the rest of the caller's limit. If the caller set
-    /// none, only the limit of the watchdog's start holds: a start takes longer than a request, whose limit has to fit
-    /// into a short ttl.
+    /// Begins a request at the watchdog, without a claim, within the rest of the caller's limit. Without such a limit
+    /// only that of the watchdog's start applies: a start takes longer than a request, whose limit has to fit into a
+    /// short ttl.
     async fn request(&self, ends_at: Option<Instant>) -> Result<Pending, Error> {
         let begun = async {
             let give_up = ends_at.map_or(GiveUp::AfterGrants(USELESS_GRANTS), GiveUp::At);
@@ -105,13 +105,13 @@ impl Acquiring {
         }
     }
 
-    /// Asks once: until `ends_at`, or without a limit of the caller's.
+    /// Asks once: until `ends_at`, or without a limit.
     pub(super) async fn try_once(&self, ends_at: Option<Instant>) -> Result<Attempt, Error> {
         self.attempt(&mut None, Trigger::First, None, ends_at).await
     }
 
-    /// Asks until the answer is of use, or the give_up is at its end: at `ends_at`, or after a few grants if the
-    /// caller does not wait. A grant takes the enrollment over.
+    /// Asks until the answer is useful or the request gives up: at `ends_at`, or after a few grants if the caller does
+    /// not wait. A grant takes over the enrollment.
     async fn attempt(
         &self,
         slot: &mut Option<Pending>,
@@ -143,7 +143,7 @@ impl Acquiring {
         }
     }
 
-    /// Makes the guard, which takes the enrollment over.
+    /// Makes the guard, which takes over the enrollment.
     fn hold(&self, watchdog: Arc<Shared>, granted: NewLease) -> Lease {
         let token = granted.token;
         let handle = LeaseHandle {
@@ -155,7 +155,7 @@ impl Acquiring {
         };
         let mut lease = Lease::granted(handle, granted.id, self.timing, granted.held_since);
         lease.permit = self.info.permit;
-        // After the guard is made: code of the user's runs, which may panic.
+        // After the guard exists: this runs user code, which may panic.
         self.known.raise(token);
         self.client.sink.granted(&self.name, token);
         lease
@@ -186,8 +186,8 @@ impl Acquiring {
         Ok(waited.map_or_else(Attempt::Held, Attempt::Acquired))
     }
 
-    /// Waits as [`wait`](Self::wait) does, until `other` is ready. A claim that is under way then is answered first, so
-    /// that none is left in doubt.
+    /// Waits as [`wait`](Self::wait) does, until `other` is ready. If a claim is under way then, waits for its answer
+    /// first, so that no claim is left in doubt.
     pub(super) async fn wait_or<T>(
         &self,
         ends_at: Instant,

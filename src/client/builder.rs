@@ -79,8 +79,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the time for which the store keeps a lease without a renewal (default: 30 s; 1 s to 24 h, and from 100 ms
-    /// with a [`margin`](Self::margin) of your own).
+    /// Sets how long the store keeps a lease without a renewal (default: 30 s; 1 s to 24 h, and from 100 ms with a
+    /// [`margin`](Self::margin) of your own).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self

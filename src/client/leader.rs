@@ -1,4 +1,4 @@
-//! Leaders: work that one client does at a time, for as long as it holds a name, and the view of those that follow.
+//! Leaders: work that one client at a time does while it holds a name; and the followers' view.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl LeaseRequest {
     }
 
     /// Leads as [`lead`](Self::lead) does, until `stop` completes. Then it drops the work, releases the lease at once,
-    /// and returns `None`. A leader that is to finish what it has begun gets the stop in its work instead, as in
+    /// and returns `None`. A leader that has to finish what it began handles the stop inside its work instead, as in
     /// `examples/draining_leader.rs`.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ pub struct Holders {
     polled_at: Option<Instant>,
 }
 
-/// The parts of a grant that no other grant shares.
+/// The facts that identify a grant.
 type Grant = (Option<Holder>, Option<Token>);
 
 impl Client {

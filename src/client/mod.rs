@@ -8,7 +8,7 @@ mod pools;
 mod request;
 pub mod taking;
 
-// After the request: the reference has the methods of a type in the order of the modules.
+// After the request, because rustdoc shows the methods of a type in the order of the modules.
 mod leader;
 mod once;
 
@@ -66,8 +66,8 @@ pub struct Client {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// The start of the watchdog for the first lease, shared by all callers. The work is done by the watchdog's own thread,
-/// so it goes on while no caller polls it, and a caller that gives up, or that is never polled again, delays no other.
+/// The start of the watchdog for the first lease, shared by all callers. The watchdog's own thread does the work, so it
+/// continues while no caller polls it, and a caller that gives up or is never polled again delays no other.
 type Starting = Shared<BoxFuture<'static, Result<Arc<Watchdog>, Error>>>;
 
 pub(crate) struct Inner {
@@ -337,7 +337,7 @@ impl Client {
 }
 
 impl Inner {
-    /// Fails if this client may not ask for leases any more.
+    /// Fails if this client can no longer acquire leases.
     fn check_open(&self) -> Result<(), Error> {
         if self.home.is_forked() {
             return Err(Error::new(
@@ -362,13 +362,12 @@ impl Inner {
             Some(started) => started.clone()?,
             None => shielded(starting).await?,
         };
-        // A shutdown that came meanwhile found no watchdog to shut down.
+        // A shutdown that came in between found no watchdog to shut down.
         self.check_open()?;
         Ok(watchdog)
     }
 
-    /// Returns the start that is under way or done, or begins one. A start that failed is not shared with later
-    /// callers.
+    /// Returns the start that is running or done, or begins one. A failed start is not shared with later callers.
     fn starting(&self) -> Starting {
         let mut current = self.watchdog.lock();
         if let Some(starting) = &*current

@@ -10,7 +10,7 @@ use super::request::{LeaseRequest, check_hold};
 use crate::error::Error;
 use crate::lease::{Lease, ReleaseOutcome};
 
-/// For how long a fire is remembered as done by default: longer than a machine is late, or down over a weekend.
+/// Default time that a fire is remembered as done: longer than a machine is late, or down over a weekend.
 const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The right to run one fire of a schedule: a lease on the name `name@time`, with the time in seconds since 1970. It
@@ -77,7 +77,7 @@ impl LeaseRequest {
             Duration::ZERO => REMEMBERED,
             least => least,
         };
-        // The claim that found it is answered: a wait that were dropped could leave the next one in doubt.
+        // Waits until the claim that found it has its answer: dropping the wait could leave the next claim in doubt.
         self.options.ends_when_kept = true;
         (self.options.reports).get_or_insert_with(|| watch::channel(None).0);
         match self.send(Some(Duration::MAX)).await? {
@@ -88,12 +88,12 @@ impl LeaseRequest {
 }
 
 impl Fire {
-    /// Notes that the job of this fire is done, and ends the lease. A fire whose lease was lost is not noted.
+    /// Records that the job of this fire is done, and ends the lease. If the lease was lost, nothing is recorded.
     ///
     /// # Cancel safety
     /// The same as for [`Lease::release`].
     pub async fn done(mut self) -> ReleaseOutcome {
-        // From the end on: the job may take longer than it is remembered.
+        // Counted from the end: the job may take longer than it is remembered.
         self.lease.keep_until = self.lease.clock().now().after(self.remembered);
         self.lease.release().await
     }

@@ -165,7 +165,7 @@ impl Owner {
         };
         let held = (self.names().get(&key)).and_then(|owned| owned.lease.upgrade());
         if let Some(lease) = held {
-            // A lost lease blocks a new one until its last share is dropped.
+            // A lost lease prevents a new one until its last share is dropped.
             lease.check()?;
             return Ok(Share { lease });
         }
@@ -340,7 +340,7 @@ impl Deref for LeaseSet {
     }
 }
 
-/// Takes the set apart, so that each share can be released by itself.
+/// Splits the set, so that each share can be released by itself.
 impl IntoIterator for LeaseSet {
     type Item = Share;
     type IntoIter = std::vec::IntoIter<Share>;

@@ -1,7 +1,7 @@
-//! Permits of a pool, and names that are shared or held alone: sends the requests that [`taking::take`] asks for.
+//! Permits of a pool, and names that are shared or held alone: sends the requests that [`taking::take`] decides on.
 //!
-//! The tasks of a client that wait for one pool queue at its door as one client. The one that has the door also takes
-//! free permits for the others, and hands them over.
+//! The tasks of a client that wait for one pool queue at its door as one client. The task that holds the door also
+//! takes free permits for the others, and hands them over.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::store::{Held, Info};
 use crate::term::Instant;
 use crate::waiting::{OutagePolicy, WaitFor, no_grant};
 
-/// The pause before the next attempt of a caller that waits outages out; half of it is random.
+/// Pause before the next attempt of a caller that waits for the end of outages; half of it is random.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
-/// The least time for the requests of a caller that waits: a name is held alone only after two round trips, and a wait
-/// of zero is granted what is free.
+/// Minimum time for the requests of a caller that waits: a name is held alone only after two round trips, and a wait of
+/// zero is granted what is free.
 const LEAST_WAIT: Duration = Duration::from_millis(300);
 
 /// One acquisition in a pool.
@@ -50,7 +50,7 @@ struct Asks<'a> {
     request: &'a Acquiring,
     /// When the last of them ends: at the end of the caller's wait, or after [`LEAST_WAIT`].
     ends_at: Option<Instant>,
-    /// Who was seen to have what is wanted.
+    /// The last holder that was seen.
     held: LastHeld,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Taker<'a> {
         }
     }
 
-    /// Takes what is wanted, or returns who has it if the caller does not wait.
+    /// Acquires what was requested, or returns the holder if the caller does not wait.
     pub(super) async fn take(mut self) -> Result<Attempt, Error> {
         let clock = self.asks.request.clock.clone();
         loop {
@@ -82,7 +82,8 @@ impl<'a> Taker<'a> {
                 taken => return taken,
             };
             (self.door, self.permit) = (None, None);
-            // They are not polled before the next grant of the door, and would keep this client's other tasks from it.
+            // No one polls them before the next grant of the door, and they would keep this client's other tasks from
+            // it.
             self.polls.clear();
             let again_at = clock.now().after(half_random(AFTER_FAILURE));
             let is_patient = self.asks.request.options.outage == OutagePolicy::WaitOut;
@@ -150,7 +151,7 @@ impl Asks<'_> {
         self.request.inspect(name, self.ends_at).await
     }
 
-    /// Fails once the caller's limit has run out: a pool takes many requests, each with an answer in time.
+    /// Fails once the caller's limit has run out: a pool takes many requests, each of which may be in time.
     fn check_time(&self) -> Result<(), Error> {
         match self.ends_at {
             Some(ends_at) if self.request.clock.now() >= ends_at => Err(self.timed_out()),
@@ -174,7 +175,7 @@ impl Asks<'_> {
         for (attempt, waiting) in join_all(claims).await.into_iter().rev() {
             match attempt {
                 Ok(Attempt::Acquired(lease)) => taken.push((waiting, lease)),
-                // It is told of an error by its own request for the door.
+                // The task's own request for the door reports an error to it.
                 Ok(Attempt::Held(_)) | Err(_) => pools.put_back(waiting),
             }
         }
@@ -273,7 +274,7 @@ impl Pool for Taker<'_> {
         })
     }
 
-    /// Those that are free come in random order.
+    /// The free ones come in random order.
     async fn survey(&mut self) -> Result<Option<Vec<u16>>, Error> {
         let polls = (1..=self.access.permits()).map(async |permit| {
             let name = permit_name(&self.asks.request.name, permit)?;

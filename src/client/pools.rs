@@ -1,4 +1,4 @@
-//! The pools of a client: the doors that it found taken, and its tasks that wait at a door.
+//! The pools of a client: the doors that it found taken, and its tasks in the queue at each door.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -10,8 +10,8 @@ use super::taking::Access;
 use crate::lease::Lease;
 use crate::name::Name;
 
-/// The most doors that are remembered as taken. Past it the client forgets them all, which costs no more than the
-/// order between one task that tries and those that wait.
+/// Maximum number of doors that are remembered as taken. Beyond it the client forgets them all. That costs no more than
+/// the order between a task that tries and those that wait.
 const DOORS: usize = 4_096;
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub(super) struct WaitingTaker {
     access: Access,
     /// Its own request, with its own options.
     pub(super) request: Acquiring,
-    /// Takes a permit for it. What comes after the task has given up is dropped, and so released.
+    /// Receives a permit for it. A permit that comes after the task has given up is dropped, and so released.
     pub(super) permit: oneshot::Sender<Lease>,
 }
 
@@ -72,7 +72,7 @@ impl Pools {
         }
     }
 
-    /// Takes the first `most` tasks out that wait at this door.
+    /// Removes the first `most` tasks that wait at this door.
     pub(super) fn waiting(&self, access: Access, name: &Name, most: usize) -> Vec<WaitingTaker> {
         let mut all = self.waiting.lock();
         let Some(waiting) = all.get_mut(&(name.clone(), access)) else {
@@ -81,7 +81,7 @@ impl Pools {
         waiting.drain(..most.min(waiting.len())).collect()
     }
 
-    /// Takes a task in again that was taken out for nothing.
+    /// Puts back a task that was removed without result.
     pub(super) fn put_back(&self, waiting: WaitingTaker) {
         if waiting.permit.is_closed() {
             return;
@@ -93,7 +93,7 @@ impl Pools {
 }
 
 impl TakerPlace<'_> {
-    /// Waits for a permit that another task took for this one; for ever if there will be none.
+    /// Waits for a permit that another task takes for this one; for ever if there will be none.
     pub(super) async fn permit(mut self) -> Lease {
         match (&mut self.permit).await {
             Ok(lease) => lease,

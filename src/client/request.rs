@@ -135,8 +135,8 @@ impl LeaseRequest {
         Ok(done.expect("it is never stopped"))
     }
 
-    /// Sets the time for which the store keeps the lease without a renewal (default: the client's; 1 s to 24 h, and
-    /// from 100 ms with a [`margin`](Self::margin) of your own).
+    /// Sets how long the store keeps the lease without a renewal (default: the client's; 1 s to 24 h, and from 100 ms
+    /// with a [`margin`](Self::margin) of your own).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -165,7 +165,7 @@ impl LeaseRequest {
     }
 
     /// Limits how long the lease is held. After that time the lease is lost and its holder is cancelled. This limit and
-    /// the two below begin when the caller is handed the lease: a writer that waits for readers waits without limits.
+    /// the two below begin when the caller receives the lease: a writer that waits for readers waits without limits.
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.hold.limits.max_hold = Some(most);
         self
@@ -273,7 +273,7 @@ impl LeaseRequest {
         })
     }
 
-    /// Sends the request. With a limit it waits for so long while another holder has the name.
+    /// Sends the request. With a limit, waits for that long while another holder has the name.
     pub(super) async fn send(self, limit: Option<Duration>) -> Result<Attempt, Error> {
         let (access, hold) = (self.access, self.hold);
         let acquiring = self.check()?;
@@ -295,8 +295,8 @@ impl LeaseRequest {
 }
 
 /// Runs the work while the lease is held, until `stop`. Returns what the work returned by itself, `None` if it was
-/// stopped; the lease is then released. The error of a lost lease means that the work was dropped for it. A panic of
-/// the work is passed on after the release.
+/// stopped; the lease is then released. The error of a lost lease means that the work was dropped because of it. A
+/// panic of the work is passed on after the release.
 pub(super) async fn under<T>(
     lease: Lease,
     work: impl AsyncFnOnce(&Lease) -> T,
@@ -330,7 +330,7 @@ pub(super) fn check_hold(Hold { limits, least }: Hold) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that the store can do what is asked.
+/// Checks that the store supports the request.
 fn check_facts(facts: Facts, ttl: Duration) -> Result<(), Error> {
     let Facts {
         kind,
@@ -348,7 +348,7 @@ fn check_facts(facts: Facts, ttl: Duration) -> Result<(), Error> {
     )))
 }
 
-/// Checks the number of permits, and that the name leaves room for theirs.
+/// Checks the number of permits, and that the name leaves room for their suffixes.
 fn check_access(access: Access, name: &Name) -> Result<(), Error> {
     let permits = access.permits();
     if !(1..=MAX_PERMITS).contains(&permits) {
@@ -359,7 +359,7 @@ fn check_access(access: Access, name: &Name) -> Result<(), Error> {
     permit_name(name, permits).map(drop)
 }
 
-/// The outcome under which a call is counted.
+/// The outcome that metrics count for a call.
 fn outcome_of(attempt: &Result<Attempt, Error>) -> &'static str {
     let error = match attempt {
         Ok(Attempt::Acquired(_)) => return "acquired",

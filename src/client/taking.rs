@@ -1,5 +1,5 @@
-//! Leads one caller to a permit of a pool, or to a name alone that others share: [`take`] decides which request is sent
-//! next, by the answers to those before. Pure: it knows no runtime and no clock, and has a [`Pool`] send the requests.
+//! Leads a caller to a permit of a pool, or to holding alone a name that others share: [`take`] decides the next
+//! request from the answers so far. Pure: it knows no runtime and no clock; a [`Pool`] sends the requests.
 //!
 //! A pool has a *door*, the lease on its own name, and permits, the leases on `name#1`, `name#2` and so on. Each side
 //! writes its own and then reads the other's:
@@ -39,18 +39,18 @@ pub enum Access {
     Permit(u16),
     /// A share of the name, together with others.
     Shared,
-    /// The same, with the token of the door: by the door in any case.
+    /// Shared, but always through the door, whose token it returns.
     SharedFenced,
     /// The name alone.
     Exclusive,
 }
 
-/// Sends the requests of one acquisition, and has what was granted. It must not send one before it is polled.
+/// Sends the requests of one acquisition, and holds what was granted. It must not send a request before it is polled.
 pub trait Pool {
     /// Returns whether this client found the door taken and has not seen it free since.
     fn is_door_taken(&self) -> bool;
 
-    /// Returns whether the deadline of the permit that was claimed has not passed.
+    /// Returns whether the deadline of the claimed permit is still ahead.
     fn is_permit_held(&self) -> bool;
 
     /// Checks whether the door is free: no client has it, or is offered it.
@@ -62,7 +62,7 @@ pub trait Pool {
     /// Releases the permit.
     fn give_back(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Claims the door: in its queue, if the caller waits.
+    /// Claims the door; if the caller waits, in its queue.
     fn take_door(&mut self) -> impl Future<Output = Result<DoorAnswer, Error>> + Send;
 
     /// Checks all permits once. Returns those that are free, or `None` if the door was lost meanwhile.
@@ -72,7 +72,7 @@ pub trait Pool {
     /// in vain since. Returns `None` once the door is lost.
     fn await_free(&mut self) -> impl Future<Output = Result<Option<Vec<u16>>, Error>> + Send;
 
-    /// Releases the door; these permits seemed free and are left. Returns whether the store answered that this very
+    /// Releases the door; these permits seemed free and are left. Returns whether the store confirmed that this very
     /// grant of the door was held until then.
     fn leave_door(&mut self, others: &[u16]) -> impl Future<Output = bool> + Send;
 }
@@ -109,7 +109,7 @@ impl Access {
 /// wait, if others have it. `guesses` are the permits that are tried first, the last one first.
 ///
 /// # Errors
-/// The first error of a request. What was granted until then is given up by the caller.
+/// The first error of a request. The caller gives up what was granted until then.
 pub async fn take(
     pool: &mut impl Pool,
     access: Access,

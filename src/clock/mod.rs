@@ -1,4 +1,4 @@
-//! The clocks that leases are measured by, each with its own way to sleep.
+//! The clocks that measure leases, each with its own way to sleep.
 //!
 //! A lease's clock must run whenever a rival's clock can, so the store names the clock: [`Boottime`] for servers,
 //! because the server runs on while this machine is suspended; [`Monotonic`] for SQLite and memory, whose rivals are
@@ -49,7 +49,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 }
 
-/// The system's clock that counts a suspend.
+/// The system's clock that counts suspends.
 #[cfg(not(target_os = "macos"))]
 const BOOTTIME: ClockId = ClockId::Boottime;
 #[cfg(target_os = "macos")]

@@ -1,4 +1,4 @@
-//! What the answers of the servers mean, for stores and fences alike: one table a server.
+//! The meanings of the servers' answers, for stores and fences alike: one table per server.
 
 #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) mod postgres;

@@ -1,15 +1,14 @@
-//! The kind of error that an SQLSTATE code of a Postgres server or a pooler becomes: the one table for the store and
-//! for the fence.
+//! Maps SQLSTATE codes of Postgres servers and poolers to kinds of errors, for the store and the fence.
 
 use crate::error::ErrorKind;
 
-/// The kind of error for each code, or for each code that begins so; the longest that fits counts. What is not here is
-/// `Misconfigured`. Unavailable is what a server or a pooler says while it restarts, fails over, is full, or is asked
-/// too early: then the same request succeeds later, without a change to the set-up.
+/// The kind of error for each code, or prefix of codes; the longest match counts. A code that is not here is
+/// `Misconfigured`. `Unavailable` are the answers of a server or a pooler that restarts, fails over, is full, or was
+/// asked too early: the same request succeeds later, without a change to the set-up.
 const KINDS: &[(&str, ErrorKind)] = &[
-    // Connections that break. A pooler says nearly everything with 08P01.
+    // Broken connections. A pooler uses 08P01 for nearly everything.
     ("08", ErrorKind::Unavailable),
-    // A standby, or a primary of before.
+    // A standby, or a former primary.
     ("25006", ErrorKind::Unavailable),
     // A transaction that stood still for too long, or took too long.
     ("25P03", ErrorKind::Unavailable),
@@ -34,7 +33,7 @@ const KINDS: &[(&str, ErrorKind)] = &[
 const REFUSING: &[&str] = &["authentication failed", "no such user", "not allowed"];
 /// The beginning of what it says of its own login at the server.
 const OWN_LOGIN: &str = "server login";
-/// Parts of a text with 08P01 that no later try changes: another protocol, or a wrong name.
+/// Parts of a text with 08P01 that retrying does not change: another protocol, or a wrong name.
 const LASTING: &[&str] = &["protocol", "no such", "does not exist", "unsupported"];
 
 /// Returns the kind of error for this code and text of a server or a pooler.
@@ -54,7 +53,7 @@ pub(crate) fn kind(code: &str, text: &str) -> ErrorKind {
     longest.map_or(ErrorKind::Misconfigured, |(_, kind)| *kind)
 }
 
-/// Returns whether the plan was made before a column was added. The next one is not.
+/// Returns whether the plan was made before a column was added. The next plan is up to date.
 pub(crate) fn is_of_old_plan(code: &str, text: &str) -> bool {
     code == "0A000" && text.contains("cached plan")
 }

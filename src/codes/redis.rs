@@ -1,4 +1,4 @@
-//! The meanings of the error codes of Redis and Valkey servers: the one table for the store and for the fence.
+//! The meanings of the error codes of Redis and Valkey servers, for the store and the fence.
 //!
 //! The two differ only in what a meaning becomes for their callers, because the store owns its connection and the
 //! fence uses the caller's.
@@ -6,7 +6,7 @@
 /// The meaning of an error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// The server refuses the command now, and may accept it later without any change.
+    /// The server refuses the command now, and may accept it later without a change to the set-up.
     Passing,
     /// This server is a replica and takes no writes. The command was not carried out.
     Replica,
@@ -29,7 +29,7 @@ const TABLE: &[(&str, Meaning)] = &[
     ("BUSY", Passing),
     ("UNKILLABLE", Passing),
     ("TRYAGAIN", Passing),
-    // Fewer replicas are connected than `min-replicas-to-write` asks for. They may come back.
+    // Fewer replicas are connected than `min-replicas-to-write` requires. They may come back.
     ("NOREPLICAS", Passing),
     ("NOSCRIPT", Passing),
     ("MOVED", Elsewhere),

@@ -1,4 +1,4 @@
-//! The kind of error that a code of SQLite becomes: the one table for the store and for the fence.
+//! Maps codes of SQLite to kinds of errors, for the store and the fence.
 
 use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 use rusqlite::{Error, ErrorCode};
@@ -21,7 +21,7 @@ pub(crate) fn meaning(error: &Error) -> (ErrorKind, &'static str) {
         Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => {
             (Unavailable, "reading or writing the file failed")
         }
-        // The process may have as many files open as it may.
+        // The process may have reached its limit of open files.
         Some(ErrorCode::CannotOpen) => (
             Unavailable,
             "the file, or the log beside it, cannot be opened",
@@ -36,7 +36,7 @@ pub(crate) fn meaning(error: &Error) -> (ErrorKind, &'static str) {
     }
 }
 
-/// Returns whether another connection was in the way, so that the same again may succeed.
+/// Returns whether another connection was in the way, so that a retry may succeed.
 pub(crate) fn is_busy(error: &Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -49,7 +49,7 @@ pub(crate) fn is_busy(error: &Error) -> bool {
     )
 }
 
-/// Returns whether the disk is full. An operator makes room.
+/// Returns whether the disk is full. An operator has to make room.
 #[cfg(feature = "sqlite")]
 pub(crate) fn is_full(error: &Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DiskFull)

@@ -195,7 +195,7 @@ impl Problem {
         Self {
             title: title.into(),
             status,
-            // No sources, and nothing of a failure of our own: a client should learn no path of this machine.
+            // No sources, and no details of internal failures: a client should not learn paths of this machine.
             detail: match kind {
                 ProblemKind::Failed => title.into(),
                 _ => error.to_string(),
@@ -241,7 +241,7 @@ fn pass(text: &str) -> Result<Pass, Error> {
     Pass::parse(token, holder, name).map_err(malformed)
 }
 
-/// The reason for which a header was refused: the fault of who sent it.
+/// Why a header was refused: a fault of its sender.
 #[derive(Debug)]
 struct Malformed(String);
 

@@ -1,4 +1,4 @@
-//! The parts that the two Postgres drivers share: the statements, and the meaning of the server's failures.
+//! The parts shared by the two Postgres drivers: the statements, and the meanings of the server's failures.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -63,8 +63,8 @@ const ONE_TABLE: &str = "
     OR pg_catalog.bool_or(schema.oid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())";
 const NO_SETTING: &str = "42704";
 
-/// The time for which a raise waits for an older write to end by default: longer than a healthy transaction, and much
-/// shorter than a ttl, so that the wait does not use up the lease.
+/// How long a raise waits for an older write to end by default: longer than a healthy transaction, and much shorter
+/// than a ttl, so that the wait does not use up the lease.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The settings of one fence, and the errors it makes.
@@ -232,7 +232,7 @@ fn meaning(code: Option<&str>) -> (ErrorKind, &'static str) {
     (kind, why)
 }
 
-/// Makes the methods that the fence of each driver has alike, because they need no connection.
+/// Defines the methods that are the same for each driver, because they need no connection.
 macro_rules! settings {
     () => {
         /// Makes the fence for this resource: any text that names what the lease protects.

@@ -1,4 +1,4 @@
-//! The answers of a fence that refuses a write: typed, so that a caller can act on them, and final.
+//! The refusals of a fence: typed, so that a caller can act on them, and final.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -11,8 +11,7 @@ use crate::name::Name;
 use crate::telemetry::{self, FenceKind};
 use crate::token::Token;
 
-/// The reason for which a fence refused a write. It is permanent: the same pass will never be admitted again, so
-/// nothing retries it.
+/// Why a fence refused a write. It is permanent: the same pass will never be admitted again, so nothing retries it.
 ///
 /// It is the [source](StdError::source) of an [`Error`]; [`Refusal::of`] finds it there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,10 +150,10 @@ pub fn refused(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refus
     refuse(bearer, resource, shown, refusal)
 }
 
-/// Does the same as [`refused`], for the guards of this crate, which count their checks themselves.
+/// Like [`refused`], for the guards of this crate, which count their checks themselves.
 pub(super) fn refuse(bearer: &dyn Bearer, resource: &str, shown: &Pass, refusal: Refusal) -> Error {
     let (kind, why) = match refusal.is_mistake(shown) {
-        // As a floor it would bar the bearer's client from the name even after the row was mended.
+        // As a floor it would bar the bearer's client from the name even after the row was repaired.
         true => (
             ErrorKind::Misconfigured,
             ": what it stores is more than a day ahead of the clock; delete it if that is a mistake",
@@ -197,7 +196,7 @@ impl<'a> Shown<'a> {
         judge(row, &self.pass).map_err(|refusal| refuse(self.bearer, resource, &self.pass, refusal))
     }
 
-    /// Carries a check out, and counts it by what became of it.
+    /// Runs a check, and counts it by its outcome.
     pub(super) async fn checked<T>(
         &self,
         fence: FenceKind,

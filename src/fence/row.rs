@@ -20,7 +20,7 @@ pub(super) fn pass(resource: &str, row: Option<Columns>) -> Result<Option<Pass>,
     read.map_err(|error: Error| damaged(resource, error))
 }
 
-/// The error of a raise that changed no row, where this is the row.
+/// The error of a raise that changed no row, given the row in storage.
 pub(super) fn refusal(resource: &str, shown: &Shown<'_>, row: Option<Columns>) -> Error {
     let judged = pass(resource, row).and_then(|row| shown.judge(resource, row.as_ref()));
     judged.err().unwrap_or_else(|| {

@@ -191,7 +191,7 @@ impl Fence {
     }
 }
 
-/// Carries a check out, and counts it by what became of it.
+/// Runs a check, and counts it by its outcome.
 fn checked<T>(shown: &Shown<'_>, check: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let began_at = Monotonic.now();
     let checked = check();

@@ -236,7 +236,8 @@ pub async fn replace(url: &str, old: &str, from_clock: bool, limit: Duration) ->
     (row.replacement()?.run)(url, old, from_clock, limit).await
 }
 
-/// Says what [`replace`] would do: which members it closes, how long it waits, and which it writes. It asks no server.
+/// Returns what [`replace`] would do: which members it closes, how long it waits, and which it writes. It asks no
+/// server.
 ///
 /// # Errors
 /// `Invalid`, as for [`replace`].

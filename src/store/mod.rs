@@ -13,8 +13,8 @@
 //! 2. A new grant's token is above that of every grant of the name that was answered before this claim was sent, and
 //!    above the floor of the attempt that was granted.
 //! 3. If the holder itself asks again, `acquire` **sets the full ttl again** and returns the token kept in the lease,
-//!    whatever the floor of this attempt. So a repeated request is idempotent, and each reply belongs to the moment at
-//!    which its own attempt was sent.
+//!    whatever the floor of this attempt. So a repeated request is idempotent, and each reply belongs to when its own
+//!    attempt was sent.
 //! 4. `renew` extends a lease only if both its holder and its token are those of the renewal, and never creates one.
 //!    One bad lease does not affect the others of its batch.
 //! 5. `release` frees a name only if this holder has it, and its answer says whether that was so: `Released` means

@@ -7,7 +7,7 @@ use super::sink::Sink;
 use super::{milliseconds, table};
 use crate::clock::{Clock, Instant};
 
-/// Counts the end of a call. Dropped before its end, the call was cancelled.
+/// Counts the end of a call. A call that is dropped before its end counts as cancelled.
 #[derive(Debug)]
 pub(crate) struct AcquireTimer<'a> {
     sink: &'static Sink,

@@ -4,23 +4,23 @@ use metrics::Unit;
 
 use crate::words::words;
 
-/// A metric of leasehold: what it is called, what it measures, and under which labels.
+/// A metric of leasehold: its name, its meaning, and its labels.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Metric {
     /// The name, as an exporter shows it.
     pub name: &'static str,
-    /// Says whether it is a counter, a gauge or a histogram.
+    /// Whether it is a counter, a gauge or a histogram.
     pub kind: MetricKind,
     /// The unit of its value, in the plural. `None` for a number of things or a ratio.
     pub unit: Option<&'static str>,
-    /// The sentence that says what it measures.
+    /// The description of the value, as one sentence.
     pub help: &'static str,
     /// Its labels. Every series of it has all of them.
     pub labels: &'static [MetricLabel],
     /// The upper bounds of a histogram's buckets, in rising order. Empty for a counter or a gauge.
     pub buckets: &'static [f64],
-    /// Says whether the command-line tool exports it, and not the library.
+    /// Whether the command-line tool exports it, and not the library.
     pub is_of_tool: bool,
     /// Its index in the table.
     pub(super) index: usize,

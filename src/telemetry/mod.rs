@@ -62,7 +62,7 @@ pub struct RenewalStats {
     pub(crate) unknown: usize,
     pub(crate) least_left: Option<f64>,
     pub(crate) first_error: Option<Error>,
-    /// Those that were renewed, if the log wants to [know](tells_each_renewal).
+    /// The renewed leases, if the log [shows](tells_each_renewal) them.
     pub(crate) named: Vec<LeaseLabel>,
     /// The direction of a step of the server's clock, as metrics call it, and its size: `forward` if leases end earlier
     /// than was believed, `backward` if they end later.
@@ -70,7 +70,7 @@ pub struct RenewalStats {
 }
 
 impl RenewalStats {
-    /// A lease of this ttl was renewed when this much was left until its deadline.
+    /// A lease with this ttl was renewed with this much time left until its deadline.
     pub(crate) fn note_renewed(&mut self, ttl: Duration, left: Duration) {
         let left = left.as_secs_f64() / ttl.as_secs_f64();
         self.least_left = Some(self.least_left.map_or(left, |least| least.min(left)));
@@ -98,7 +98,7 @@ pub(crate) fn tells_each_renewal() -> bool {
     LevelFilter::current() >= LevelFilter::DEBUG
 }
 
-/// The events of threads that must not block: each is counted, and told by the reporter's thread.
+/// The events of threads that must not block: each is counted here, and logged by the reporter's thread.
 impl Sink {
     /// A batch of renewals came back.
     pub(crate) fn renewed(&'static self, batch: RenewalStats) {
@@ -215,7 +215,7 @@ pub(crate) fn woke(late: Duration) {
     hand_over(move || Sink::of_process().record(&table::WATCHDOG_LAG, &[], late));
 }
 
-/// Code of the user's panicked that was woken by a lease, or by the end of a shutdown.
+/// User code panicked when a lease, or the end of a shutdown, woke it.
 pub(crate) fn waker_panicked(name: Option<String>) {
     hand_over(move || tracing::error!(name, "code that the watchdog woke panicked"));
 }
@@ -247,7 +247,7 @@ pub(crate) fn write_refused(group: Option<&str>, name: &str, token: u64, reason:
     tracing::warn!(name, token, group, reason, "a fence refused a write");
 }
 
-/// A group was named that is one too many.
+/// A new group exceeded the limit.
 pub(crate) fn group_folded(word: &str) {
     Sink::of_process().add(&table::LABEL_OVERFLOW, &[], 1);
     tracing::warn!(
@@ -264,13 +264,13 @@ pub(crate) fn describe(sink: &Sink) {
     sink.tell();
 }
 
-/// A time in a log line, as a number that log stores can sort and add up.
+/// A duration in a log line, as a number that log stores can sort and add up.
 fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
-/// Runs code of the user's, whatever that code does.
+/// Runs user code, and catches its panic.
 fn quietly(tell: impl FnOnce()) {
-    // A recorder or subscriber that panics is the user's, and has told of it.
+    // The recorder or subscriber belongs to the user; the panic hook has reported the panic.
     let _ = catch_unwind(AssertUnwindSafe(tell));
 }

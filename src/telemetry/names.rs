@@ -1,4 +1,4 @@
-//! Series of single names, for groups that ask for them: at most a given number of names, those that were held first.
+//! Series of single names, for groups that ask for them: a limited number of names, first come, first served.
 //!
 //! A series cannot be taken back from a recorder. So a name keeps its series once it was held, and shows 0 while it is
 //! not.
@@ -32,8 +32,8 @@ impl Sink {
 }
 
 impl Names {
-    /// Takes those of a group for a survey: none is held until it is noted. Their gauges are set at the end of the
-    /// survey, and they are remembered again.
+    /// Takes the names of a group for a survey: none counts as held until it is recorded. At the end of the survey
+    /// their gauges are set, and the names are put back.
     pub(super) fn take(of: &Mutex<Self>) -> Self {
         let mut of = of.lock();
         let mut names = Self {

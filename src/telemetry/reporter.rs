@@ -57,10 +57,10 @@ static INBOX: Mutex<Inbox> = Mutex::new(Inbox {
 /// Every access is `SeqCst`, and so is that of the totals: who counts adds and then reads this flag, and a tick clears
 /// it and then reads the totals, so that one of the two sees the other.
 static ACTIVE: AtomicBool = AtomicBool::new(true);
-/// Wakes the thread for an event, for the end of a client, and where it rests. Samples wait for the next tick.
+/// Wakes the thread for an event, for the end of a client, and out of its rest. Samples wait for the next tick.
 ///
-/// It is the standard library's: parking_lot keeps those who sleep in a table of the process, and a forked child, in
-/// which they do not exist, would abort at its own first sleep.
+/// The standard library's mutex, because parking_lot keeps sleeping threads in a table of the process: a forked child,
+/// where these threads do not exist, would abort at its own first sleep.
 static CAME: Condvar = Condvar::new();
 /// The address of the recorder that was last used. Locked while the recorder is called, so that no older value follows
 /// a newer one.
@@ -82,7 +82,7 @@ pub(crate) fn client_ended() {
     CAME.notify_one();
 }
 
-/// Something was counted, or a connection changed: the thread tells it by the next tick.
+/// Something was counted, or a connection changed: the thread reports it by the next tick.
 pub(super) fn note_activity() {
     if !ACTIVE.load(Ordering::SeqCst) {
         ACTIVE.store(true, Ordering::SeqCst);
@@ -106,7 +106,7 @@ pub(super) fn keep_sample(sample: impl FnOnce() + Send + 'static) {
     note_activity();
 }
 
-/// Queues it if there is room. One that is too many is dropped and counted.
+/// Queues it if there is room; otherwise drops and counts it.
 fn push(queue: fn(&mut Inbox) -> &mut Vec<Telling>, most: usize, telling: Telling) -> bool {
     let mut inbox = inbox();
     let queue = queue(&mut inbox);
@@ -168,8 +168,8 @@ fn report() {
     }
 }
 
-/// Waits for events, at most until `until`, and without it for anything that is counted. Returns what came, and whether
-/// no client is left.
+/// Waits for events until `until`, or without it until something is counted. Returns the events, and whether no client
+/// is left.
 fn next_tellings(until: Option<Instant>) -> (Vec<Telling>, bool) {
     let mut inbox = inbox();
     let has_clients = |inbox: &mut Inbox| {

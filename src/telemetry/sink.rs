@@ -1,5 +1,5 @@
-//! Everything that is shown as a number: one [`Series`] for each metric of the [table](super::table) and each
-//! combination of the values of its labels.
+//! All numbers that are shown: one [`Series`] for each metric of the [table](super::table) and each combination of its
+//! label values.
 //!
 //! Counters and gauges are numbers in memory, so counting is an addition. The recorder, which is the user's and may
 //! block or panic, gets them from the reporter. They are *set* and not moved: a value that is set twice, or late, or in
@@ -40,7 +40,7 @@ type OwnerLabel = Option<(&'static str, &'static str)>;
 #[derive(Debug)]
 pub(crate) struct Sink {
     owner: OwnerLabel,
-    /// The series of each metric in the table, which are none but for this owner's metrics.
+    /// The series of each metric in the table; empty for metrics of other owners.
     all: Vec<Vec<Series>>,
     /// Calls of a group to acquire that are under way.
     pub(super) waiters: AtomicUsize,
@@ -80,7 +80,7 @@ impl Sink {
         }
     }
 
-    /// That of this owner.
+    /// Returns the sink of this owner.
     pub(super) fn of(owner: OwnerLabel) -> &'static Self {
         let mut all = ALL.lock();
         if let Some(known) = all.iter().find(|sink| sink.owner == owner) {
@@ -95,7 +95,7 @@ impl Sink {
         Self::of(Some(("group", group.as_str())))
     }
 
-    /// That of the stores of this kind.
+    /// Returns the sink of the stores of this kind.
     pub(crate) fn of_store(kind: &'static str) -> &'static Self {
         Self::of(Some(("store", kind)))
     }
@@ -104,7 +104,7 @@ impl Sink {
         Self::of(None)
     }
 
-    /// Those of every owner.
+    /// Returns the sinks of every owner.
     pub(super) fn all() -> Vec<&'static Self> {
         ALL.lock().clone()
     }

@@ -10,10 +10,9 @@ use super::table;
 use super::words::{ConnectionPurpose, ServerState, StoreCall};
 use crate::error::ErrorKind;
 
-/// What is counted of all stores of one kind.
+/// The counts of all stores of one kind.
 impl Sink {
-    /// A call ended. Where `is_background`, the thread is one that must not block, so the sample is left to the
-    /// reporter.
+    /// A call ended. With `is_background` the thread must not block, so the reporter records the sample.
     pub(crate) fn call_ended(
         &'static self,
         call: StoreCall,
@@ -65,8 +64,8 @@ impl Sink {
         connection
     }
 
-    /// Sets the gauges of the connections: one for each use of which this process has, or had, a connection. One that
-    /// is down is a 0.
+    /// Sets the gauges of the connections: one for each purpose that this process has, or had, a connection for. A
+    /// connection that is down is 0.
     pub(super) fn survey_connections(&self) {
         let known = self.connections.lock();
         let known: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
@@ -89,7 +88,7 @@ impl Sink {
 
 #[cfg(feature = "redis")]
 impl Sink {
-    /// Stores of this kind can wait for replicas: from now on it is shown how often they did, from 0.
+    /// Stores of this kind can wait for replicas: from now on the number of waits is shown, from 0.
     pub(crate) fn has_replicas(&self) {
         (super::AckOutcome::WORDS.into_iter())
             .for_each(|outcome| self.show(&table::REPLICA_ACKS, &[outcome]));

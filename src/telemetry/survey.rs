@@ -32,7 +32,7 @@ pub struct Survey {
     failures: u32,
     /// Renewals that are due and were not sent.
     pub(crate) backlog: usize,
-    /// How long ago a watchdog should have woken.
+    /// How long a watchdog is overdue.
     pub(crate) overdue: Duration,
     /// The names of this group that have series of their own, if it asked for any.
     names: Names,

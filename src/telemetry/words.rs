@@ -1,4 +1,4 @@
-//! The closed sets of label values: each value is a variant here, so nothing can be counted under another word.
+//! The closed sets of label values: each value is a variant here, so no other word can appear in metrics.
 
 use crate::words::words;
 
@@ -38,7 +38,7 @@ words! {
 }
 
 words! {
-    /// Says whether a server of a store takes part.
+    /// Whether a server of a store takes part.
     pub(crate) enum ServerState {
         Up = "up",
         Away = "away",
@@ -47,7 +47,7 @@ words! {
 }
 
 words! {
-    /// Says whether enough replicas have what was written.
+    /// Whether enough replicas have what was written.
     pub(crate) enum AckOutcome {
         Acknowledged = "acknowledged",
         Missing = "missing",

@@ -1,4 +1,4 @@
-//! Listens: takes in the store's notices, and wakes waiters.
+//! Receives the store's notices, and wakes waiters.
 //!
 //! Where the store works on the runtimes of its callers, the client listens on the runtime of its waiters: the thread
 //! that reads a notice then also runs the task that waits for it. While that runtime is blocked or stands still, only
@@ -18,19 +18,19 @@ use crate::store::{Notice, Notices};
 use crate::telemetry;
 use crate::term::Instant;
 
-/// The pause before another try to subscribe.
+/// Pause before the next attempt to subscribe.
 const RETRY: Duration = Duration::from_secs(1);
 /// The longest pause before another try to subscribe; each is twice as long as the one before.
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
-/// The pauses before another try where the store said that its notices do not arrive: the first one of a busy server
-/// may have been late. The last pause repeats.
+/// Pauses before the next attempt after the store reported that its notices do not arrive: the first one of a busy
+/// server may have been late. The last pause repeats.
 const NONE_ARRIVED: [Duration; 3] = [
     Duration::from_secs(10),
     Duration::from_secs(60),
     Duration::from_secs(600),
 ];
 
-/// The work of the task or thread. However it ends, waiters poll by time from then on.
+/// The listening task or thread. However it ends, waiters poll by time from then on.
 pub(super) struct Listener {
     shared: Arc<Shared>,
     listening: Listening,

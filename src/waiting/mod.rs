@@ -54,8 +54,8 @@ pub enum OutagePolicy {
 const WITH_NOTICES: Duration = Duration::from_secs(5);
 /// The longest pause where nothing else shows that the name was freed, unless the store asks for fewer polls.
 const MOST_WITHOUT_NOTICES: Duration = Duration::from_secs(3);
-/// The most by which a poll comes after the moment that it waits for: clients that wait for one moment are spread over
-/// it, and a name that is free does not lie idle for longer.
+/// Maximum delay of a poll after the moment that it waits for: clients that wait for the same moment are spread over
+/// it, and a free name is not idle for longer.
 const JITTER: Duration = Duration::from_millis(50);
 
 /// The longest pause of a client without notices, of a store that asks for this interval. It is longer for a client

@@ -58,9 +58,9 @@ impl LocalPlace {
     /// `ends_at`, when it makes a last poll.
     ///
     /// # Errors
-    /// The error of a poll that another waiter made while this one waited, unless this one waits outages out; `Closed`
-    /// once the client was shut down; at `ends_at` the result of the last poll, if this waiter is not the first: it
-    /// need not poll again then.
+    /// The error of a poll that another waiter made while this one waited, unless this one waits for the end of
+    /// outages; `Closed` once the client was shut down; at `ends_at` the result of the last poll, if this waiter is not
+    /// the first: it need not poll again then.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the place as it is. A wake that came meanwhile counts at the next call.
@@ -117,11 +117,11 @@ impl Drop for LocalPlace {
 #[must_use = "a poll that is dropped is made again"]
 pub(crate) struct Turn<'a> {
     place: &'a LocalPlace,
-    /// Says whether it is made for all waiters of the name. Otherwise a waiter makes it for itself, at the limit of its
+    /// Whether it is made for all waiters of the name. Otherwise a waiter makes it for itself, at the limit of its
     /// wait.
     is_in_turn: bool,
     trigger: Trigger,
-    /// The grant that the notice before it told of.
+    /// The grant from the notice before it.
     handover: Option<Box<Handover>>,
     /// What the poll asks of the store's queue.
     queued: Option<Queued>,
@@ -150,13 +150,13 @@ impl<'a> Turn<'a> {
         self.trigger
     }
 
-    /// Takes the grant that a notice told of. If it is this waiter's, nothing has to be asked.
+    /// Takes the grant from a notice. If it is this waiter's, no request is needed.
     pub(crate) fn take_handover(&mut self) -> Option<Box<Handover>> {
         self.handover.take()
     }
 
-    /// Returns what the claim of this poll, for a lease with this ttl, is to ask of the store's queue: nothing where
-    /// there is none.
+    /// Returns what the claim of this poll asks of the store's queue, for a lease with this ttl; `None` if there is no
+    /// queue.
     pub(crate) fn queued(&mut self, ttl: Duration) -> Option<Queued> {
         if self.is_in_turn {
             self.queued = (self.place.shared.registry()).queued(&self.place.key, ttl);
@@ -164,8 +164,8 @@ impl<'a> Turn<'a> {
         self.queued
     }
 
-    /// Reports what the poll found instead of a grant, to all who wait for the name. Where the name is held, the client
-    /// listens for it from now on. Where the poll failed, the waiters fail as well that do not wait outages out.
+    /// Reports what the poll found instead of a grant to all waiters of the name. If the name is held, the client
+    /// follows it from now on. If the poll failed, waiters fail too, unless they wait for the end of outages.
     pub(crate) fn found(mut self, found: Found) {
         self.is_told = true;
         if !self.is_in_turn {
@@ -182,7 +182,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Reports that the poll brought a grant for `ttl`. Its waiter leaves the queue.
+    /// Reports that the poll was granted the name for `ttl`. Its waiter leaves the queue.
     pub(crate) fn granted(mut self, ttl: Duration) {
         self.is_told = true;
         let LocalPlace { shared, key, .. } = self.place;

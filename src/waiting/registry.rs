@@ -1,8 +1,8 @@
 //! All waiters of a client by name and by what they wait for: brings together who waits, and the names for which the
 //! client listens to the store's notices.
 //!
-//! A name is followed from its first poll that found it held. It stays followed for a while after its last waiter left:
-//! a task that waits again and again for one name does not subscribe to it again and again.
+//! The client follows a name from the first poll that found it held. It stays followed for a while after its last
+//! waiter left: a task that waits again and again for one name does not subscribe to it again and again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ const AFTER_FAILURE: Duration = Duration::from_millis(400);
 /// a second.
 const LONGEST_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
-/// The most names that are followed although no task waits for them. Some hundred bytes each here, and a few dozen on
-/// the server. When there are more, the client stops following all of them, which costs one new subscription in a
-/// thousand.
+/// Maximum number of names that are followed although no task waits for them. Some hundred bytes each here, and a few
+/// dozen on the server. When there are more, the client stops following all of them, which costs one new subscription
+/// in a thousand.
 const IDLE_NAMES: usize = 1_024;
 /// The most notices in a row for a name that no task waits for. After one more the client stops following the name.
 const UNWANTED_NOTICES: u32 = 16;
@@ -43,7 +43,7 @@ pub struct Registry {
     /// The client whose places in the store's queues are followed.
     client: ClientId,
     facts: Facts,
-    /// The listener that counts.
+    /// The current listener.
     listening: Option<Listening>,
     /// The subscription, while the store gives notices. Without it waiters poll by time only.
     notices: Option<Arc<dyn Notices>>,
@@ -57,11 +57,12 @@ pub struct Registry {
 pub struct Listening {
     /// The runtime of the waiters on which it listens; `None`: it has a thread.
     pub(super) runtime: Option<runtime::Id>,
-    /// Cancelled when it counts no longer, under the mutex: what it does under the mutex afterwards has no effect.
+    /// Cancelled, under the mutex, when another listener replaces it: what it does under the mutex afterwards has no
+    /// effect.
     pub(super) is_over: CancellationToken,
 }
 
-/// A subscription that ended, which is to be dropped outside the mutex, and the waiters to wake.
+/// A subscription that ended, to be dropped outside the mutex, and the waiters to wake.
 pub type Stopped = (Option<Arc<dyn Notices>>, Vec<Wake>);
 
 impl Registry {
@@ -124,8 +125,8 @@ impl Registry {
             .then(|| Queued::new(ttl).with_listens(listens))
     }
 
-    /// Takes in what the first waiter found instead of a grant, having asked this of the store's queue. Returns the
-    /// waiters of the name that are to hear of it, whatever they wait for: all of a failure.
+    /// Records what the first waiter, which asked this of the store's queue, found instead of a grant. Returns the
+    /// waiters of the name to notify, whatever they wait for; all of them if it failed.
     pub fn found(
         &mut self,
         key: &QueueKey,
@@ -137,7 +138,7 @@ impl Registry {
             Ok(held) => (held.place, held.remaining),
             Err(_) => (None, Some(self.after_failure(key))),
         };
-        // The client before it hears of the end; until then it only has to show that it is alive.
+        // The client ahead of it hears of the end; until then this one only has to show that it is alive.
         let remaining = remaining.filter(|_| place.is_none_or(|place| place.ahead == 0));
         let mut longest = self.pace(place);
         if let (Some(place), Some(queued)) = (place, queued) {
@@ -153,7 +154,7 @@ impl Registry {
         queues.flat_map(|queue| queue.reporting(&found)).collect()
     }
 
-    /// Takes in that this waiter was granted the name for `ttl`.
+    /// Records that this waiter was granted the name for `ttl`.
     pub fn granted(
         &mut self,
         key: &QueueKey,
@@ -171,7 +172,7 @@ impl Registry {
         wake
     }
 
-    /// This waiter leaves. A wake that came for it passes on to the next one, which takes its place in the store's
+    /// Removes a waiter. A wake that came for it passes on to the next one, which takes over its place in the store's
     /// queue.
     pub fn leave(&mut self, key: &QueueKey, ticket: WaiterId) -> Wake {
         let is_in_turn = self.is_in_turn(key);
@@ -257,8 +258,8 @@ impl Registry {
         }
     }
 
-    /// A task of this runtime waits; `None`: only a thread may listen for it. Returns the listener that is to start and
-    /// counts from now on, and what the one before leaves, unless that one serves this task too.
+    /// A task of this runtime waits; `None` if only a thread may listen for it. Returns the listener to start, which
+    /// replaces the current one, and what that one leaves behind; `None` if the current one serves this task too.
     pub fn begin_listening(&mut self, here: Option<runtime::Id>) -> Option<(Listening, Stopped)> {
         let runtime = match &self.listening {
             _ if self.is_closed => return None,

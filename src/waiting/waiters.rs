@@ -31,7 +31,7 @@ pub struct Waiters {
     has_missed: bool,
     /// A notice came for them: the store has listened since.
     pub hears: bool,
-    /// While the client listens to notices for these waiters: the number of them in a row that no task wanted.
+    /// While the client follows the name for these waiters: the number of notices in a row that no task wanted.
     pub followed: Option<u32>,
 }
 
@@ -68,7 +68,7 @@ enum NextPoll {
 /// The moment of a poll that is due.
 const DUE: Instant = Instant::ZERO;
 
-/// The finding of a poll that brought no grant: who has the name, or why the store could not be asked.
+/// What a poll found that brought no grant: the holder, or why the store could not be asked.
 pub type Found = Result<Arc<Held>, Error>;
 
 /// The next step of a waiter.
@@ -80,7 +80,7 @@ pub enum Action {
     Sleep(Instant),
 }
 
-/// The error of a wait for this name whose limit ran out, or that fails in an outage, by what its last poll found.
+/// Makes the error of a wait for this name that ran out of time or failed in an outage, from what its last poll found.
 pub(crate) fn no_grant(name: &Name, found: Found) -> Error {
     match found {
         Err(error) => error,
@@ -145,7 +145,7 @@ impl Waiters {
         self.on_notice()
     }
 
-    /// Takes in that notices may have been missed: what the last poll confirmed counts no longer.
+    /// Records that notices may have been missed: what the last poll confirmed no longer counts.
     pub fn miss(&mut self) -> Wake {
         self.has_missed = true;
         self.on_notice()
@@ -181,10 +181,10 @@ impl Waiters {
         self.plan(at);
     }
 
-    /// This waiter was granted the name and leaves. No other client can have it before `until`, unless it is freed.
+    /// Removes a waiter that was granted the name. No other client can have it before `until`, unless it is freed.
     pub fn granted(&mut self, ticket: WaiterId, until: Instant) -> Wake {
         self.plan(until);
-        // An earlier result holds no longer.
+        // Earlier results are outdated.
         (self.found, self.handover) = (None, None);
         self.leave(ticket)
     }
@@ -196,7 +196,7 @@ impl Waiters {
         }
     }
 
-    /// A waiter leaves, whether it is the first or not.
+    /// Removes a waiter, the first or another.
     pub fn leave(&mut self, ticket: WaiterId) -> Wake {
         let was_first = self.is_first(ticket);
         self.waiters.remove(&ticket);
@@ -208,7 +208,7 @@ impl Waiters {
         self.wake_first()
     }
 
-    /// The finding of the last poll.
+    /// What the last poll found.
     pub fn last_found(&self) -> Option<&Found> {
         self.found.as_ref()
     }

@@ -1,5 +1,5 @@
-//! A request for a lease, from its first claim to the grant: what is sent for it, and what follows from each answer.
-//! Pure: `now` is an argument, and the schedule is all that changes.
+//! A request for a lease, from its first claim to the grant: the claims that it sends, and the consequence of each
+//! answer. Pure: `now` is an argument, and only the schedule changes.
 //!
 //! ```text
 //!  enroll ──► sent ──► answered ─┬─► Granted    renewed from now on
@@ -13,8 +13,8 @@
 //! # Invariants
 //! 1. An attempt is in doubt from before it is sent until its answer, and stays so if there is none, or if the failure
 //!    does not prove that nothing was done.
-//! 2. A grant counts from before its attempt was sent; one that a notice tells of, from before the last attempt that
-//!    was answered, and for the term of the place that it confirmed.
+//! 2. A grant counts from before its attempt was sent. The grant of a notice counts from before the last answered
+//!    attempt was sent, and for the term of the place that this attempt confirmed.
 //! 3. Each attempt carries the highest token that the client knows at that moment, and no grant at or below it is held.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::store::{Answer, Claim, Failed, Handover, Held, Queued, Sent};
 use crate::term::{Instant, Timing};
 use crate::token::Token;
 
-/// The number of useless grants after which a try gives up.
+/// Attempts give up after this many grants that were too old to use.
 pub const USELESS_GRANTS: u32 = 3;
 
 /// When a request gives up whose grants are of no use.
@@ -39,10 +39,10 @@ pub enum GiveUp {
     At(Instant),
 }
 
-/// A request: one claim, or several one after the other.
+/// A request: one claim, or several in a row.
 #[derive(Debug)]
 pub struct Claiming {
-    /// The token that the caller's has to exceed.
+    /// The token that the grant for the caller has to exceed.
     floor: Option<Token>,
     give_up: GiveUp,
     /// The claim that is under way.
@@ -76,9 +76,9 @@ struct ConfirmedPlace {
 pub struct Asked {
     /// Read before it is sent: its grant's term begins here.
     pub sent_at: Instant,
-    /// The token that its own has to exceed.
+    /// The token that its grant has to exceed.
     pub floor: Option<Token>,
-    /// What it asks of the store's queue.
+    /// The request to the store's queue.
     pub queued: Option<Queued>,
     /// The moment until which an earlier attempt may still be carried out, or zero.
     before: Instant,
@@ -95,10 +95,10 @@ pub enum Verdict {
     /// The attempt failed, so the holder of the name is not known. The claim is still enrolled, unless the client was
     /// shut down, which ends the request.
     Failed(Error),
-    /// The grant is of no use: ask again. With a release the claim has ended: send the release first, then enroll
-    /// another. Without one the grant came too late, and the same holder gets the same lease for its full ttl.
+    /// The grant cannot be used: ask again. With a release the claim has ended: send the release first, then enroll
+    /// another claim. Without one the grant came too late, and the same holder gets the same lease for its full ttl.
     Again(Option<Leaving>),
-    /// The grant is of no use, as were those before it. Send this release; the request has ended.
+    /// The grant cannot be used, like those before it. Send this release; the request has ended.
     TooLate(Option<Leaving>),
     /// The store granted a token that is not above what it granted before. The request has ended.
     TokenFell {
@@ -218,8 +218,8 @@ impl Claiming {
     }
 
     /// Takes in the notice of a grant, which extends nothing: the lease is held for the rest of the term that the last
-    /// attempt confirmed, or until the end that it tells. Returns `None` if the notice is no proof of that, or too
-    /// little is left: ask.
+    /// attempt confirmed, or until the end in the notice. Returns `None` if the notice does not prove that, or too
+    /// little is left: ask the store.
     pub fn handed_over(
         &mut self,
         schedule: &mut Schedule,
@@ -286,7 +286,7 @@ impl Claiming {
         }
         let enrolled = self.enrolled.take().expect("it was asked for");
         if self.floor.max(seen).as_ref().is_some_and(is_below) {
-            // The floor rose while the claim was under way, and its holder is answered the same token again. Another
+            // The floor rose while the claim was under way, and its holder would get the same token again. Another
             // claim must not find the name taken by this one, so the release goes first.
             let (leaving, _) = schedule.withdraw(id, None, now);
             return self.useless(leaving, asked);
@@ -294,8 +294,7 @@ impl Claiming {
         Verdict::Granted(enrolled.held(token, asked.sent_at))
     }
 
-    /// Counts a grant that is of no use, and is released so. The request gives up after it once its give_up is at its
-    /// end.
+    /// Counts a grant that cannot be used and is released. Decides whether the request gives up.
     fn useless(&mut self, leaving: Option<Leaving>, asked: &Asked) -> Verdict {
         let is_last = match &mut self.give_up {
             GiveUp::AfterGrants(left) => {
@@ -338,7 +337,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(30);
     const TERM: Duration = Duration::from_secs(3);
 
-    /// One request, its schedule, and the moment at which it begins.
+    /// One request, its schedule, and when it begins.
     struct Bench {
         schedule: Schedule,
         claiming: Claiming,

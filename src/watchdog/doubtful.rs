@@ -14,7 +14,7 @@ use crate::term::{Instant, Timing};
 pub(crate) struct Doubt {
     /// From this moment on, whatever the claim left in the store expires by itself.
     until: Instant,
-    /// Says whether an attempt of the claim is unanswered, so that even a clear answer is not the last word.
+    /// Whether an attempt of the claim is unanswered, so that even a clear answer is not the last word.
     is_doubtful: bool,
     /// The number of releases that were sent.
     tries: u32,
@@ -31,7 +31,7 @@ impl Doubt {
         }
     }
 
-    /// Takes in a clear answer, `Released` or `NotHeld`. Returns when to send the next release, if one is needed.
+    /// Records a clear answer, `Released` or `NotHeld`. Returns when to send the next release, if one is needed.
     pub(crate) fn answered(&mut self, now: Instant, ttl: Duration) -> Option<Instant> {
         if self.is_doubtful {
             self.again(now, ttl)

@@ -1,5 +1,5 @@
-//! The client's way into the schedule and out of it: a request that is under way, and the end of a lease. Each drives
-//! the schedule with the clock, and wakes the loop where the schedule asks for it.
+//! The client's way into the schedule and out of it: a request under way, and the end of a lease. Each drives the
+//! schedule with the clock, and wakes the loop if the schedule asks for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl Pending {
         shared.change(|schedule| claiming.handed_over(schedule, handover, seen, now))
     }
 
-    /// Waits until the claim that is under way is ended from outside; for ever while there is none.
+    /// Waits until the current claim is ended from outside; for ever while there is none.
     pub(crate) async fn shut_down(of: Option<&Self>) {
         match of.and_then(|pending| pending.claiming.signal()) {
             Some(signal) => signal.token().cancelled().await,
@@ -90,7 +90,7 @@ impl Pending {
         }
     }
 
-    /// Releases a grant that is of no use, so that the next claim does not find the name taken by this one.
+    /// Releases a grant that cannot be used, so that the next claim does not find the name taken by this one.
     pub(crate) async fn give_back(&self, leaving: Option<Leaving>) {
         if let Some(leaving) = leaving {
             self.shared.release(leaving).await;
@@ -110,7 +110,7 @@ impl Drop for Pending {
 
 /// From the grant to the end of a lease.
 impl Shared {
-    /// Begins the limits of a lease, when it is handed to its caller.
+    /// Begins the limits of a lease, when its caller receives it.
     pub(crate) fn limit(&self, id: LeaseId, limits: Limits, now: Instant) {
         self.change(|schedule| schedule.limit(id, limits, now));
     }
@@ -127,14 +127,14 @@ impl Shared {
         self.change(|schedule| schedule.withdraw(id, keep_for, now))
     }
 
-    /// Ends the enrollment of a lease, leaves the release to the loop, and has the name kept for this long. Returns
-    /// whether the lease was held until then. Never blocks, never fails.
+    /// Ends the enrollment of a lease, leaves the release to the loop, and asks the store to keep the name for this
+    /// long. Returns whether the lease was held until then. Never blocks, never fails.
     pub(crate) fn leave(&self, id: LeaseId, keep_for: Option<Duration>) -> bool {
         let now = self.clock.now();
         self.change(|schedule| schedule.leave(id, keep_for, now))
     }
 
-    /// Sends a release for its caller and takes in its answer. If the future is dropped before the answer, the loop
+    /// Sends a release for its caller and records the answer. If the future is dropped before the answer, the loop
     /// sends the release.
     pub(crate) async fn release(&self, leaving: Leaving) -> ReleaseOutcome {
         self.release_by(&*self.store, leaving).await
@@ -153,7 +153,7 @@ impl Shared {
     }
 }
 
-/// A release whose caller may give it up before the answer: then the loop sends it.
+/// A release that the loop sends if its caller gives up before the answer.
 struct SentRelease<'a>(&'a Shared, Option<Leaving>);
 
 impl Drop for SentRelease<'_> {

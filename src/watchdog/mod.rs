@@ -1,4 +1,4 @@
-//! The watchdog: renews all leases of a client in the background, and tells their holders of a loss.
+//! The watchdog: renews all leases of a client in the background, and cancels holders on a loss.
 //!
 //! ```text
 //!  user's tasks                        watchdog's thread                       reporter's thread
@@ -161,8 +161,8 @@ impl Shared {
         }
     }
 
-    /// Changes the schedule. Then, without its lock, does what the change asks for, and wakes the callers that wait for
-    /// the end of a shutdown if this was the last lease.
+    /// Changes the schedule. Then, without its lock, carries out the effects of the change, and wakes the callers that
+    /// wait for the end of a shutdown if this was the last lease.
     fn change<T>(&self, change: impl FnOnce(&mut Schedule) -> T) -> T {
         let mut schedule = self.schedule.lock();
         let answer = change(&mut schedule);

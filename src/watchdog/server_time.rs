@@ -1,4 +1,4 @@
-//! Distinguishes a step of the server's clock from the passing of time.
+//! Detects steps of the server's clock.
 //!
 //! A server counts expiry on its own wall clock. When that is stepped forward, every lease on it ends earlier than its
 //! holder believes. Each batch of renewals brings the server's time, and so how far that clock is from ours, within the
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use crate::term::Instant;
 
-/// The drift of the two clocks that is no step, in parts of a million: ntpd slews a clock by at most 500, and a
-/// quartz by itself drifts by 100.
+/// Maximum drift of the two clocks that does not count as a step, in parts per million: ntpd slews a clock by at most
+/// 500, and a quartz by itself drifts by 100.
 const DRIFT_PPM: u32 = 500;
 
 /// One reading of the server's clock: taken by it at some moment between our two.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
-    /// The moment at which our request was sent.
+    /// When our request was sent.
     pub(crate) sent_at: Instant,
-    /// The moment at which its reply arrived.
+    /// When its reply arrived.
     pub(crate) seen_at: Instant,
     /// The reading of the server's clock, since 1970.
     pub(crate) server: Duration,
@@ -46,7 +46,7 @@ pub(crate) struct ServerClock {
     /// What the last reading allows alone.
     last: Option<Offset>,
     step: Option<ClockStep>,
-    /// The moment at which the last step back was seen.
+    /// When the last step back was seen.
     back_at: Option<Instant>,
 }
 
@@ -68,9 +68,8 @@ struct ClockStep {
 }
 
 impl ServerClock {
-    /// Takes in a reading. Within `tolerance`, and the drift since the last reading, the clocks go alike. Readings
-    /// further apart than `memory` are not compared: no lease was confirmed before the one and is still held at the
-    /// other.
+    /// Records a reading. Within `tolerance`, and the drift since the last reading, the clocks agree. Readings further
+    /// apart than `memory` are not compared: no lease was confirmed before the one and is still held at the other.
     pub(crate) fn read(
         &mut self,
         reading: Reading,
@@ -140,8 +139,8 @@ impl Offset {
         }
     }
 
-    /// The offsets that both readings allow. If drift has moved them apart, those of the later one. An answer that was
-    /// awaited for long bounds them little, so the older reading may go on counting.
+    /// The offsets that both readings allow. If drift has moved them apart, those of the later one. A slow answer
+    /// bounds them little, so the older reading may remain in force.
     fn narrowed(self, later: Self) -> Self {
         let (least, most) = (self.least.max(later.least), self.most.min(later.most));
         let is_both = least <= most;

@@ -24,14 +24,14 @@ use crate::token::Token;
 pub struct Signal {
     /// 0: not granted yet; up to [`LossReason::LAST_CODE`]: the code of a reason; above: the deadline in nanoseconds.
     state: AtomicU64,
-    /// The moment at which the work last reported progress.
+    /// When the work last reported progress.
     progress: AtomicU64,
     /// The first token that the holder asked for. Most leases have no other: a token of our own, with a child for the
     /// holder, would take two thirds of a lease's memory.
     given: OnceLock<CancellationToken>,
     /// Allocated on demand, because most leases need none of it.
     own: OnceLock<Box<Own>>,
-    /// The token of the grant, 0 before it; with [`TOLD`] once the holder was told of the loss.
+    /// The token of the grant, 0 before it; with [`TOLD`] once the holder was cancelled.
     grant: AtomicU64,
 }
 
@@ -106,17 +106,17 @@ impl Signal {
         decode(before)
     }
 
-    /// Notes a sign of progress.
+    /// Records progress.
     pub fn note_progress(&self, now: Instant) {
         self.progress.fetch_max(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// The moment at which the work last reported progress.
+    /// When the work last reported progress.
     pub fn progress(&self) -> Instant {
         Instant::from_nanos(self.progress.load(Ordering::Relaxed))
     }
 
-    /// Tells the holder. A loss must have been written before.
+    /// Cancels the holder. A loss must have been written before.
     ///
     /// # Panics
     /// If a waker of the user panics. All tokens are cancelled before.
@@ -155,7 +155,7 @@ impl Signal {
         }
     }
 
-    /// Waits until the deadline is past `deadline`, by a renewal, or the holder was told of the loss.
+    /// Waits until a renewal has moved the deadline past `deadline`, or the holder was cancelled.
     ///
     /// # Errors
     /// The reason of the loss.
@@ -172,12 +172,12 @@ impl Signal {
         }
     }
 
-    /// Returns whether the holder was told.
+    /// Returns whether the holder was cancelled.
     pub fn is_told(&self) -> bool {
         self.grant.load(Ordering::Relaxed) & TOLD != 0
     }
 
-    /// Notes the token of the grant, for renewals and logs.
+    /// Records the token of the grant, for renewals and logs.
     pub fn note_grant(&self, token: Token) {
         self.grant.fetch_or(token.get(), Ordering::Relaxed);
     }

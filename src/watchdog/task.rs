@@ -76,7 +76,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Turns until the client was dropped and nothing is left to do for it.
+    /// Runs turns until the client was dropped and nothing is left to do.
     async fn keep(&mut self) {
         loop {
             let next = self.turn();
@@ -98,7 +98,7 @@ impl Keeper {
         }
     }
 
-    /// Does what is due. Returns when the next turn is.
+    /// Carries out the work that is due. Returns when the next turn is.
     fn turn(&mut self) -> Instant {
         let now = self.shared.clock.now();
         let shard_of = |name: &Name| self.store.shard(name);
@@ -121,7 +121,7 @@ impl Keeper {
     }
 }
 
-/// Sends one batch and takes in its outcomes, in time or late.
+/// Sends one batch and applies its outcomes, in time or late.
 async fn renew(shared: Arc<Shared>, store: Arc<dyn Store>, batch: Batch) {
     let mut renewing = store.renew(&batch.renewals, batch.awaited);
     let limit = batch.sent_at.after(batch.limit);

@@ -245,7 +245,7 @@ impl Timeline {
         }
     }
 
-    /// Returns whether a job whose lease has ended was killed for so long in vain that it cannot be ended. While the
+    /// Returns whether a job whose lease has ended was killed for that long in vain that it cannot be ended. While the
     /// lease is held, its name stays taken instead.
     pub fn has_given_up(&self, now: Instant) -> bool {
         let is_late = |at: Instant| now >= at.after(tree::GIVE_UP);

@@ -18,7 +18,7 @@ use crate::holder::{ClientId, Holder};
 use crate::name::Name;
 use crate::token::Token;
 
-/// A guard on its real storage, with one text value behind it for each resource: the register.
+/// A guard on its real storage, with one text value per resource behind it: the register.
 ///
 /// If the functions of a guard take a [`Pass`], a missing pass is refused by [`Pass::required`], as its users do it.
 pub trait Guarded: fmt::Debug + Send + Sync + 'static {
@@ -43,7 +43,7 @@ pub trait Guarded: fmt::Debug + Send + Sync + 'static {
     /// Reads the fence's row.
     fn row<'a>(&'a self, resource: &'a str) -> BoxFuture<'a, Option<Pass>>;
 
-    /// Forgets what is only in this process, as if it had been killed and started again.
+    /// Forgets everything that is only in this process, as if it had been killed and started again.
     fn restart(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
@@ -170,7 +170,7 @@ impl Bench {
         (register, self.guard.row(resource).await)
     }
 
-    /// Takes the steps one by one; each answer, the register and the row must be those of the rule.
+    /// Runs the steps one by one; each answer, the register and the row must match the rule.
     async fn history(&self, resource: &str, steps: &[(Step, &Pass)]) {
         let (mut row, mut register) = (None::<Pass>, None::<String>);
         for (index, (step, pass)) in steps.iter().enumerate() {

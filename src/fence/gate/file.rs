@@ -13,8 +13,8 @@
 //! The file itself is locked, and so is one next to it that stays when the file is replaced. A raise counts only if the
 //! file that took it is still the one at its path.
 //!
-//! The file is read and written anew, without outdated lines, when it is opened, when many of its lines are outdated,
-//! and after a failed write, because what is on the disk then is not known. A raise waits for that.
+//! The file is read and rewritten, without outdated lines, when it is opened, when many of its lines are outdated, and
+//! after a failed write, because the content of the disk is unknown then. A raise waits for that.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -34,8 +34,8 @@ use crate::future::BoxFuture;
 const HEAD: &str = "leasehold gate 2\n";
 const HEAD_WITHOUT_CHECKSUMS: &str = "leasehold gate 1\n";
 
-/// The number of outdated lines, beyond one for each row, after which the file is written anew: so that happens rarely,
-/// and the file never holds much more than its rows.
+/// Number of outdated lines, beyond one for each row, that causes a rewrite: so rewrites are rare, and the file never
+/// holds much more than its rows.
 const OVERTAKEN: usize = 1_024;
 
 /// A file in which a gate keeps its rows.
@@ -47,9 +47,9 @@ struct State {
     path: PathBuf,
     /// The file to which the next row is appended, locked.
     file: fs::File,
-    /// The number of lines that the file takes before it is written anew.
+    /// Number of lines that the file takes before it is rewritten.
     left: usize,
-    /// Locked while the gate is open. It is next to the file, because the file itself is replaced.
+    /// Locked while the gate is open. A file next to the journal, because the journal itself is replaced.
     lock: fs::File,
 }
 
@@ -124,7 +124,7 @@ impl State {
             left: rows.len() + OVERTAKEN,
             lock,
         };
-        // Otherwise it is new, its last line is unfinished, or it is of the format before.
+        // Otherwise it is new, its last line is unfinished, or it has the previous format.
         if text.starts_with(HEAD.as_bytes()) && text.ends_with(b"\n") {
             let kept = state.file.sync_all();
             kept.map_err(|error| failed("open", &state.path, error))?;

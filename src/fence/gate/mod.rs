@@ -1,4 +1,4 @@
-//! A durable gate: the fence for a service that has no database to compare in.
+//! A durable gate: the fence for a service without a database that could compare.
 //!
 //! A handler enters the gate with the pass that came with its request, and writes while it is inside. Entries under one
 //! pass run side by side. A newer pass waits until all entries under the older pass have ended, is made durable, and
@@ -24,11 +24,12 @@
 //! 1. A pass is durable before the first entry under it: after a restart the gate still knows every pass that has
 //!    written.
 //! 2. While an entry under a newer pass is open, no entry under an older pass is.
-//! 3. Resources do not wait for each other, except for the write of the journal itself.
+//! 3. Resources wait for each other only for the write of the journal itself.
 //!
 //! # Assumptions
 //! All writes to the resource go through this one gate, and what a handler starts ends before its [`Entry`] does. The
-//! disk keeps what it reported as written. Resources are a limited set: the row of a raised resource is kept for ever.
+//! disk keeps what it reported as written. There is a limited set of resources, because the row of a raised resource is
+//! kept for ever.
 //!
 //! # Errors
 //! `Stale` with the [`Refusal`](super::Refusal); `TimedOut` with [`Blocked`] if an older entry did not end in time;
@@ -57,7 +58,7 @@ use crate::error::{Error, ErrorKind};
 use crate::future::BoxFuture;
 use crate::telemetry::FenceKind;
 
-/// The time for which a raise waits for older entries to end by default: as long as in Postgres.
+/// How long a raise waits for older entries to end by default: as long as in Postgres.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The row of one resource, locked for reading by its entries and for writing by a raise.
@@ -247,11 +248,11 @@ impl InUse {
 }
 
 impl Drop for InUse {
-    /// A resource that was never raised leaves nothing behind; otherwise clients that invent resources would fill the
+    /// A resource that was never raised leaves nothing behind, so that clients that invent resources cannot fill the
     /// memory.
     fn drop(&mut self) {
         let mut known = self.rows.lock();
-        // Dropped under the lock, so that of two entries that end at once the second finds that it is the last.
+        // Dropped under the lock, so that if two entries end at once, the second finds that it is the last.
         let row = std::mem::take(&mut self.row);
         // One reference is ours, the other is the map's; a lock on the row would be a third.
         let is_last = Arc::strong_count(&row) == 2;

@@ -24,21 +24,21 @@ use crate::telemetry::FenceKind;
 #[doc(no_inline)]
 pub use ::object_store;
 
-/// Time that a raise or a commit tries while other writers come between: longer than a lease that ended is still
-/// written under, and much shorter than a ttl, so that the tries do not use up the next lease.
+/// How long a raise or a commit retries after conflicts. Long enough to outlast writers whose lease has just ended, and
+/// far below a ttl, so that retries do not use up the next lease.
 const RETRY_FOR: Duration = Duration::from_secs(5);
-/// Least number of tries, however slow the store is.
+/// Minimum number of tries, however slow the store is.
 const LEAST_TRIES: u32 = 16;
 /// The longest pause before the next try.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Each version whose number is a multiple of this is left alone for a while by all that have written under its pass.
-/// Without that the raise of a successor, which needs a round trip between its read and its put, would come too late
-/// again and again: the writer of the last version can replace it without a read.
+/// After each version whose number is a multiple of this, writers that already hold the pass pause, so that a
+/// successor's raise can win the race: it needs a round trip between its read and its put, while the writer of the last
+/// version can replace it without a read.
 const WRITES_IN_A_ROW: u64 = 16;
-/// For how many round trips.
+/// Length of that pause, in round trips.
 const GIVEN_WAY: u32 = 2;
-/// And for how long at most: the last request may have taken minutes, with the retries of the crate.
+/// Maximum length of that pause: the last request may have taken minutes, with the retries of the crate.
 const LONGEST_GIVEN_WAY: Duration = Duration::from_secs(1);
 
 /// The fence of one object in an object store. The [module](self) has its guarantees.
@@ -213,9 +213,9 @@ impl Fence {
         Err(unknown.unwrap_or_else(|| Blocked::error(path)))
     }
 
-    /// Puts the object, or finds out what is there instead: nothing, if a store that was busy with the path refused to
-    /// create the object (Amazon S3 answers 409 then, and asks for another try). Notes the error of a put that was not
-    /// answered.
+    /// Puts the object, or finds out what is there instead. That is nothing, if a store that was busy with the path
+    /// refused to create the object (Amazon S3 answers 409 then, and asks for another try). Records the error of a put
+    /// without an answer.
     async fn put_or_read(
         &self,
         replaced: Option<&Object>,
@@ -262,7 +262,7 @@ impl Fence {
         }
     }
 
-    /// Leaves the version that is to be replaced alone for a while, if successors come in there.
+    /// Pauses before the version is replaced, if it is one that successors may take.
     async fn give_way(&self, admission: Admission, put: &Object) {
         let is_due = (put.number - 1).is_multiple_of(WRITES_IN_A_ROW);
         if is_due && admission == Admission::Again {
@@ -271,8 +271,8 @@ impl Fence {
         }
     }
 
-    /// Sends a put that must be refused: the one that was just carried out, once more. A store that does not compare
-    /// carries it out again, and the bytes are the same.
+    /// Sends the last put once more, which must be refused. A store that does not compare carries it out again, with
+    /// the same bytes.
     async fn prove(&self, replaced: Option<&Object>, written: &Object) -> Result<(), Error> {
         if self.is_proven() {
             return Ok(());
@@ -286,8 +286,8 @@ impl Fence {
         Ok(())
     }
 
-    /// Writes the object if it still is the one that is to be replaced, or still is absent; otherwise returns `None`.
-    /// After `Unavailable` the outcome is unknown: the answer was lost, or does not say.
+    /// Writes the object if it is still the one to be replaced, or still absent; otherwise returns `None`. After
+    /// `Unavailable` the outcome is unknown: the answer was lost, or does not tell.
     async fn put(
         &self,
         replaced: Option<&Object>,
@@ -314,7 +314,7 @@ impl Fence {
         Ok(version)
     }
 
-    /// Gives other writers under the same pass time, so that not all of them put at once, and one of them wins. A raise
+    /// Gives other writers under the same pass time, so that they do not all put at once and one of them wins. A raise
     /// does not wait: its put has to come while they do.
     async fn pause(&self, admission: Admission, tries: u32) {
         if admission == Admission::Again {

@@ -10,8 +10,8 @@ use crate::fence::Pass;
 
 /// The format of the first line.
 const FORMAT: u32 = 1;
-/// Number of the latest commits that the first line names: as many later ones a commit whose answer was lost can
-/// still be found under.
+/// Number of the latest commits that the first line names: a commit whose answer was lost can be found until this many
+/// later ones.
 const KEPT_WRITES: usize = 8;
 /// A line that is longer is not ours. The longest has a name of 512 bytes, each escaped.
 const MAX_LINE: usize = 8 * 1024;

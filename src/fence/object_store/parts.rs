@@ -23,7 +23,7 @@ impl Fence {
             return Err(Error::invalid("object name \"\" refused: expected a path"));
         }
         let pass = bearer.pass()?;
-        // As long as the longest token, so that a listing is in the order of the tokens.
+        // Padded to the length of the longest token, so that a listing is in the order of the tokens.
         let folder = self
             .parts()
             .join(format!("{:016}-{}", pass.token, pass.holder));

@@ -10,7 +10,7 @@ use crate::store::record::SKEW;
 
 /// Interval between polls of a waiting client. One that waits for a month costs a dollar at the list prices of S3.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The prefix of the keys, unless told otherwise.
+/// The prefix of the keys by default.
 const PREFIX: &str = "leasehold";
 
 const PARAMETERS: &[&str] = &[

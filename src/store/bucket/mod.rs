@@ -66,7 +66,7 @@ use super::record::{
 use super::{Hazard, Member, MemberState, Notices, Purpose, TableSettings};
 use crate::error::{Error, ErrorKind};
 
-/// Time for which a connection is tried to be made.
+/// Time limit for a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest time of one request. The callers' limits are shorter.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -111,7 +111,7 @@ pub(crate) async fn init(url: &str, settings: TableSettings, limit: Duration) ->
     })
 }
 
-/// Says what [`init`] does.
+/// Returns what [`init`] would do.
 pub(crate) fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> {
     check_settings(settings)?;
     let address = Address::parse(url)?;

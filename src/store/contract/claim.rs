@@ -19,7 +19,7 @@ pub struct Claim {
     pub name: Name,
     /// The identity of this claim.
     pub holder: Holder,
-    /// The time for which the store keeps the lease without a renewal.
+    /// How long the store keeps the lease without a renewal.
     pub ttl: Duration,
     /// The facts about the holder that other clients see.
     pub info: Arc<Info>,
@@ -57,11 +57,11 @@ impl Ask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Queued {
-    /// The time from this attempt for which the place is kept, with this claim. A name that is freed meanwhile is
-    /// granted to it for the rest of this time.
+    /// How long from this attempt the store keeps the place, with this claim. A name that is freed meanwhile is granted
+    /// to it for the rest of this time.
     pub term: Duration,
-    /// Says whether the client hears of a grant at once. A store that finds that nobody listens to such a client passes
-    /// its place over.
+    /// Whether the client hears of a grant at once. A store that finds that nobody listens to such a client passes its
+    /// place over.
     pub listens: bool,
 }
 
@@ -196,11 +196,11 @@ impl Grant {
 pub struct Failed {
     /// The error for the caller.
     pub error: Error,
-    /// Says whether the request may have been carried out.
+    /// Whether the request may have been carried out.
     pub sent: Sent,
 }
 
-/// Says whether a failed request may have been carried out.
+/// Whether a failed request may have been carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// It was never sent: no connection was made, or the store is closed. Nothing was changed.

@@ -10,10 +10,10 @@ use crate::telemetry::ServerState;
 pub struct Facts {
     /// The kind of store, in one lower-case word: the value of the label `store` in metrics.
     pub kind: &'static str,
-    /// Says whether the store keeps a queue of waiting clients, who are then served in turn.
+    /// Whether the store keeps a queue of waiting clients, who are then served in turn.
     pub has_queue: bool,
-    /// Says whether the notice of a grant is proof of it. Otherwise the client asks before it counts the grant: a
-    /// server that was replaced may still send notices.
+    /// Whether the notice of a grant is proof of it. Otherwise the client asks before it counts the grant: a server
+    /// that was replaced may still send notices.
     pub trusts_notices: bool,
     /// The shortest ttl that the store can keep: a shorter one is `Invalid`.
     pub least_ttl: Duration,
@@ -22,11 +22,11 @@ pub struct Facts {
     pub grace: Duration,
     /// Interval between polls of a waiting client where the store gives no notices.
     pub look_every: Duration,
-    /// Says whether the store can give notices. Where the set-up does not let it, [`notices`](super::Store::notices)
-    /// still returns `None`.
+    /// Whether the store can give notices. Where the set-up does not let it, [`notices`](super::Store::notices) still
+    /// returns `None`.
     pub has_notices: bool,
-    /// Says whether the store does its work on the runtimes of its callers. Then waiting clients listen there too, and
-    /// not on a thread of their own.
+    /// Whether the store does its work on the runtimes of its callers. Then waiting clients listen there too, and not
+    /// on a thread of their own.
     pub is_on_callers_runtime: bool,
     /// The longest ttl that the store can keep, if there is a limit and it is known. A longer one is `Invalid`. Where
     /// the limit is part of a server's set-up it is known only once the server has reported it (`members` and `hazards`
@@ -127,7 +127,7 @@ pub enum Purpose {
 pub struct Member {
     /// The address of the server, without secrets.
     pub address: String,
-    /// Says whether it takes part in grants.
+    /// Whether it takes part in grants.
     pub state: MemberState,
     /// The name and version of its program, if it shows them.
     pub version: Option<String>,
@@ -160,7 +160,7 @@ impl Member {
     }
 }
 
-/// Says whether a member takes part in grants.
+/// Whether a member takes part in grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemberState {

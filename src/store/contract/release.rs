@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// The longest time for which a release keeps its name taken.
+/// Maximum time that a release keeps its name taken.
 pub const MAX_KEEP: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// Returns for how long a release that asks for this time keeps its name.
+/// Returns how long a release that asks for this time keeps its name.
 pub(crate) fn kept_for(asked: Option<Duration>) -> Option<Duration> {
     asked.map(|time| time.min(MAX_KEEP))
 }

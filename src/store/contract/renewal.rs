@@ -22,7 +22,7 @@ pub struct Renewal {
     /// The token of its grant. A lease with another token is a later grant to the same holder, which this renewal does
     /// not extend.
     pub token: Token,
-    /// The time for which the store keeps the lease from now.
+    /// How long the store keeps the lease from now.
     pub ttl: Duration,
 }
 

@@ -30,7 +30,7 @@ use crate::store::kit::connection::{HEAD_START, best, first_of};
 use crate::store::record::Failure;
 use crate::telemetry::{ConnectionGauge, ConnectionPurpose, Sink};
 
-/// Time for which a connection to one server is tried to be made.
+/// Time limit for an attempt to connect to one server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time without an answer after which the next request takes another server, while this one is awaited on: a renewal that is
 /// repeated must not be sent to the server that is silent.

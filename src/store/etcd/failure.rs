@@ -104,7 +104,7 @@ pub(super) fn odd(what: impl Into<String>) -> Failure {
     Failure::new(ErrorKind::Misconfigured, Sent::Perhaps, what)
 }
 
-/// The reason for which no connection was made, for all who waited for it.
+/// Why no connection was made, for all who waited for it.
 #[derive(Debug, Clone)]
 pub(super) struct Unconnected {
     pub(super) kind: ErrorKind,

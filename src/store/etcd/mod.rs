@@ -71,7 +71,7 @@ const LEAST_TTL: Duration = Duration::from_secs(2);
 const LATE_BY: Duration = Duration::from_secs(2);
 /// Number of records in one answer to a list.
 const PAGE: i64 = 500;
-/// Time for which a lease without a key is tried to be removed. It ends by itself.
+/// Time limit for the removal of a lease without a key, which ends by itself anyway.
 const REVOKE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The leases of a cluster.

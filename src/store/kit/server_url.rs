@@ -53,14 +53,14 @@ pub(crate) struct HostPort {
     pub(crate) port: u16,
 }
 
-/// The reason for which a URL is refused.
+/// Why a URL is refused.
 pub(crate) type Reason = Cow<'static, str>;
 
 impl ServerUrl {
     /// Reads a URL of any scheme.
     ///
     /// # Errors
-    /// The reason for which it is refused.
+    /// Why it is refused.
     pub(crate) fn read(url: &str) -> Result<Self, Reason> {
         let (scheme, rest) = url.split_once("://").ok_or("it is not a URL")?;
         // A password with an unwritten '/', '?' or '#' was probably cut in two, and its second half would be shown.
@@ -114,7 +114,7 @@ impl ServerUrl {
     /// Returns a time in whole seconds, or this one if none is given.
     ///
     /// # Errors
-    /// The reason for which it is refused.
+    /// Why it is refused.
     #[cfg(feature = "_records")]
     pub(crate) fn seconds(&self, name: &str, default: Duration) -> Result<Duration, Reason> {
         let Some(text) = self.text(name) else {
@@ -199,7 +199,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// The reason for which a URL with an `@` after its hosts is refused.
+/// Why a URL with an `@` after its hosts is refused.
 const STRAY_AT: &str =
     "it has an '@' after its hosts, so a '/', '?' or '#' in its password may not be written as %XX";
 

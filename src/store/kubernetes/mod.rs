@@ -65,7 +65,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::percent::encode;
 
-/// Time for which a connection is tried to be made.
+/// Time limit for a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of objects in one answer to a list.
 const PAGE: usize = 500;

@@ -23,12 +23,12 @@ use crate::store::kit::server_url::{HostPort, Reason, ServerUrl, read_host};
 
 /// After how long without traffic the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-/// Says how often it is probed again.
+/// Interval between further probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// The time for which the kernel waits for an acknowledgement before it closes the connection.
+/// How long the kernel waits for an acknowledgement before it closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
-/// Says how many connections may carry requests. Each waits for one disk flush at a time, and the server flushes for
-/// all that wait together: ten have nearly three times the grants of four. Pools for Java have as many.
+/// Maximum number of connections that carry requests. Each waits for one disk flush at a time, and the server flushes
+/// for all that wait together: ten have nearly three times the grants of four. Pools for Java have as many.
 const CONNECTIONS: usize = 10;
 /// The port of a server unless the URL names one.
 const PORT: u16 = 5432;
@@ -69,7 +69,7 @@ pub(crate) struct Address {
     /// The server that answered last.
     last: Arc<Mutex<Option<Endpoint>>>,
     pub(super) schema: Schema,
-    /// Says whether waiting clients may use notices.
+    /// Whether waiting clients may use notices.
     pub(super) has_notices: bool,
     /// The greatest number of connections for requests.
     pub(super) connections: usize,

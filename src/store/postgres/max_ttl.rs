@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use crate::clock::{Boottime, Clock, Instant};
 
-/// The time for which it counts. An operator may raise it (`leasehold init --max-ttl`), and a client that refuses
-/// longer ones by itself does not ask the server any more.
+/// How long this value counts. An operator may raise it (`leasehold init --max-ttl`), and a client that refuses longer
+/// ones by itself does not ask the server any more.
 const COUNTS_FOR: Duration = Duration::from_secs(60);
 
 /// The longest ttl, if it is known; nothing before the server has reported it.

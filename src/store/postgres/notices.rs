@@ -31,9 +31,9 @@ use crate::store::{Handover, Notice, Topic};
 use crate::telemetry::{ConnectionGauge, ConnectionPurpose};
 use crate::token::Token;
 
-/// Says how many names one statement marks.
+/// Number of names that one statement marks.
 const AT_ONCE: usize = 256;
-/// Says how often names are marked again, and the connection is probed. A mark lasts for three times as long.
+/// Interval at which names are marked again and the connection is probed. A mark lasts for three times as long.
 const PULSE: Duration = Duration::from_secs(5);
 /// The pause before a name is marked again whose row was locked.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 const OWN_CHANNEL: &str = "lh_own";
 /// The longest time that the connection's own notice may take. A transaction pooler drops LISTEN without an error.
 const OWN_NOTICE: Duration = Duration::from_secs(2);
-/// The time for which the connection is kept while no client waits.
+/// How long the connection is kept while no client waits.
 const UNUSED: Duration = Duration::from_secs(30);
 /// The first pause before a connection that broke is made again, and as much again at random: those who hold leases are
 /// first at a server that has just started. Each further one is twice as long.

@@ -28,16 +28,15 @@ use crate::store::kit::budget::Budget;
 use crate::store::{Answer, Ask, Claim, Grant, Held, HeldState, Outcome, Renewal, Sent};
 use crate::token::Token;
 
-/// The least time for which a token is taken back, also at the end of the limit: what is left behind keeps the
-/// name from others for one ttl.
+/// Minimum time that a token is taken back, also at the end of the limit: what is left behind keeps the name from
+/// others for one ttl.
 const TAKE_BACK_AT_LEAST: Duration = Duration::from_millis(100);
 /// A round trip on one machine: the least window of a pause.
 const LEAST_ROUND_TRIP: Duration = Duration::from_micros(200);
 /// After this many rounds in which the same lease had the most members, it is taken for one that is held: its other
 /// members may be those that do not answer. A claim that is under way takes its token back meanwhile, or gets the name.
 const SAME_LEADER: u32 = 5;
-/// The time for which a claim waits for an adoption after the end of the keep-out, before it reports that nothing is
-/// granted.
+/// How long a claim waits for an adoption after the end of the keep-out, before it reports that nothing is granted.
 const ADOPTION: Duration = Duration::from_secs(5);
 
 /// The rounds of one attempt of a claim.
@@ -279,8 +278,8 @@ impl<'a> Rounds<'a> {
         Answer::Held(Box::new(seen.held))
     }
 
-    /// Says whether anything of the claim can be carried out: not if everything that was proposed is known to be
-    /// refused or taken back.
+    /// Whether anything of the claim can be carried out: not if everything that was proposed is known to be refused or
+    /// taken back.
     fn doubtful(&self, failure: Failure) -> Failure {
         match (self.may_have.is_empty(), failure.sent()) {
             (false, _) => failure.with_sent(Sent::Perhaps),

@@ -240,7 +240,7 @@ impl KnownQuorum {
         }
     }
 
-    /// Returns for how long a member still keeps out that has been away for `away_us`.
+    /// Returns how long a member still keeps out that has been away for `away_us`.
     pub(super) fn left(&self, away_us: u64) -> Duration {
         let keep_out_us = keep_out_us(millis(self.max_ttl).saturating_mul(1_000));
         Duration::from_micros(keep_out_us.saturating_sub(away_us))

@@ -60,7 +60,7 @@ use crate::name::Name;
 /// The key of the mark: the highest token of all records that were removed. It is no name, because it has braces.
 pub const MARK: &str = "{mark}";
 
-/// The most by which the clocks of the servers of one storage are taken to differ, unless told otherwise.
+/// The most by which the clocks of the servers of one storage are taken to differ by default.
 #[cfg(feature = "_records")]
 pub(in crate::store) const SKEW: Duration = Duration::from_secs(10);
 

@@ -106,7 +106,7 @@ impl Observed {
 }
 
 impl Sighting {
-    /// Returns for how long the name is still taken, as far as this client knows; `None` if it is free or has run out.
+    /// Returns how long the name is still taken, as far as this client knows; `None` if it is free or has run out.
     /// `time` is the storage's.
     pub(super) fn left(
         &self,

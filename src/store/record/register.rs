@@ -104,9 +104,9 @@ pub struct Traits {
     pub kind: &'static str,
     /// What ends a record that nobody renews.
     pub expiry: Expiry,
-    /// Says whether a record can be removed on a version. Otherwise an old one is emptied.
+    /// Whether a record can be removed on a version. Otherwise an old one is emptied.
     pub removes: bool,
-    /// Says whether the storage gives notices that names were freed.
+    /// Whether the storage gives notices that names were freed.
     pub has_notices: bool,
     /// The shortest ttl that the storage can keep.
     pub least_ttl: Duration,

@@ -14,8 +14,8 @@ use crate::holder::Holder;
 use crate::store::kit::budget::Budget;
 use crate::token::Token;
 
-/// The time for which a record stays when it is over. A request that is still on its way after this time could write a
-/// token that the mark has passed.
+/// How long a record stays when it is over. A request that is still on its way after this time could write a token that
+/// the mark has passed.
 pub(super) const RETENTION: Duration = Duration::from_secs(60 * 60);
 
 /// One of so many claims for a name without a record removes old ones: each such claim adds one record, and one sweep

@@ -38,7 +38,7 @@ impl Address {
     /// Makes the address of the first host of a URL, or of its socket.
     ///
     /// # Errors
-    /// The reason for which the URL is refused.
+    /// Why the URL is refused.
     pub(super) fn new(
         scheme: &str,
         url: &ServerUrl,

@@ -35,7 +35,7 @@ pub(crate) struct Failure {
 const ODD_SERVER: &str = "the connection ended without an answer: the server stops, is no Redis, or wants TLS (rediss://), \
                           or it is a proxy whose server is away or that does not know our commands";
 
-/// The reason for which the last attempt failed.
+/// Why the last attempt failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum FailureCause {
     /// The store was closed by its owner.

@@ -25,7 +25,7 @@ use crate::telemetry::{ConnectionGauge, ConnectionPurpose, Sink};
 
 /// Says how many channels one command names, so that a reconnect with many names does not block the server.
 const AT_ONCE: usize = 256;
-/// The time for which the connection may be silent before it is probed.
+/// How long the connection may be silent before it is probed.
 const PULSE: Duration = Duration::from_secs(10);
 
 /// The task that listens.

@@ -233,7 +233,7 @@ fn checked(url: ServerUrl) -> Result<ServerUrl, Reason> {
 /// Returns the URLs of the servers that this URL names as a store of another kind, each with the parameters of all.
 ///
 /// # Errors
-/// The reason for which it is refused; it contains no part of the URL that could be a secret.
+/// Why it is refused; it contains no part of the URL that could be a secret.
 #[cfg(feature = "_remote")]
 pub(crate) fn each_server(url: &str, kind: &str) -> Result<Vec<ServerUrl>, Reason> {
     let url = ServerUrl::read(url).and_then(checked)?;

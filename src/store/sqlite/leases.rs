@@ -15,8 +15,8 @@ use crate::store::{
 };
 use crate::token::Token;
 
-/// The longest time for which a name is granted to a client that did not ask at that moment: what one that stands still
-/// costs those behind it. A client that lives confirms the grant within a third of it.
+/// Maximum time that a name is granted to a client that did not ask at that moment: what one that stands still costs
+/// those behind it. A client that lives confirms the grant within a third of it.
 const HANDED: Duration = Queued::LONGEST_TERM;
 
 impl Database {

@@ -110,7 +110,7 @@ use crate::error::Error;
 use crate::holder::Holder;
 use crate::name::Name;
 
-/// The time for which opening may wait for other processes: long enough when several make the file at the same time.
+/// How long opening may wait for other processes: long enough when several make the file at the same time.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// A store in one file.

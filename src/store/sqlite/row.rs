@@ -47,7 +47,7 @@ pub(super) struct Row {
     watch: Option<(Instant, i64)>,
 }
 
-/// Says whether a row still counts.
+/// Whether a row still counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Validity {
     /// It has run out, or was watched for long enough.

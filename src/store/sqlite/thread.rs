@@ -19,7 +19,7 @@ const QUEUE: usize = 128;
 /// The time after its limit at which a request gives up if the thread does not answer, because the disk hangs.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// The time for which a store that is closed waits for its thread.
+/// How long a store that is closed waits for its thread.
 const CLOSING: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce(&mut Database) + Send>;

@@ -14,8 +14,8 @@ use crate::clock::{Clock, Instant, Monotonic};
 use crate::holder::ClientId;
 use crate::name::Name;
 
-/// One transaction: the connection, the boot in whose name it reads and writes, and the moment at which it began. Made
-/// by [`Database::read`](super::database::Database::read) and its writing siblings.
+/// One transaction: the connection, the boot in whose name it reads and writes, and when it began. Made by
+/// [`Database::read`](super::database::Database::read) and its writing siblings.
 ///
 /// Its methods are in the files of what they read and write: leases in [`row`](super::row), the clients that wait in
 /// [`queue`](super::queue), tokens in [`mint`](super::mint); the requests are in [`leases`](super::leases).

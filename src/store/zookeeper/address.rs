@@ -10,7 +10,7 @@ use crate::store::kit::server_url::{Reason, ServerUrl};
 
 /// The port on which servers listen by default.
 const PORT: u16 = 2181;
-/// The node that has all names, unless told otherwise.
+/// The node that has all names by default.
 const PREFIX: &str = "leasehold";
 /// The time-out of a session that is asked for; what an ensemble grants at most with the usual settings.
 const SESSION: Duration = Duration::from_secs(40);

@@ -132,7 +132,7 @@ use crate::telemetry::{ConnectionPurpose, Sink};
 
 /// The kind of this store in its facts and in metrics.
 const KIND: &str = "zookeeper";
-/// The session in which the places of waiting clients are: a dead client keeps its place for so long.
+/// The session in which the places of waiting clients are: a dead client keeps its place for that long.
 const WAITING_SESSION: Duration = Duration::from_secs(9);
 
 /// A store in a ZooKeeper ensemble.

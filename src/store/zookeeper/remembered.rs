@@ -42,7 +42,7 @@ pub(super) struct OwnLease {
     /// it any more.
     pub(super) version: Option<i32>,
     pub(super) ttl: Duration,
-    /// The moment at which the last confirmed renewal was answered.
+    /// When the last confirmed renewal was answered.
     pub(super) renewed_at: Instant,
 }
 

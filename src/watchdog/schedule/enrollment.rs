@@ -1,8 +1,8 @@
 //! Takes a lease into the schedule and out of it: from its claim to the grant, and from the end of its guard to the
 //! last answer to its release.
 //!
-//! The enrollment ends before the release is sent, so that no renewal follows it. If its sender gives a release up, the
-//! watchdog's loop sends it again.
+//! The enrollment ends before the release is sent, so that no renewal follows it. If the sender of a release gives up,
+//! the watchdog's loop sends it again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ words! {
     /// The outcome of a release. With each of them this client no longer holds the lease. The enum is complete: a
     /// `match` on it needs no `_` arm.
     pub enum ReleaseOutcome {
-        /// The name is free, or kept taken for the time that was asked for.
+        /// The name is free, or stays taken for the requested time.
         Released = "released",
         /// The lease was lost before the release.
         AlreadyLost = "already_lost",
@@ -34,7 +34,7 @@ words! {
     }
 }
 
-/// A release that is to be sent, or is under way.
+/// A release to be sent, or under way.
 #[derive(Debug)]
 #[must_use = "a release has to be sent and reported, or given up"]
 pub struct Leaving {
@@ -46,21 +46,21 @@ pub struct Leaving {
     pub name: Name,
     /// The holder that releases it.
     pub holder: Holder,
-    /// The time for which the name is to stay taken.
+    /// How long the name is to stay taken.
     pub keep_for: Option<Duration>,
     /// The limit of the release.
     pub limit: Duration,
-    /// Says whether the lease was held until its enrollment ended.
+    /// Whether the lease was held until its enrollment ended.
     was_held: bool,
-    /// Says whether each attempt of the claim was answered. Then the lease had one grant, and a release that was
-    /// carried out released that one.
+    /// Whether each attempt of the claim was answered. Then the lease had one grant, and a release that was carried out
+    /// released that one.
     pub is_of_one_grant: bool,
-    /// Says whether the loop sends it and counts it among its releases in flight.
+    /// Whether the loop sends it and counts it among its releases in flight.
     is_of_the_loop: bool,
 }
 
 impl Leaving {
-    /// Takes in the answer.
+    /// Records the answer.
     pub fn answered(
         self,
         schedule: &mut Schedule,
@@ -78,8 +78,8 @@ impl Leaving {
         }
     }
 
-    /// Leaves the release to the loop, because it may never have been sent. The loop itself gives none up: those that
-    /// it sends end with its thread.
+    /// Leaves the release to the loop, because it may never have been sent. The loop gives up none of its own releases:
+    /// they end with its thread.
     pub fn given_up(self, schedule: &mut Schedule, now: Instant) {
         if !self.is_of_the_loop {
             schedule.take_over(self.ticket, now);
@@ -119,7 +119,7 @@ impl Schedule {
         Some(LeaseId::new(index))
     }
 
-    /// Notes that an attempt of the claim is sent now. Once it is answered, pass the returned value to
+    /// Records that an attempt of the claim is sent now. Once it is answered, pass the returned value to
     /// [`claim_answered`](Self::claim_answered); until then the attempt is in doubt.
     pub fn claim_sent(&mut self, id: LeaseId, now: Instant) -> Instant {
         let slot = self.slot_mut(id);
@@ -128,13 +128,14 @@ impl Schedule {
         std::mem::replace(&mut slot.unanswered_until, until)
     }
 
-    /// Notes that the last attempt of the claim was answered; `before` is what [`claim_sent`](Self::claim_sent)
+    /// Records that the last attempt of the claim was answered; `before` is what [`claim_sent`](Self::claim_sent)
     /// returned.
     pub fn claim_answered(&mut self, id: LeaseId, before: Instant) {
         self.slot_mut(id).unanswered_until = before;
     }
 
-    /// Notes that the claim waits in the store's queue: it may be granted the name from now on, and has to be released.
+    /// Records that the claim waits in the store's queue: it may be granted the name from now on, and has to be
+    /// released.
     pub fn claim_waits(&mut self, id: LeaseId) {
         if let Phase::Claiming { is_in_store } = &mut self.slot_mut(id).phase {
             *is_in_store = true;
@@ -145,7 +146,7 @@ impl Schedule {
     /// and is as long as `span`: the ttl, or less if a place in the queue was granted the name.
     ///
     /// # Errors
-    /// Why the grant is of no use. After `Late` the claim is still enrolled: ask again or give it up, which releases
+    /// Why the grant cannot be used. After `Late` the claim is still enrolled: ask again or give it up, which releases
     /// it.
     pub fn hold(
         &mut self,
@@ -192,8 +193,8 @@ impl Schedule {
         Ok(())
     }
 
-    /// Begins the limits of a lease, when it is handed to its caller. A lease that its caller does not get, such as the
-    /// door of a pool, has none.
+    /// Begins the limits of a lease, when its caller receives it. A lease that no caller receives, such as the door of
+    /// a pool, has none.
     pub fn limit(&mut self, id: LeaseId, limits: Limits, now: Instant) {
         let (slot, shard) = self.with_shard(id);
         let Slot { lease, phase, .. } = slot;
@@ -211,9 +212,9 @@ impl Schedule {
 
 /// The end of a lease.
 impl Schedule {
-    /// Ends the enrollment of a lease before the caller sends its release, and has the name kept for this long. Returns
-    /// the release, or `None` if there is nothing to release; and whether the lease was held until now. If the answer
-    /// is not reported in time, the loop sends the release.
+    /// Ends the enrollment of a lease before the caller sends its release, which keeps the name for this long. Returns
+    /// the release, or `None` if there is nothing to release; and whether the lease was held until now. If no answer is
+    /// reported in time, the loop sends the release.
     pub fn withdraw(
         &mut self,
         id: LeaseId,
@@ -249,8 +250,8 @@ impl Schedule {
         }
     }
 
-    /// Checks a lease whose guard is about to go: returns whether it is held. Has the holder told of a loss that a
-    /// `check()`, this one included, found, and the handles of the end. No check of them succeeds from then on.
+    /// Returns whether a lease is held whose guard is about to go. Queues the news for the holder, if a `check()`, this
+    /// one included, found a loss, and for the handles. None of their checks succeeds from then on.
     fn last_check(&mut self, id: LeaseId, now: Instant) -> bool {
         // Before the caller unlocks the schedule: from then on the release may be sent, and a rival granted the name.
         let end = self.slot(id).lease.signal.end(now);
@@ -263,7 +264,7 @@ impl Schedule {
         was_held
     }
 
-    /// Takes a lease out of the renewals. Returns whether something is left to release; if not, the lease is forgotten.
+    /// Stops the renewals of a lease. Returns whether something is left to release; if not, the lease is removed.
     fn end_enrollment(&mut self, id: LeaseId, keep_for: Option<Duration>) -> bool {
         let slot = self.slot(id);
         let is_in_store = match &slot.phase {
@@ -293,7 +294,7 @@ impl Schedule {
         true
     }
 
-    /// Has the loop release a lease that is leaving, at this moment.
+    /// Plans the loop's release of a lease that is leaving, at this moment.
     fn release_at(&mut self, id: LeaseId, at: Instant) {
         let (slot, shard) = self.with_shard(id);
         if let Phase::Leaving(leave) = &mut slot.phase {
@@ -326,7 +327,7 @@ impl Schedule {
         }
     }
 
-    /// Notes that a release of the loop's to this shard was answered, or has failed: there is room for another.
+    /// Records that a release of the loop to this shard was answered or failed: there is room for another.
     pub(super) fn release_landed(&mut self, shard: u32, has_failed: bool) {
         let shard = self.index_of(shard);
         let shard = &mut self.shards[shard];
@@ -334,7 +335,7 @@ impl Schedule {
         shard.has_failed |= has_failed;
     }
 
-    /// Takes in the answer to a release: `is_clear` if the store said what it did.
+    /// Records the answer to a release: `is_clear` if the store said what it did.
     pub(super) fn settle_release(&mut self, ticket: Ticket, is_clear: bool, now: Instant) {
         let Some((leave, ttl)) = self.take_leave(ticket) else {
             return;
@@ -351,14 +352,14 @@ impl Schedule {
         }
     }
 
-    /// Has the loop send a release that its caller gave up.
+    /// Hands an abandoned release to the loop, which sends it again.
     pub(super) fn take_over(&mut self, ticket: Ticket, now: Instant) {
         if self.take_leave(ticket).is_some() {
             self.release_at(ticket.id, now);
         }
     }
 
-    /// The lease that still waits for the answer to this release, and its ttl. It waits for that answer no longer.
+    /// Returns the lease that still waits for the answer to this release, and its ttl. From then on it no longer waits.
     fn take_leave(&mut self, ticket: Ticket) -> Option<(&mut Leave, Duration)> {
         if !self.is_waiting_for(ticket) {
             return None;

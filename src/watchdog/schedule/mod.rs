@@ -4,12 +4,13 @@
 //! # Invariants
 //! 1. Each lease is in the queues of its shard that its phase asks for, and in no other: the queues' module says in
 //!    which. Only `Schedule::transition` changes a phase.
-//! 2. An answer counts only for the attempt that it belongs to, and from the moment at which that was sent: also after
-//!    its limit, until a later attempt was confirmed. A lease that has left has no attempt, so a late answer finds
-//!    nothing to change.
+//! 2. An answer counts only for the attempt that it belongs to, and from when that was sent: also after its limit,
+//!    until a later attempt was confirmed. A lease that has left has no attempt, so a late answer finds nothing to
+//!    change.
 //! 3. Losses are taken before renewals: on waking late, cancel first.
 //! 4. Every exit goes through [`Schedule::withdraw`], [`Schedule::leave`] or [`Schedule::give_up`], once.
-//! 5. What a change asks of the world outside is in [`Effects`], which its caller takes before it unlocks the schedule.
+//! 5. The effects of a change on the world outside are in [`Effects`], which its caller takes before it unlocks the
+//!    schedule.
 //! 6. What one shard waits for delays no other: queues, requests in flight and the server's clock are kept per shard. A
 //!    lease follows its name: the store is asked for the shard when a renewal falls due and when a release is sent, and
 //!    again, for all that waits for room in a shard, after a request to that shard has failed.
@@ -57,40 +58,40 @@ pub const EARLY: Duration = Duration::from_millis(5);
 pub struct Schedule {
     slots: Slab<Slot>,
     shards: Vec<Shard>,
-    /// The moment at which the last turn began.
+    /// When the last turn began.
     turned_at: Instant,
     attempts: u64,
-    /// Up to when the loop sleeps: only what is armed earlier needs to wake it.
+    /// When the loop wakes by itself: only earlier instants need to wake it.
     asleep_until: Instant,
     /// Source of jitter.
     random: fastrand::Rng,
     is_closing: bool,
-    /// What the changes since it was last taken ask for.
+    /// The effects of the changes since they were last taken.
     effects: Effects,
 }
 
-/// What a change asks of its caller, once the schedule is unlocked.
+/// The effects of a change, for its caller to carry out once the schedule is unlocked.
 #[derive(Debug, Default)]
 #[must_use = "a loss that is dropped is told to no holder"]
 pub struct Effects {
-    /// The holders that are to be told of a loss, first of all.
+    /// The holders to cancel, first of all.
     pub losses: Vec<Loss>,
     /// Leases that were renewed, or whose guards ended, and for which a task may wait.
     pub moved: Vec<Awaited>,
-    /// Says whether the loop has to be woken: for what is due before it would wake, or because it has to end.
+    /// Whether the loop has to be woken: for what is due before it would wake, or because it has to end.
     pub must_wake: bool,
 }
 
 /// The limits that the caller set for a lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest hold, from the moment at which the caller was handed the lease.
+    /// The longest hold, from when the caller was handed the lease.
     pub max_hold: Option<Duration>,
     /// The longest time without a sign of progress.
     pub progress_within: Option<Duration>,
 }
 
-/// The reason for which a grant cannot be held.
+/// Why a grant cannot be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Useless {
     /// Too little is left of its term.
@@ -122,12 +123,12 @@ impl Schedule {
         self.asleep_until
     }
 
-    /// Takes what the changes until now ask for.
+    /// Takes the effects of the changes until now.
     pub fn take_effects(&mut self) -> Effects {
         std::mem::take(&mut self.effects)
     }
 
-    /// Notes that something is due at this moment, of which the loop may not know.
+    /// Records that something is due at this moment, which the loop may not know.
     fn note_armed(&mut self, at: Instant) {
         self.effects.must_wake |= at < self.asleep_until;
     }
@@ -147,7 +148,7 @@ impl Schedule {
         (slot, shard)
     }
 
-    /// Returns where the shard of this number is. Shards are few, and most stores have one.
+    /// Returns the index of the shard with this number. Shards are few, and most stores have one.
     fn index_of(&mut self, number: u32) -> usize {
         let known = self.shards.iter().position(|shard| shard.number == number);
         known.unwrap_or_else(|| {
@@ -159,8 +160,8 @@ impl Schedule {
         })
     }
 
-    /// Moves a lease, and what is queued for it, to the shard that keeps its name by now. What is under way stays where
-    /// it was sent.
+    /// Moves a lease, with its queue entries, to the shard that keeps its name now. Requests under way stay where they
+    /// were sent.
     fn follow(&mut self, id: LeaseId, number: u32) {
         let to = self.index_of(number);
         let slot = &mut self.slots[id.index()];
@@ -201,14 +202,15 @@ impl Schedule {
         std::mem::replace(&mut slot.phase, next)
     }
 
-    /// Forgets a lease of which nothing is left in the store.
+    /// Removes a lease that no longer exists in the store.
     fn forget(&mut self, id: LeaseId) {
         self.slots.remove(id.index());
         // Once nothing is left, the loop ends.
         self.effects.must_wake |= self.is_done();
     }
 
-    /// Ends a lease that is held or claimed, and has its holder told. Has no effect if it has ended already.
+    /// Ends a lease that is held or claimed, and queues the cancellation of its holder. Has no effect if it has ended
+    /// already.
     fn lose(&mut self, id: LeaseId, reason: LossReason) {
         let slot = self.slot(id);
         if matches!(slot.phase, Phase::Lost(_) | Phase::Leaving(_)) {
@@ -228,7 +230,7 @@ impl Schedule {
         });
     }
 
-    /// Has the tasks woken that may wait for this lease, after its signal was changed.
+    /// Queues the wake-ups of tasks that wait on this lease, after its signal changed.
     fn wake_waiters(&mut self, id: LeaseId) {
         let lease = &self.slots[id.index()].lease;
         if lease.signal.has_waiters() {
@@ -260,7 +262,7 @@ impl Schedule {
     /// Adds some leases, from this one on, and how long ago the loop should have turned. Returns the next one, or
     /// `None` after the last.
     pub fn survey(&self, from: LeaseId, now: Instant, survey: &mut Survey) -> Option<LeaseId> {
-        // A turn without a planned moment is due since the last one.
+        // Without a planned moment, a turn has been due since the last one.
         let overdue = now.since(self.asleep_until.max(self.turned_at));
         survey.overdue = survey.overdue.max(overdue);
         let end = from.index() + SURVEYED_AT_ONCE;
@@ -283,7 +285,7 @@ impl Schedule {
         self.slots.iter().map(|(index, _)| LeaseId::new(index))
     }
 
-    /// Returns whether no batch is in flight. Those that are overdue are not.
+    /// Returns whether no batch is in flight. Overdue batches do not count.
     pub fn awaits_no_batch(&self) -> bool {
         let mut shards = self.shards.iter();
         shards.all(|shard| shard.batches_in_flight == 0)

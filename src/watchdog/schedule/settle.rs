@@ -1,4 +1,4 @@
-//! Changes the schedule by the outcomes of renewals.
+//! Applies the outcomes of renewals to the schedule.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Awaited {
 }
 
 impl Schedule {
-    /// Takes in the reply to a batch that is in flight. Leases that a short reply leaves out got no answer.
+    /// Applies the reply to a batch that is in flight. Leases that a short reply leaves out got no answer.
     pub fn settle(&mut self, batch: &Batch, reply: Renewed, now: Instant) -> RenewalStats {
         let sent_to = self.index_of(batch.shard);
         let in_flight = &mut self.shards[sent_to].batches_in_flight;
@@ -34,15 +34,15 @@ impl Schedule {
         self.take_in(batch, reply, now)
     }
 
-    /// Notes that a batch has no answer within its limit: its leases are to be renewed again. It is no longer in
-    /// flight, but its answer is awaited still.
+    /// Records that a batch got no answer within its limit, so its leases need another renewal. It is no longer in
+    /// flight, but its answer may still come.
     pub fn overdue(&mut self, batch: &Batch, now: Instant) -> RenewalStats {
         self.effects.must_wake = true;
         self.settle(batch, Renewed::new(Vec::new()), now)
     }
 
-    /// Takes in the reply to a batch that was overdue. It counts for the moment at which the batch was sent, unless a
-    /// later one was confirmed before: a slow line is not a dead server.
+    /// Takes in the reply to a batch that was overdue. It counts from when the batch was sent, unless a later one was
+    /// confirmed before: a slow line is not a dead server.
     pub fn settle_late(&mut self, batch: &Batch, reply: Renewed, now: Instant) -> RenewalStats {
         self.take_in(batch, reply, now)
     }
@@ -90,10 +90,10 @@ impl Schedule {
     }
 
     /// Takes what the server's clock gained on ours off the deadlines, before what this reply confirms is counted.
-    /// Returns the moment from which that is counted.
+    /// Returns from when that is counted.
     ///
-    /// The clock is that of the server which answered, and with it go the leases that it confirmed, whatever shard the
-    /// batch was sent for: clocks of two servers are never compared.
+    /// The clock belongs to the server that answered. The leases that it confirmed move to that server's shard,
+    /// whichever shard the batch was sent to: clocks of two servers are never compared.
     fn take_server_time(
         &mut self,
         batch: &Batch,
@@ -113,7 +113,7 @@ impl Schedule {
         };
         let server = self.index_of(shown.shard);
         let shard = &mut self.shards[server];
-        // By all that a step would harm, and not by what happens to be in this batch.
+        // Judged by all leases that a step would harm, not only by those in this batch.
         let tolerance = shard.timings.least_margin();
         let memory = shard.timings.longest_ttl();
         // Where nothing is held there is no margin, and drift alone looks like a step.
@@ -167,8 +167,7 @@ impl Schedule {
     /// Counts a renewal that the store confirmed.
     ///
     /// # Errors
-    /// Why the lease ends instead. A reply that comes after the end, or after a `check()` saw the deadline pass,
-    /// revives nothing.
+    /// Why the lease ends instead. A reply after the end, or after a `check()` saw the deadline pass, revives nothing.
     fn renewed(
         &mut self,
         Ticket { id, attempt }: Ticket,
@@ -189,7 +188,7 @@ impl Schedule {
             let is_planned = queues.renewals.remove(id, holding.renew_at);
             let _ = is_planned || queues.due.remove(id, holding.deadline);
         }
-        // The end that is armed may be older than the last sign of progress.
+        // The armed end may be older than the last sign of progress.
         if now >= holding.end(lease) {
             return Err(holding.reason(lease, now));
         }
@@ -218,7 +217,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Has a renewal shown in the log, if it wants to know of each, and to the tasks that wait for it.
+    /// Reports a renewal to the log, if that shows each, and to the tasks that wait for it.
     fn tell_renewed(&mut self, id: LeaseId, stats: &mut RenewalStats) {
         let lease = &self.slots[id.index()].lease;
         if telemetry::tells_each_renewal() {
@@ -248,7 +247,7 @@ impl Schedule {
         false
     }
 
-    /// Moves every deadline on this server but these, and every renewal that is still to be sent, forward in time.
+    /// Brings forward every deadline on this server except these, and every renewal that is still to be sent.
     fn shorten(&mut self, server: usize, by: Duration, but: &HashSet<LeaseId>) {
         let Shard { queues, .. } = &mut self.shards[server];
         let held = queues.ends.iter().filter(|(_, id)| !but.contains(id));

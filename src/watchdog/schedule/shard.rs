@@ -23,7 +23,7 @@ pub(super) struct Shard {
     pub(super) has_failed: bool,
 }
 
-/// The timings of all that is held, counted: for the longest ttl and the least margin among them. A client has few
+/// The timings of all held leases, counted: for the longest ttl and the smallest margin among them. A client has few
 /// timings, however many leases it has.
 #[derive(Debug, Default)]
 pub(super) struct Timings(HashMap<Timing, usize>);

@@ -1,4 +1,4 @@
-//! One lease in the schedule: what it is, and how far it has come.
+//! One lease in the schedule, and its phase.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) struct Slot {
     pub(super) lease: Leased,
     /// The index of its shard. It follows the store's answer: see [`Schedule::follow`](super::Schedule::follow).
     pub(super) shard: usize,
-    /// The moment at which the last request that can prolong it was sent.
+    /// When the last request that can prolong it was sent.
     pub(super) last_sent: Instant,
     /// The moment until which an attempt of its claim that got no answer can still be carried out; zero if there is
     /// none: an `Option` would take twice the space.
@@ -63,7 +63,7 @@ pub(super) struct Leased {
     pub(super) signal: Arc<Signal>,
 }
 
-/// The limits of a lease, and the moment at which its longest hold ends.
+/// The limits of a lease, and when its longest hold ends.
 #[derive(Debug)]
 pub(super) struct Bounds {
     pub(super) limits: Limits,
@@ -75,13 +75,13 @@ pub(super) enum Phase {
     /// The claim is under way. Exits: Held (granted in time), Lost, Leaving (given up, in doubt or in the store), gone
     /// (given up, answered).
     Claiming {
-        /// Says whether the store has it: in a queue, or granted too late to be held.
+        /// Whether the store has it: in a queue, or granted too late to be held.
         is_in_store: bool,
     },
     /// Held and renewed. Exits: Lost, Leaving (its guard was dropped).
     Held(Holding),
-    /// The holder was told. Exits: Leaving (its guard was dropped), removed (its guard was dropped, and the store said
-    /// that the name is not ours).
+    /// The holder was cancelled. Exits: Leaving (its guard was dropped), removed (its guard was dropped, and the store
+    /// said that the name is not ours).
     Lost(LossReason),
     /// Not held, but perhaps still in the store. Exits: gone (released, or run out).
     /// Boxed, since few leave at a time.
@@ -94,7 +94,7 @@ pub(super) struct Holding {
     pub(super) deadline: Instant,
     pub(super) ends_at: Instant,
     pub(super) renew_at: Instant,
-    /// The renewal in flight. One that was taken for unanswered is not, though its answer may still count.
+    /// The renewal in flight. One that counts as unanswered is not in flight, though its answer may still count.
     pub(super) attempt: Option<NonZeroU64>,
     /// The first attempt whose answer counts: later than the last one that was confirmed.
     pub(super) counts_from: u64,

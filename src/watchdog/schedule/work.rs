@@ -14,7 +14,7 @@ use crate::watchdog::signal::Signal;
 /// Leases examined to fill a batch: enough that a few of another kind between them do not leave it half empty.
 const LOOKED_AT: usize = 4 * MAX_BATCH;
 
-/// The work that is to be done now. The loop carries it out, in this order.
+/// The work that is due now. The loop carries it out, in this order.
 #[derive(Debug, Default)]
 pub struct Work {
     /// Batches to be sent.
@@ -23,7 +23,7 @@ pub struct Work {
     pub releases: Vec<Leaving>,
 }
 
-/// A lease that was lost just now.
+/// A lease that was just lost.
 #[derive(Debug)]
 pub struct Loss {
     /// The name that was held.
@@ -49,13 +49,13 @@ pub struct Batch {
     pub sent_at: Instant,
     /// The time without an answer after which it is [overdue](Schedule::overdue): its leases are renewed again.
     pub limit: Duration,
-    /// The time for which its answer is awaited: up to the last deadline of its leases.
+    /// How long to wait for its answer: up to the last deadline of its leases.
     pub awaited: Duration,
 }
 
 impl Schedule {
-    /// Ends what has come to its end. Returns what is to be sent now: as many batches and releases as there is room
-    /// for. `shard_of` is the store's number of the part that keeps a name.
+    /// Ends the leases whose time is up. Returns the requests that are due: as many batches and releases as there is
+    /// room for. `shard_of` is the store's number of the part that keeps a name.
     pub fn turn(&mut self, now: Instant, shard_of: impl Fn(&Name) -> u32) -> Work {
         self.turned_at = now;
         self.end_leases(now);
@@ -99,9 +99,9 @@ impl Schedule {
         }
     }
 
-    /// Makes those renewals due whose moment has come, in the shards that keep their names now. When more have come
-    /// than become due in one turn, those whose leases end soonest are among them: what is urgent does not wait behind
-    /// a backlog that came before it.
+    /// Moves renewals whose moment has come to the due queues of the shards that keep their names now. When more have
+    /// come than become due in one turn, those whose leases end soonest are among them: what is urgent does not wait
+    /// behind a backlog that came before it.
     fn move_due(&mut self, shard: usize, now: Instant, shard_of: &impl Fn(&Name) -> u32) {
         let queues = &mut self.shards[shard].queues;
         let next = std::iter::from_fn(|| queues.renewals.pop_until(now));
@@ -115,7 +115,7 @@ impl Schedule {
             come.extend(urgent);
         }
         self.follow_all(come.iter().copied(), shard_of);
-        // In a loop of its own: the leases lie all over the memory, and so their reads overlap.
+        // In a separate loop, so that the reads of leases that lie all over the memory overlap.
         let due = come.into_iter().map(|id| {
             let slot = &self.slots[id.index()];
             (slot.shard, slot.holding().deadline, id)
@@ -125,7 +125,7 @@ impl Schedule {
         }
     }
 
-    /// Moves those of these leases whose names are kept elsewhere by now.
+    /// Moves the leases whose names are kept elsewhere by now.
     fn follow_all(
         &mut self,
         ids: impl IntoIterator<Item = LeaseId>,

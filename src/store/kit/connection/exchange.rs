@@ -32,7 +32,7 @@ pub(crate) trait Exchange: Connect {
     /// connection for long.
     fn is_silent(open: &Self::Open, sent_at: Instant, replace_every: Duration) -> bool;
 
-    /// Makes the failure of a request that was sent, and whose answer is awaited no longer.
+    /// Makes the failure of a request that was sent, and whose answer no caller waits for any longer.
     fn silence() -> Self::Failure;
 
     /// Returns whether the server refuses another connection because it has too many.
@@ -50,7 +50,7 @@ pub(crate) trait Exchange: Connect {
     }
 }
 
-/// The reason for which a connection is given up.
+/// Why a connection is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It was closed already when the request should have been sent.

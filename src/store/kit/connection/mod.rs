@@ -70,7 +70,7 @@ pub(crate) trait Connect: Clone + Send + Sync + 'static {
     }
 }
 
-/// The reason for which there is no connection, apart from what the servers said.
+/// Why there is no connection, apart from what the servers said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unconnected {
     /// The store was closed by its owner.
@@ -127,7 +127,7 @@ pub(crate) struct Connection<C: Connect> {
 struct Shared<C: Connect> {
     connect: C,
     state: Mutex<State<C>>,
-    /// The moment at which a connection was last given up because its server was silent or the wrong one.
+    /// When a connection was last given up because its server was silent or the wrong one.
     replaced_at: Mutex<Option<Instant>>,
     /// The silent connection that was replaced last.
     old: Mutex<Option<Old<C>>>,

@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest of them. A client that only waits is served by the next one all the same.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The longest time for which a client without a lease leaves a server that was down to those that hold leases.
+/// Maximum time that a client without a lease leaves a server that was down to those that hold leases.
 const GIVING_WAY: Duration = Duration::from_secs(2);
 
 /// How the last attempts to connect to a server ended.
@@ -101,7 +101,7 @@ pub(crate) async fn connect_in_turn<T, F, R: Future<Output = Result<T, F>>>(
 pub(crate) struct Need(AtomicU64);
 
 impl Need {
-    /// Notes that a lease may be held for so long.
+    /// Records that a lease may be held for this long.
     pub(crate) fn extend(&self, ttl: Duration) {
         let until = Boottime.now().after(ttl).as_nanos();
         self.0.fetch_max(until, Ordering::Relaxed);

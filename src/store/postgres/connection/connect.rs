@@ -129,7 +129,7 @@ struct Walk<'a> {
     last: Option<Endpoint>,
 }
 
-/// The longest time for which a walk over these hosts takes if names are looked up at once.
+/// Maximum time that a walk over these hosts takes if names are looked up at once.
 pub(crate) fn longest(address: &Address, limit: Duration) -> Duration {
     let others = address.hosts.len().saturating_sub(1);
     limit + HEAD_START * u32::try_from(others).unwrap_or(u32::MAX)

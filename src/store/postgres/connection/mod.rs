@@ -34,11 +34,11 @@ use crate::store::kit::budget::Budget;
 use crate::store::kit::connection::room::connect_in_turn;
 use crate::store::kit::connection::{AfterEnd, Connect, Driven, Exchange, Fault};
 
-/// Says how many requests a connection carries before another is opened. The last of them waits for as many flushes.
+/// Number of requests that a connection carries before another is opened. The last of them waits for as many flushes.
 pub(super) const BUSY: usize = 4;
 /// After how long without an answer a connection counts as stuck, behind a statement that waits for a lock.
 const STUCK: Duration = Duration::from_millis(50);
-/// Says how many messages of the server may wait to be read by a listener.
+/// Maximum number of messages of the server that wait for a listener.
 const HEARD: usize = 1_024;
 
 /// The way in which connections are made.
@@ -78,7 +78,7 @@ pub(crate) struct Query<'a> {
 /// An open connection.
 pub(crate) struct OpenConnection {
     client: Client,
-    /// Says whether the server stopped waiting for its standby: later replies may not be on a standby.
+    /// Whether the server stopped waiting for its standby: later replies may not be on a standby.
     is_unreplicated: AtomicBool,
     in_flight: AtomicUsize,
     /// When the last answer came, or the first request after a pause was sent, in nanoseconds of the lease clock.

@@ -22,7 +22,7 @@ pub(crate) struct Room {
     pub(crate) watchdogs: AtomicUsize,
     /// How many connections are up over which leases can be renewed.
     up: AtomicUsize,
-    /// Says that one of them broke.
+    /// Records that one of them broke.
     pub(crate) broke: Notify,
     /// Whether notices were seen to arrive.
     pub(crate) has_notices: AtomicBool,
@@ -48,7 +48,7 @@ impl Room {
         (self.refusals).note(made, Failure::is_of_room, self.is_needed())
     }
 
-    /// Notes that a lease may be held for so long.
+    /// Records that a lease may be held for this long.
     pub(crate) fn need_for(&self, ttl: Duration) {
         self.need.extend(ttl);
     }

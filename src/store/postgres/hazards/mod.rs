@@ -8,13 +8,13 @@ use self::survey::Findings;
 use crate::store::Severity::{Critical, Unknown, Warning};
 use crate::store::kit::check::{Check, found};
 
-/// Says how old a snapshot may be. Until it ends no dead row is removed: each renewal leaves some 200 bytes.
+/// Maximum age of a snapshot. Until it ends no dead row is removed: each renewal leaves some 200 bytes.
 const OLD_SNAPSHOT_S: i64 = 60;
-/// Says how many connections should be left for others.
+/// Number of connections that should be left for others.
 const SPARE_CONNECTIONS: i64 = 10;
-/// Says how full the queue of notices may be.
+/// Maximum fill of the queue of notices.
 const FULL_NOTICES_PERCENT: i64 = 10;
-/// Says how far the server's clock and ours may differ.
+/// Maximum difference between the server's clock and ours.
 const APART_US: u64 = 1_000_000;
 /// The faults that weaken the promises.
 pub(super) const CHECKS: &[Check<Findings>] = &[

@@ -30,12 +30,12 @@ pub(super) use self::notices::MergedNotices;
 pub(super) use self::reply::{MemberNode, SeenLease};
 use super::protocol::majority;
 
-/// The least time for which the others are awaited once a majority has answered. Longer than a busy machine or a
-/// longer way delays an answer.
+/// Minimum wait for the remaining members once a majority has answered: more than the usual difference in load or
+/// distance.
 const LINGER: Duration = Duration::from_millis(100);
 /// Says how many times as long as the majority took the others are awaited.
 const TIMES_AS_LONG: u32 = 8;
-/// The time for which a member is not asked that did not answer.
+/// How long a member is not asked that did not answer.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The shortest silence that says something about the member, and not about a caller's short limit.
 const SILENCE: Duration = Duration::from_millis(100);

@@ -23,7 +23,7 @@ pub struct Membership {
     pub id: MemberId,
     /// The longest ttl of the quorum.
     pub max_ttl_us: u64,
-    /// Says whether its incarnation is the one that came in.
+    /// Whether its incarnation is the one that came in.
     pub is_in: bool,
     /// The highest mark of any slot.
     pub max: u64,

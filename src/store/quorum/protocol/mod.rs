@@ -30,8 +30,8 @@ pub const fn majority(members: usize) -> usize {
     members / 2 + 1
 }
 
-/// Returns for how long a member keeps out, in microseconds: the longest ttl, and a hundredth more because the clocks
-/// of the holders may be slower than the one that counts the keep-out.
+/// Returns how long a member keeps out, in microseconds: the longest ttl, and a hundredth more because the clocks of
+/// the holders may be slower than the one that counts the keep-out.
 pub const fn keep_out_us(max_ttl_us: u64) -> u64 {
     max_ttl_us.saturating_add(max_ttl_us / 100 + 2_000)
 }

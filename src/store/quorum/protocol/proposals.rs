@@ -26,7 +26,7 @@ pub struct NotedGrant {
     pub token: Token,
     /// The facts about the holder as JSON, for a member that takes the lease late.
     pub info: Option<Arc<str>>,
-    /// The moment at which the lease has ended unless it is renewed.
+    /// When the lease has ended unless it is renewed.
     pub forget_at: Instant,
 }
 

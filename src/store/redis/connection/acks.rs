@@ -46,7 +46,7 @@ pub(super) struct Acks {
 struct Wait {
     /// It was about the writes up to this one: those that were answered before it was sent.
     up_to: u64,
-    /// The time for which the server waited at most.
+    /// How long the server waited at most.
     limit: Duration,
     /// The number of replicas that had everything.
     replicas: u64,
@@ -132,7 +132,7 @@ impl OpenConnection {
     }
 }
 
-/// Returns for how long a server may wait for its replicas within this budget.
+/// Returns how long a server may wait for its replicas within this budget.
 fn limit_of(budget: Budget) -> Duration {
     (budget.left() / 2).min(LONGEST)
 }

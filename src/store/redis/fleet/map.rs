@@ -14,8 +14,8 @@ use crate::store::kit::server_url::HostPort;
 
 /// The index of an endpoint that is not known.
 const NOBODY: u16 = u16::MAX;
-/// The time for which a redirection counts more than what a node says of all slots: nodes learn of a move one after the
-/// other, and one that is cut off answers all the same.
+/// How long a redirection counts more than what a node says of all slots: nodes learn of a move one after the other,
+/// and one that is cut off answers all the same.
 const REDIRECTED: Duration = Duration::from_secs(2);
 
 /// Says which server serves which slot, as far as is known.

@@ -133,7 +133,7 @@ fn slow_failover(begins_after: Duration, by: impl Display) -> Weakness {
     Weakness(what.into(), Some(least_ttl))
 }
 
-/// Returns for how long the server grants nothing, as it noted at its last claim. `None` where keep-out is off.
+/// Returns how long the server grants nothing, as it noted at its last claim. `None` where keep-out is off.
 pub(super) fn quiet(
     ready: Result<Value, Failure>,
     clock: &Value,

@@ -53,11 +53,11 @@ pub(super) struct ServerFacts {
     known_as: KnownAs,
     /// Says how many replicas the store waits for.
     awaited: u64,
-    /// Says whether the store takes this server for one that never has a replica.
+    /// Whether the store takes this server for one that never has a replica.
     is_alone: bool,
-    /// Says whether the store has a longest ttl, for which a server grants nothing that may have lost data.
+    /// Whether the store has a longest ttl, for which a server grants nothing that may have lost data.
     keeps_out: bool,
-    /// The time for which the server grants nothing. `None` if no client has turned keep-out on.
+    /// How long the server grants nothing. `None` if no client has turned keep-out on.
     quiet: Option<Duration>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Taken {
     pub(crate) kind: Kind,
     pub(crate) holder: Holder,
     pub(crate) span: Duration,
-    /// Its stamp is the moment at which its time began.
+    /// Its stamp is when its time began.
     pub(crate) stat: Stat,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Taken {
 pub(crate) struct LastGrant {
     pub(crate) token: Token,
     signature: Option<Signature>,
-    /// Its stamp is the last change: of a freed name the moment at which it was freed, or offered to the next client.
+    /// Its stamp is the last change: of a freed name when it was freed, or offered to the next client.
     pub(crate) stat: Stat,
     /// Says that the name was freed: then nothing is known about the holder.
     pub(crate) is_freed: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Signature {
 /// From which number of children on the next grant of a name makes it anew, a million before the last number.
 const LAST_NUMBERS: u32 = (1 << 31) - 1_000_000;
 
-/// The time for which a freed name is kept for the first client of the queue before it is kept for the next.
+/// How long a freed name is kept for the first client of the queue before it is kept for the next.
 pub(crate) const OFFER: Duration = Duration::from_secs(2);
 
 impl NameReading {

@@ -37,7 +37,7 @@ pub(crate) struct LeaderClock {
     /// old copy numbers its writes from there, so that all its stamps have lower numbers than the highest for a while,
     /// and its clock may have been set back meanwhile.
     latest: Option<Heard>,
-    /// The moment at which the last change of leaders was noticed.
+    /// When the last change of leaders was noticed.
     changed_at: Option<Instant>,
     /// The moments at which this client first saw terms that began with a stamp, with their lengths.
     seen: HashMap<Stamp, (Instant, Duration)>,
