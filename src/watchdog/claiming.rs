@@ -167,7 +167,7 @@ impl Claiming {
         id.is_some()
     }
 
-    /// Notes that an attempt is sent now. Only one is under way at a time.
+    /// Records that an attempt is sent now. Only one is under way at a time.
     pub fn sent(
         &mut self,
         schedule: &mut Schedule,

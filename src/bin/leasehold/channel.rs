@@ -74,7 +74,7 @@ pub enum Event {
     Gone { strays: Vec<i32>, left: Vec<i32> },
 }
 
-/// The way in which a command ended.
+/// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     Code(u8),

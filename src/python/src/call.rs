@@ -1,4 +1,4 @@
-//! Calls that wait: for a thread, which lets the GIL go meanwhile, and for asyncio, which is told of the end.
+//! Calls that wait: for a thread, which releases the GIL while it waits, and for asyncio, which receives the end.
 
 use std::future::Future;
 use std::sync::mpsc::{Sender, channel};
@@ -16,7 +16,7 @@ use crate::error::{Closed, Unavailable, result};
 /// Interval between checks for Ctrl-C while a call waits.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// What is called in Python.
+/// A callback in Python.
 type Delivery = Box<dyn FnOnce(Python<'_>) + Send>;
 
 /// The caller of the library's client.
@@ -81,8 +81,7 @@ impl Caller {
         Err(Closed::new_err(what))
     }
 
-    /// Returns where to send what is to be called, and starts the thread for the first of them. It ends with the client
-    /// and its last call.
+    /// Returns where to send callbacks, and starts the thread for the first. It ends with the client and its last call.
     fn open(&self) -> PyResult<Sender<Delivery>> {
         self.check_process()?;
         let mut to = self

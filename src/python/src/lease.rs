@@ -143,7 +143,7 @@ impl Lease {
         self.read(leasehold::Lease::progress);
     }
 
-    /// Notes that the job of a fire is done, and returns whether the store confirmed it.
+    /// Records that the job of a fire is done, and returns whether the store confirmed it.
     fn done<'py>(&self, py: Python<'py>, done: Option<Py<PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let guard = self.take();
         let noted = async move {

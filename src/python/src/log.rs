@@ -87,7 +87,7 @@ pub fn take_events(py: Python<'_>) -> Option<(Vec<Event>, u64)> {
     })
 }
 
-/// Has the thread that reads end when it has read what is there.
+/// Ends the reading thread once it has read the backlog.
 #[pyfunction]
 pub fn end_log() {
     waiting().is_ended = true;

@@ -88,7 +88,7 @@ impl Address {
     }
 }
 
-/// Refuses a prefix of which a part would be dropped or read as a way upwards.
+/// Refuses a prefix with a part that would be dropped or lead upwards.
 pub(super) fn check_prefix(prefix: &str) -> Result<(), Reason> {
     let is_bad = |part: &str| part.is_empty() || part == "." || part == "..";
     match prefix.split('/').any(is_bad) || prefix.chars().any(char::is_control) {

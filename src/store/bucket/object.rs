@@ -48,8 +48,8 @@ pub(super) fn key_of(file: &str) -> Option<String> {
     }
 }
 
-/// Returns the content of an object: the record, with the name that a hash hides. One without a token is emptied, and
-/// shorter than any other: the bucket can be told to clear those.
+/// Returns the content of an object: the record, with the name, which a hash hides. A record without a token is emptied
+/// and shorter than any other, so that a rule of the bucket can delete these.
 pub(super) fn content(key: &str, record: &Record) -> Vec<u8> {
     let text = record.to_text();
     if record.token.is_none() || key == MARK {
@@ -66,7 +66,7 @@ pub(super) fn name_in(content: &[u8]) -> Option<String> {
     Some(content["name"].as_str()?.to_owned())
 }
 
-/// Makes the version of an object of what the crate tells.
+/// Makes the version of an object from the crate's answer.
 pub(super) fn version(tag: Option<String>, version: Option<String>) -> Result<Version, Failure> {
     if tag.is_none() && version.is_none() {
         let what = "the answers have no version";

@@ -60,8 +60,8 @@ pub struct Queued {
     /// How long from this attempt the store keeps the place, with this claim. A name that is freed meanwhile is granted
     /// to it for the rest of this time.
     pub term: Duration,
-    /// Whether the client hears of a grant at once. A store that finds that nobody listens to such a client passes its
-    /// place over.
+    /// Whether the client hears of a grant at once. A store that finds no subscription of such a client passes over its
+    /// place.
     pub listens: bool,
 }
 
@@ -256,7 +256,7 @@ pub struct Held {
     pub remaining: Option<Duration>,
     /// The place of the claiming client in the queue, if it has one.
     pub place: Option<Place>,
-    /// The way in which the name is taken.
+    /// How the name is taken.
     pub state: HeldState,
     /// The number of clients in the store's queue. It may count clients that died a short time ago. `None` in the answer
     /// to a claim, and where the store has no queue or cannot read it.
@@ -267,9 +267,9 @@ pub struct Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Place {
-    /// The highest token that can have been granted for the name until this answer: the mark, or the store's clock where
-    /// that is above it. Later grants have higher tokens, so the notice of an earlier one is told by its token. Zero
-    /// where no notice is proof of a grant.
+    /// The highest token that can have been granted for the name until this answer: the mark, or the store's clock
+    /// where that is above it. Later grants have higher tokens, so the token shows which notices are of earlier grants.
+    /// Zero where no notice proves a grant.
     pub height: u64,
     /// The number of clients before it.
     pub ahead: usize,
@@ -301,7 +301,7 @@ impl Place {
     }
 }
 
-/// The way in which a name is taken.
+/// How a name is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum HeldState {

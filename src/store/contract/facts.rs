@@ -12,13 +12,13 @@ pub struct Facts {
     pub kind: &'static str,
     /// Whether the store keeps a queue of waiting clients, who are then served in turn.
     pub has_queue: bool,
-    /// Whether the notice of a grant is proof of it. Otherwise the client asks before it counts the grant: a server
-    /// that was replaced may still send notices.
+    /// Whether the notice of a grant proves it. Otherwise the client asks before it counts the grant: a server that was
+    /// replaced may still send notices.
     pub trusts_notices: bool,
     /// The shortest ttl that the store can keep: a shorter one is `Invalid`.
     pub least_ttl: Duration,
-    /// The longest time past its ttl for which a lease that is not renewed can still count, for a client that did not
-    /// see it before. Zero where the store ends leases itself. A name that is kept ends as late.
+    /// Maximum time past its ttl that an unrenewed lease can still count, for a client that did not see it before. Zero
+    /// where the store ends leases itself. A name that is kept ends as late.
     pub grace: Duration,
     /// Interval between polls of a waiting client where the store gives no notices.
     pub look_every: Duration,
@@ -82,7 +82,7 @@ impl Facts {
         self
     }
 
-    /// Returns the same facts with a time past the ttl for which a lease can still count.
+    /// Returns the same facts with this time past the ttl that a lease can still count.
     #[must_use = "returns the facts with the time"]
     pub const fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -160,7 +160,7 @@ impl Member {
     }
 }
 
-/// Whether a member takes part in grants.
+/// A member's part in grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemberState {

@@ -19,11 +19,11 @@ pub enum Release {
     NotHeld,
 }
 
-/// The way in which an operator takes a name from its holder.
+/// How an operator takes a name from its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Eviction {
-    /// The holder is told at its next renewal. The name stays taken for the rest of the ttl, so that no two holders
+    /// The holder hears at its next renewal. The name stays taken for the rest of the ttl, so that no two holders
     /// overlap; on a quorum for its longest ttl, unless the holder releases it.
     Marked,
     /// The name is free at once. The holder may continue its work until its next renewal, and only a fence protects.

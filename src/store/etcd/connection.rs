@@ -32,14 +32,14 @@ use crate::telemetry::{ConnectionGauge, ConnectionPurpose, Sink};
 
 /// Time limit for an attempt to connect to one server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time without an answer after which the next request takes another server, while this one is awaited on: a renewal that is
-/// repeated must not be sent to the server that is silent.
+/// Time without an answer after which the next request takes another server, while this one keeps waiting: a repeated
+/// renewal must not go to the silent server.
 const SILENCE: Duration = Duration::from_millis(500);
-/// The interval at which a server is asked whether it is there, while a watch waits: servers end a connection that asks
-/// more often than each five seconds, or while nothing is under way.
+/// Interval between pings of a server while a watch waits: servers end a connection that pings more often than every
+/// five seconds, or while nothing is under way.
 const PING_EVERY: Duration = Duration::from_secs(10);
-/// What may arrive unread on a connection. By half of it h2 limits small answers, of which renewals have hundreds at once: with
-/// its usual window it ends a connection at the 129th.
+/// Window of unread data on a connection. h2 limits small answers to half of it, and renewals have hundreds at once:
+/// with the usual window it ends a connection at the 129th.
 const WINDOW: u32 = 16 << 20;
 /// The most of one answer. A page of a list is smaller.
 const MAX_ANSWER: usize = 16 << 20;
@@ -141,7 +141,7 @@ impl Connection {
             };
             let refusal = match answer {
                 Ok(Some(answer)) => {
-                    // Reads the status, without which the server would be told that nobody waits for it.
+                    // Reads the status; otherwise the server would learn that the client stopped waiting.
                     let end: Result<Option<Q::Answer>, Ended> = answers.next().await;
                     end?;
                     unanswered.0 = None;
@@ -173,7 +173,7 @@ impl Connection {
         Ok(answers)
     }
 
-    /// Has the next request take another server than this call.
+    /// Makes the next request take another server than this call.
     pub(super) fn leave(&self, call: &Replies) {
         self.replace(call.number);
     }
@@ -314,7 +314,7 @@ fn whole(received: &mut Vec<u8>) -> Option<Vec<u8>> {
 /// Reads the status of a call. `None`: it was carried out.
 fn refusal(head: &HeaderMap) -> Option<GrpcStatus> {
     let text = |name| head.get(name).and_then(|value| value.to_str().ok());
-    // Without a status it is that of gRPC for what is unknown.
+    // Without a status, gRPC's code for unknown errors.
     let code = text("grpc-status")
         .and_then(|code| code.parse().ok())
         .unwrap_or(2);
@@ -331,7 +331,7 @@ async fn connect(address: Arc<Address>, number: usize, watches: bool) -> Result<
         Ok(line) => return Ok(line),
         Err(failures) => failures,
     };
-    // What has to be changed is told rather than what passes.
+    // Failures that need a change come before those that pass.
     let told = best(failures, |failure| !failure.kind.is_transient());
     Err(told.expect("there is a server, and it failed"))
 }

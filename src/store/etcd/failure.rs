@@ -7,7 +7,7 @@ use crate::error::ErrorKind;
 use crate::store::Sent;
 use crate::store::record::Failure;
 
-/// The end of a call that failed, as a server tells it.
+/// The end of a failed call, as a server reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GrpcStatus {
     /// The code of gRPC.
@@ -104,7 +104,7 @@ pub(super) fn odd(what: impl Into<String>) -> Failure {
     Failure::new(ErrorKind::Misconfigured, Sent::Perhaps, what)
 }
 
-/// Why no connection was made, for all who waited for it.
+/// Why no connection was made, for all callers that waited for it.
 #[derive(Debug, Clone)]
 pub(super) struct Unconnected {
     pub(super) kind: ErrorKind,

@@ -81,7 +81,7 @@ fn found_in(set_up: &SetUp, finds: impl Fn(&StatusResponse) -> Option<String>) -
     Some(Weakness(format!("{server}: {}", found.trim()).into(), None))
 }
 
-/// Returns whether this is a version in which a leader that was stuck revokes every lease when it comes back.
+/// Returns whether a leader of this version that was stuck revokes every lease when it comes back.
 fn revokes_early(version: &str) -> bool {
     let numbers: Vec<u32> = version
         .split(['.', '-', '+'])
@@ -118,7 +118,7 @@ impl Etcd {
                 Err(Ended::Refused(refusal)) if refusal.is_of_a_right() => {
                     set_up.refused = Some(refusal.message);
                 }
-                // One that is down is told as a member.
+                // The list of members reports one that is down.
                 Err(_) => {}
             }
         }

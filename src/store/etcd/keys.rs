@@ -24,8 +24,8 @@ pub(super) struct Keyspace {
 pub(super) struct At {
     /// The record; `None` if the name is free.
     pub(super) held: Option<HeldRecord>,
-    /// The revision at which the mark changed last. Each grant of the name changes it, so the version of a free name never
-    /// comes again.
+    /// The revision of the last change of the mark. Each grant of the name changes it, so the version of a free name
+    /// never comes again.
     pub(super) mark: i64,
 }
 
@@ -100,7 +100,7 @@ impl HeldRecord {
     /// Reads the record at a key.
     ///
     /// # Errors
-    /// `Misconfigured` for what is no record, and for one that nothing ends.
+    /// `Misconfigured` for a value that is no record, and for a record that nothing ends.
     pub(super) fn read(kv: &KeyValue) -> Result<(Self, Record), Failure> {
         let record = record(kv)?;
         if kv.lease == 0 {
@@ -149,7 +149,7 @@ impl fmt::Display for At {
 }
 
 impl At {
-    /// The version of a name that nobody ever had.
+    /// The version of a name that no client ever had.
     pub(super) const NEVER: Self = Self {
         held: None,
         mark: 0,

@@ -133,7 +133,7 @@ impl Etcd {
 
     /// Makes a lease of etcd for a record that ends after this many seconds. Returns its id and the leader's number.
     async fn grant(&self, seconds: i64) -> Result<(i64, i64), Failure> {
-        // Of a number that nobody else has, so that a lost answer leaves a lease without a key, and nothing else.
+        // With a number of its own, so that a lost answer leaves a lease without a key, and nothing else.
         let id = i64::from_le_bytes(random()?) & i64::MAX;
         let granted = self
             .connection

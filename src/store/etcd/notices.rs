@@ -16,7 +16,7 @@ use crate::store::kit::subscription::{Teller, Wanted};
 /// The pause before a watch that ended is begun again.
 const PAUSE: Duration = Duration::from_millis(500);
 const PATH: &str = "/etcdserverpb.Watch/Watch";
-/// Leaves out what is no deletion. A record that is renewed or evicted stays.
+/// Leaves out everything but deletions. A record that is renewed or evicted stays.
 const WITHOUT_PUTS: i32 = 0;
 
 /// Keeps a watch for each topic that is followed.

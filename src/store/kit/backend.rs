@@ -1,5 +1,5 @@
-//! The one way in which a store of this crate keeps the contract: a store brings its requests, and this module does the
-//! rest.
+//! The implementation of the contract for all stores of this crate: a store brings its requests, and this module does
+//! the rest.
 //!
 //! A [`Backend`] has an `async fn` for each call, and failures of its own kind. The one implementation of [`Store`] for
 //! all of them gives each call its budget, boxes it, and makes an error of a failure, which says how far a claim came.
@@ -29,12 +29,12 @@ pub(crate) trait Failing: StdError + Sized + Send + Sync + 'static {
     /// Returns how far the request came. Only a proof that it was not carried out gives another answer than `Perhaps`.
     fn sent(&self) -> Sent;
 
-    /// Returns the error, if it was made already.
+    /// Returns the finished error, if this failure already carries one.
     fn made(&self) -> Option<&Error> {
         None
     }
 
-    /// Returns what was refused, for a request that no later time makes right.
+    /// Returns the reason, if retrying the request can never succeed.
     fn refusal(&self) -> Option<String> {
         None
     }

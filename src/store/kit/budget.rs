@@ -11,10 +11,10 @@ const REPLACE_EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
     ends_at: Instant,
-    /// Interval at which a connection to a silent server, or to the wrong one, is replaced meanwhile.
+    /// Interval between replacements of a connection to a silent or wrong server.
     replace_every: Duration,
-    /// Time without an answer after which another connection is made, and the answer is awaited on. `None`: not
-    /// before the end.
+    /// Time without an answer after which another connection is made, while the request still waits for its answer.
+    /// `None`: not before the end.
     silence: Option<Duration>,
 }
 

@@ -1,12 +1,11 @@
-//! The table in which a store on servers has its hazards: a row has the texts, and a detector over the set-up that was
-//! read.
+//! The table of hazards of a store on servers: each row has the texts, and a detector over the set-up as it was read.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::store::{Hazard, Severity};
 
-/// A row of a store's table of hazards: its texts, and a detector over what was read of the set-up.
+/// A row of a store's table of hazards: its texts, and a detector over the set-up as it was read.
 pub(crate) struct Check<S> {
     pub(crate) id: &'static str,
     severity: Severity,
@@ -57,7 +56,7 @@ pub(crate) fn judge<S>(checks: &[Check<S>], set_up: &S) -> Vec<Hazard> {
         .collect()
 }
 
-/// Returns what was found, if it is there.
+/// Returns the hazard, if the set-up has it.
 pub(crate) fn found(is_there: bool, what: impl Into<Cow<'static, str>>) -> Option<Weakness> {
     is_there.then(|| Weakness(what.into(), None))
 }

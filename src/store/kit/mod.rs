@@ -1,5 +1,6 @@
-//! What the authors of a store here use: the one implementation of the trait over a store's requests, what is left of a
-//! limit, and subscriptions; for stores on servers also their URLs, a connection that is kept, and hazards as rows.
+//! The tools for authors of stores in this crate: the implementation of the trait over a store's requests, budgets of
+//! time, and subscriptions; for stores on servers also their URLs, a connection that is kept alive, and tables of
+//! hazards.
 
 pub(crate) mod backend;
 pub(crate) mod budget;

@@ -223,7 +223,7 @@ pub(crate) fn read_host(text: &str) -> Result<(String, Option<u16>), Reason> {
     }
 }
 
-/// Reads what is shown: a text of these letters and `%XX`. `what` is the noun for the reason.
+/// Reads a part of a URL that messages may show: a text of these letters and `%XX`. `what` is its noun for messages.
 fn plain(text: &str, what: &str, more: &str) -> Result<String, Reason> {
     let others: String = text
         .chars()

@@ -18,8 +18,8 @@ use tokio::task::AbortHandle;
 use crate::future::BoxFuture;
 use crate::store::{Notice, Notices, Topic};
 
-/// The number of notices that may wait to be read. With more, a reconnect is as good: a reader that is this far behind
-/// checks every name.
+/// The number of notices that may wait to be read. Beyond it a reconnect serves as well: a reader that is this far
+/// behind checks every name.
 const QUEUE: usize = 1_024;
 
 /// The caller's end. The listener ends when this is dropped.
@@ -58,7 +58,7 @@ struct Changing {
 #[derive(Debug, Default)]
 struct TopicChange {
     is_followed: bool,
-    /// It was not followed at some time meanwhile.
+    /// Was unfollowed at least once since the last change was taken.
     was_ended: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Changed {
 }
 
 impl Subscription {
-    /// Makes a subscription, for which `listen` starts the listener.
+    /// Makes a subscription; `listen` starts its listener.
     pub(crate) async fn start<E>(
         listen: impl AsyncFnOnce(Wanted) -> Result<AbortHandle, E>,
     ) -> Result<Self, E> {

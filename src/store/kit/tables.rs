@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The settings of the tables that [`init`](crate::store::init) makes. What is not set stays as it is, or takes its
-/// default when the tables are made for the first time.
+/// The settings of the tables that [`init`](crate::store::init) makes. Settings that are absent stay as they are, or
+/// take their default when the tables are made for the first time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableSettings {

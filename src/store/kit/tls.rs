@@ -160,7 +160,7 @@ impl Tls {
         })
     }
 
-    /// Fills what is not set here with these settings.
+    /// Fills the absent settings with these.
     pub(crate) fn or(self, others: Self) -> Self {
         Self {
             roots: self.roots.or(others.roots),

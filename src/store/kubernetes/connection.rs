@@ -37,7 +37,7 @@ pub(super) struct Reply<T> {
     pub(super) time: Option<Duration>,
 }
 
-/// What is asked of the API server.
+/// A request to the API server.
 #[derive(Debug)]
 pub(super) enum Verb<'a> {
     Get,
@@ -46,7 +46,7 @@ pub(super) enum Verb<'a> {
     Delete(&'a Value),
 }
 
-/// Drops the client, unless it is told before that a request was answered.
+/// Drops the client, unless a request was answered before.
 struct Unanswered<'a>(Option<&'a Connection>);
 
 impl Drop for Unanswered<'_> {
@@ -76,7 +76,8 @@ impl Connection {
         if let Some(client) = client {
             return Ok(client);
         }
-        // Two callers at once make two, of which one stays: so nobody waits for a future that another caller may not poll.
+        // Two callers at once make two clients, and one of them stays: so no caller waits for a future that another one
+        // may not poll.
         let made = self.make().await?;
         Ok(self.client.lock().get_or_insert(made).clone())
     }

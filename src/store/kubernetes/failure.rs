@@ -19,7 +19,7 @@ use crate::store::record::Failure;
 pub(super) struct Status(Value);
 
 impl Status {
-    /// Returns whether what is missing is an object, and not its namespace or the whole kind.
+    /// Returns whether the missing thing is an object, and not its namespace or the whole kind.
     pub(super) fn is_missing_object(&self) -> bool {
         self.0["reason"] == "NotFound" && self.kind() == RESOURCE
     }
@@ -130,7 +130,7 @@ pub(super) fn of_configuration(error: kube_client::Error) -> Failure {
 /// Returns the failure of a request that was not sent because it had no credentials.
 fn credentials(error: &kube_client::Error) -> Option<Failure> {
     let why = match find::<AuthError>(error)? {
-        // The crate's words have all that the program printed, and the environment that it was given.
+        // The crate's message contains everything that the program printed, and its environment.
         AuthError::AuthExecRun { out, .. } => {
             format!("the program that makes them failed with {}", out.status)
         }

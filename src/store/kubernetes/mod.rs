@@ -174,7 +174,7 @@ impl Register for Kubernetes {
         &self.location
     }
 
-    // Without a version in the request: the answer is that of a quorum of etcd.
+    // Without a version in the request, so that a quorum of etcd answers.
     async fn read(&self, key: &str) -> Result<Seen, Failure> {
         let path = self.path(&object_name(key));
         let reply = self.connection.ask::<LeaseObject>(&path, Verb::Get).await?;

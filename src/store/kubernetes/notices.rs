@@ -1,4 +1,4 @@
-//! A watch of each object that is waited for: the API server tells when it changes.
+//! A watch of each awaited object: the API server reports its changes.
 
 use std::collections::BTreeMap;
 use std::pin::pin;

@@ -22,8 +22,8 @@ const MARK_OBJECT: &str = "leasehold-mark";
 
 const KEY: &str = "leasehold/name";
 const RECORD: &str = "leasehold/record";
-/// What was written into the spec with the record: another program that takes the object changes it, and may leave the
-/// annotations as they are.
+/// The spec that was written with the record. Another program that takes the object changes the spec, and may leave the
+/// annotations unchanged.
 const SPEC: &str = "leasehold/spec";
 
 /// Returns the name of the object of this key: the key itself where that can be a name of an object, so that other
@@ -82,7 +82,7 @@ struct Spec {
 }
 
 impl Spec {
-    /// Returns the text that tells this spec from that of another program.
+    /// Returns a text that distinguishes this spec from that of another program.
     fn shown(&self) -> String {
         let holder = self.holder_identity.as_deref().unwrap_or_default();
         let renewed = self.renew_time.as_deref().unwrap_or_default();
@@ -147,8 +147,8 @@ impl LeaseObject {
     }
 }
 
-/// Returns what is written into an object for a record: a patch that leaves what others wrote there, or a whole one.
-/// `on` is the version that it must have; `now` is the time since 1970 that people are shown.
+/// Returns the body to write for a record: a patch, which leaves what others wrote in the object, or a whole object.
+/// `on` is the version that it must have; `now` is the time since 1970 to show to people.
 pub(super) fn written(key: &str, on: Option<&str>, record: &Record, now: Duration) -> Value {
     let is_taken = record.state.is_some();
     let holder = is_taken.then(|| holder_identity(record));

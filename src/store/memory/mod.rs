@@ -191,7 +191,7 @@ impl State {
                 return false;
             };
             let holder = waiter.holder;
-            // A claim whose floor is refused is told so when it asks again.
+            // A claim whose floor is refused hears so when it asks again.
             if let Ok(token) = self.grant(name, waiter, until) {
                 if asking == Some(holder) {
                     return true;

@@ -1,4 +1,4 @@
-//! The subscribers to notices, and those that they have not read.
+//! The subscribers to notices, and the notices that they have not read.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

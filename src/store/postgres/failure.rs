@@ -65,7 +65,7 @@ pub(crate) enum Failure {
 
 /// The driver's message for a server that takes no writes.
 const READ_ONLY: &str = "does not allow writes";
-/// Another transaction has what is wanted locked.
+/// Another transaction holds a lock that the request needs.
 const LOCKED: &str = "55P03";
 /// The row of `lineage` is missing.
 const NO_LINEAGE: &str = "LH001";

@@ -1,4 +1,4 @@
-//! The longest ttl that the server grants, as it last told it.
+//! The longest ttl that the server grants, as it last reported it.
 
 use std::time::Duration;
 

@@ -18,11 +18,11 @@ use crate::token::Token;
 
 /// The pause before a locked row is tried again: a claim or a mark of ours holds its lock no longer than that.
 const AGAIN: Duration = Duration::from_millis(10);
-/// Says how often it is tried again, before a statement waits for it.
+/// Number of retries before a statement waits for the row.
 const TRIES: usize = 3;
-/// Says how many statements wait for rows at once: each occupies a connection.
+/// Maximum number of statements that wait for rows at once: each occupies a connection.
 const WAITING: usize = 4;
-/// The rest of a limit for which one is sent: more than the functions wait for a lock.
+/// Minimum rest of a limit to send one: more than the functions wait for a lock.
 const WORTH_A_WAIT: Duration = Duration::from_millis(150);
 
 impl Postgres {
@@ -60,8 +60,8 @@ impl Postgres {
         Renewed::new(outcomes.collect()).at(Some(server_time))
     }
 
-    /// Renews the leases whose rows were skipped, each alone, and waits for its row. What is locked for longer than the
-    /// limit stays unknown, and so do those that found no turn within it.
+    /// Renews each lease whose row was skipped by itself, and waits for the row. The outcome stays unknown for rows
+    /// that are locked for longer than the limit, and for leases without a turn within it.
     async fn wait_for_rows(
         &self,
         batch: &[Renewal],

@@ -28,13 +28,13 @@ use crate::store::kit::budget::Budget;
 use crate::store::{Answer, Ask, Claim, Grant, Held, HeldState, Outcome, Renewal, Sent};
 use crate::token::Token;
 
-/// Minimum time that a token is taken back, also at the end of the limit: what is left behind keeps the name from
+/// Minimum time for taking back a token, also at the end of the limit: a token that stays behind keeps the name from
 /// others for one ttl.
 const TAKE_BACK_AT_LEAST: Duration = Duration::from_millis(100);
 /// A round trip on one machine: the least window of a pause.
 const LEAST_ROUND_TRIP: Duration = Duration::from_micros(200);
-/// After this many rounds in which the same lease had the most members, it is taken for one that is held: its other
-/// members may be those that do not answer. A claim that is under way takes its token back meanwhile, or gets the name.
+/// A lease that had the most members in this many rounds counts as held: its other members may be those that do not
+/// answer. A competing claim takes its token back within this time, or gets the name.
 const SAME_LEADER: u32 = 5;
 /// How long a claim waits for an adoption after the end of the keep-out, before it reports that nothing is granted.
 const ADOPTION: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ pub(super) struct Rounds<'a> {
     claim: &'a Claim,
     budget: Budget,
     floor: Option<Token>,
-    /// What is asked of the members, with the token that was proposed last.
+    /// The request to the members, with the token that was proposed last.
     asked: NameRequest,
     rivalry: Rivalry,
     /// The lease that had the most members in the last rounds, and in how many.
@@ -131,7 +131,7 @@ impl<'a> Rounds<'a> {
         let mut round = quorum.begin(&self.known, Act::Claim, asked, members, limit);
         while round.next().await.is_some() {
             let answers = round.votes.answers();
-            // A refusal is told once all have answered that answer soon: what they took has to be taken back.
+            // A refusal is reported once all responsive members have answered: what they took has to be taken back.
             if let Some(ClaimOutcome::Granted | ClaimOutcome::Low) = answers.verdict() {
                 break;
             }
@@ -224,8 +224,7 @@ impl<'a> Rounds<'a> {
         Ok(Answer::Held(Box::new(held)))
     }
 
-    /// Notes which lease had the most members. Returns whether it has led for so long that it is taken for one that is
-    /// held.
+    /// Records which lease had the most members. Returns whether it has led for so many rounds that it counts as held.
     fn leads_again(&mut self, lease: MemberLease) -> bool {
         let before = self.leader.filter(|(before, _)| before.is_same(&lease));
         let rounds = before.map_or(0, |(_, rounds)| rounds) + 1;
@@ -246,7 +245,7 @@ impl<'a> Rounds<'a> {
         let (asked, members) = (vec![asked], self.may_have.clone());
         let mut round = quorum.begin(&self.known, Act::TakeBack, asked, members, limit);
         round.poll.hurry(Some(votes.took.unwrap_or_default()));
-        // Those that did not vote may be as silent here: only the others are awaited.
+        // Members that did not vote may be as silent here, so this waits only for the others.
         let mut awaited: BTreeSet<usize> = votes.answers().yes().collect();
         while !awaited.is_empty()
             && let Some(member) = round.next().await
@@ -260,7 +259,7 @@ impl<'a> Rounds<'a> {
             .retain(|member| !is_told(*member) && !refuses(*member));
     }
 
-    /// Waits, so that of several claims one comes first.
+    /// Pauses, so that one of several claims comes first.
     async fn pause(&mut self, rivals: usize, took: Option<Duration>) {
         let round_trip = took.unwrap_or_default().max(LEAST_ROUND_TRIP);
         let pause = self.rivalry.pause(rivals, round_trip, fastrand::f64());
@@ -272,7 +271,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Returns what is known of the lease that keeps the claim out.
+    /// Returns the known facts about the lease that keeps the claim out.
     fn held_by(&self, seen: &SeenLease, votes: &Votes) -> Answer {
         let seen = merged(votes.answers(), seen);
         Answer::Held(Box::new(seen.held))

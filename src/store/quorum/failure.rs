@@ -17,7 +17,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Makes the failure of a call that no member was asked to carry out.
+    /// Makes the failure of a call that was sent to no member.
     pub(super) fn new(kind: ErrorKind, why: impl Into<String>) -> Self {
         Self {
             kind,
@@ -69,7 +69,7 @@ impl Failure {
     }
 }
 
-/// The failure of a call that ended with this error.
+/// Makes the failure of a call that ended with this error.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self {

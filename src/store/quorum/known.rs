@@ -120,7 +120,7 @@ impl Quorum {
             _ => false,
         };
         let is_over = is_away && known.left(found.away_us).is_zero();
-        // Another server may be another one than `init` was given, by a list that is not that of the others.
+        // The server may differ from the one that `init` was given, if this client's list differs from the others'.
         let is_known = found.membership.is_some_and(|found| found.id == id)
             || known.members == self.members.locations();
         if !is_over || !is_known {
@@ -198,7 +198,7 @@ impl Quorum {
         }
     }
 
-    /// Makes the failure of a call that members cannot carry out as long as they are so.
+    /// Makes the failure of a call that members cannot carry out in this state.
     pub(super) fn misfit(&self, absence: Absence) -> Failure {
         *self.shared.known.lock() = None;
         Failure::misconfigured(match absence {

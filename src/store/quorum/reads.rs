@@ -13,7 +13,7 @@ use crate::name::Name;
 use crate::store::kit::budget::Budget;
 use crate::store::{Held, HeldState};
 
-/// Says how many names one call reads; reading a whole lease costs a member more than a renewal.
+/// Number of names that one call reads; reading a whole lease costs a member more than a renewal.
 const BATCH: usize = 128;
 
 impl Quorum {

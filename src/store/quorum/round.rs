@@ -27,7 +27,7 @@ pub(super) struct Round {
     asked: Arc<[NameRequest]>,
     pub(super) poll: Poll<Vec<NameAnswer>>,
     pub(super) votes: Votes,
-    /// Which members were told for which name that a majority has it.
+    /// The members that know for which names that a majority has them.
     vouched: BTreeSet<(usize, usize)>,
 }
 
@@ -77,7 +77,7 @@ impl Quorum {
     }
 
     /// Asks all members, and returns what a majority answered, or more. Each lease that a majority has is at one of
-    /// them. Where another lease is in the way, or a member is away, the others are awaited, too.
+    /// them. If another lease is in the way, or a member is away, waits for the others, too.
     pub(super) async fn by_majority(
         &self,
         act: Act,
@@ -93,7 +93,7 @@ impl Quorum {
         let is_open = |answers: &ToldLeases| {
             let settled = answers.taking_part() - answers.taken().count();
             let freed = answers.yes().count();
-            // A member that had nothing to free may be one that never had the lease: the others are awaited, too.
+            // A member that had nothing to free may never have had the lease, so this waits for the others, too.
             settled < enough || 0 < freed && freed < enough
         };
         while round.votes.each.iter().any(is_open) && round.next().await.is_some() {}
@@ -120,7 +120,7 @@ impl Quorum {
         }
     }
 
-    /// Sends releases again that a member did not confirm, in a task, until it does or nothing is left to free.
+    /// Spawns a task that repeats unconfirmed releases until the member confirms them or nothing is left to free.
     fn owe(&self, member: usize, asked: &Arc<[NameRequest]>, known: &KnownQuorum) {
         let releasing = self.members[member].releasing.clone();
         let Ok(permit) = releasing.try_acquire_owned() else {
@@ -161,7 +161,7 @@ impl Round {
         });
     }
 
-    /// Does the same, and returns what was answered until now.
+    /// Does the same, and returns the answers until now.
     pub(super) fn close(mut self) -> Votes {
         let mut votes = std::mem::take(&mut self.votes);
         votes.took = self.poll.took;
@@ -216,7 +216,7 @@ impl Round {
             let (member, id) = (quorum.members[index].clone(), self.known.id(index));
             let (limit, counts) = (quorum.members.connect_timeout(), quorum.shared.counts);
             tokio::spawn(async move {
-                // Where something has happened since, the next renewal is told the new mark.
+                // If something has happened since, the next renewal learns the new mark.
                 let told = member.ask(id, Act::Renew, &batch, limit).await;
                 let told = told.unwrap_or_default().into_iter();
                 told.filter(|told| matches!(told, Ok(MemberAnswer::Yes)))

@@ -46,7 +46,7 @@ impl Quorum {
     /// the longest ttl, so it takes as long; meanwhile nothing is granted. All leases end. If it fails or is stopped,
     /// run it again: until then nothing is granted either.
     ///
-    /// The members that are left out, and those that did not answer, must be shut down.
+    /// Shut down the members that are left out, and those that did not answer.
     ///
     /// With `from_clock` it goes on without a majority of the old members. Then no token falls as long as the clock of
     /// this machine is ahead of each that was granted, and no two holders meet as long as the old members that did not
@@ -101,8 +101,8 @@ impl Quorum {
         failure.during("init", format_args!("{why} store={}", old.own_location()))
     }
 
-    /// Closes these members, which are to be replaced, for the quorum `new`: all that answer. Returns what those are
-    /// then that are of these quorums: an address may lead to a member of one that is none of this change.
+    /// Closes these members, as far as they answer, for the quorum `new`, which replaces them. Returns the state of
+    /// those that belong to the two quorums: an address may lead to a member of an unrelated one.
     async fn close_all(
         &self,
         old: &KnownQuorum,

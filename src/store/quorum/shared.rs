@@ -16,7 +16,7 @@ use crate::token::Token;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) granted: Mutex<GrantMemory>,
-    /// The highest mark that members told, and token that was proposed.
+    /// The highest mark that members reported, or token that was proposed.
     seen: AtomicU64,
     pub(super) known: Mutex<Option<Arc<KnownQuorum>>>,
     clock: Mutex<Option<MembersClock>>,
@@ -42,7 +42,7 @@ impl Shared {
         self.seen.fetch_max(token, Ordering::Relaxed);
     }
 
-    /// Takes in what the members' clocks show now.
+    /// Records the current readings of the members' clocks.
     pub(super) fn read_clocks(&self, members: impl Iterator<Item = u64>) {
         *self.clock.lock() = MembersClock::read(members.collect(), Boottime.now());
     }

@@ -1,4 +1,4 @@
-//! What weakens every storage that tells its time.
+//! The hazard of every storage with a clock.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::register::{Failure, Register};
 use crate::clock::wall_clock_us;
 use crate::store::{Hazard, Severity};
 
-/// The difference of the clocks above which it is told: storages tell their time in whole seconds.
+/// Difference of the clocks above which the hazard is reported: storages report their time in whole seconds.
 const APART: Duration = Duration::from_secs(2);
 
 /// Returns the hazard of a storage whose clock is off ours, under this identifier.

@@ -8,10 +8,10 @@ use super::register::{Expiry, Seen, Version, Versioned};
 use super::value::Record;
 use crate::term::Instant;
 
-/// Number of names above which those that were not read for an hour are forgotten: a name that is read again is only
-/// counted anew.
+/// Number of names above which names that were not read for an hour are forgotten; a forgotten name that is read again
+/// only counts from the start.
 const MANY: usize = 1_024;
-/// Time for which this machine's clock carries the storage's on, where a name is taken: in a day it could gain a good
+/// How long this machine's clock may stand in for the storage's, while a name is taken: in a day it could gain a good
 /// part of the skew.
 const TIME_HOLDS: Duration = Duration::from_secs(60);
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -22,8 +22,8 @@ pub(super) struct Observed {
     records: HashMap<String, Sighting>,
     /// Number of names at which the next clean-up runs, if that is more than [`MANY`].
     many: usize,
-    /// The time that the storage told last, and when the answer arrived. The storage's clock has gone on since, so this
-    /// is never ahead of it.
+    /// The time that the storage last reported, and when the answer arrived. The storage's clock has gone on since, so
+    /// this is never ahead of it.
     clock: Option<(Instant, Duration)>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Sighting {
 }
 
 impl Observed {
-    /// Notes what a read saw, in an answer that arrived now.
+    /// Records what a read saw, in an answer that arrived now.
     pub(super) fn saw(&mut self, key: &str, seen: &Seen, now: Instant) {
         if let Some(time) = seen.time {
             self.told_time(time, now);
@@ -49,12 +49,12 @@ impl Observed {
         }
     }
 
-    /// Notes a record that this client wrote, in an answer that arrived now.
+    /// Records a record that this client wrote, in an answer that arrived now.
     pub(super) fn wrote(&mut self, key: &str, version: Version, record: Record, now: Instant) {
         self.has(key, Versioned::new(version, record, None), now);
     }
 
-    /// Notes a record that was in an answer that arrived now.
+    /// Records a record that was in an answer that arrived now.
     pub(super) fn has(&mut self, key: &str, record: Versioned, now: Instant) {
         if let Some(known) = self.records.get_mut(key)
             && known.record.version == record.version
@@ -87,12 +87,12 @@ impl Observed {
         self.records.get(key).cloned()
     }
 
-    /// Notes the storage's time in an answer that arrived now.
+    /// Records the storage's time in an answer that arrived now.
     pub(super) fn told_time(&mut self, time: Duration, now: Instant) {
         self.clock = Some((now, time));
     }
 
-    /// Returns whether the storage told its time a short while ago.
+    /// Returns whether the storage reported its time a short while ago.
     pub(super) fn has_time(&self, now: Instant) -> bool {
         self.clock
             .is_some_and(|(arrived_at, _)| now.since(arrived_at) < TIME_HOLDS)

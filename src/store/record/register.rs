@@ -102,7 +102,7 @@ pub trait Register: fmt::Debug + Send + Sync + 'static {
 pub struct Traits {
     /// The kind of store, in one lower-case word: the value of the label `store` in metrics.
     pub kind: &'static str,
-    /// What ends a record that nobody renews.
+    /// What ends a record that is not renewed.
     pub expiry: Expiry,
     /// Whether a record can be removed on a version. Otherwise an old one is emptied.
     pub removes: bool,
@@ -272,7 +272,7 @@ impl Failure {
     }
 }
 
-/// An error that is complete: what was asked for is refused.
+/// A complete error: the request is refused.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self {

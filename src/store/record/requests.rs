@@ -11,7 +11,7 @@ use crate::store::kit::budget::Budget;
 use crate::token::Token;
 
 impl<R: Register> Records<R> {
-    /// Gives a request what is left of the caller's limit.
+    /// Runs a request within the rest of the caller's limit.
     pub(super) async fn ask<T>(
         &self,
         budget: Budget,
@@ -20,7 +20,7 @@ impl<R: Register> Records<R> {
         self.open()?;
         let left = budget.left();
         if left.is_zero() {
-            // What was decided before a suspend must not be sent after it.
+            // A decision from before a suspend must not be sent after it.
             return Err(Failure::silent().before_it_was_sent());
         }
         let answer = tokio::time::timeout(left, request).await;
@@ -55,8 +55,7 @@ impl<R: Register> Records<R> {
         Ok(self.in_hand(key))
     }
 
-    /// Asks for the storage's time, unless an answer has told it a short time ago: this client's own clock carries it
-    /// on that far.
+    /// Asks for the storage's time, unless an answer had it a short time ago: this client's own clock bridges that.
     async fn ask_time(&self, budget: Budget) -> Result<(), Failure> {
         if !self.observed.lock().has_time(self.clock.now()) {
             let time = self.ask(budget, self.register.time()).await;
@@ -111,7 +110,7 @@ impl<R: Register> Records<R> {
                 self.ask(budget, put).await
             }
         };
-        // After a failure what was seen stays: if the put was carried out, the next one on that version meets a
+        // After a failure the observation stays: if the put was carried out, the next one on that version meets a
         // conflict.
         let mut observed = self.observed.lock();
         Ok(match written? {
@@ -126,8 +125,8 @@ impl<R: Register> Records<R> {
         })
     }
 
-    /// Decides and writes until that was carried out, or an answer is found. What was seen before may have changed:
-    /// only what is read now gives the answer.
+    /// Decides and writes until a write was carried out or the answer is known. Earlier observations may be outdated,
+    /// so only a new read gives the answer.
     pub(super) async fn settle<T>(
         &self,
         key: &str,

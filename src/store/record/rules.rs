@@ -19,7 +19,7 @@ pub(super) struct InHand {
     pub(super) left: Option<Duration>,
 }
 
-/// A record as it is to be, on the version that was seen, or where there was none.
+/// The record to write, on the version that was seen, or where there was none.
 #[derive(Debug)]
 pub(super) struct Revision {
     pub(super) on: Option<Version>,
@@ -32,7 +32,7 @@ pub(super) struct Revision {
 #[derive(Debug)]
 pub(super) enum Next<T> {
     Write(Box<Revision>),
-    /// Nothing is to be changed.
+    /// No change is needed.
     Answer(T),
     /// Read the mark first: the next token must exceed it.
     ReadMark,

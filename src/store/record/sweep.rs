@@ -39,7 +39,7 @@ impl<R: Register> Records<R> {
             let limited = budget.at_most(budget.left() / 4);
             let before = self.observed.lock().time(self.clock.now());
             let before = before.map(|time| time.saturating_sub(RETENTION));
-            // What is left is removed by a later claim.
+            // A later claim removes the rest.
             if let Ok(old) = self.list("", before, limited).await {
                 self.sweep(old, limited).await;
             }

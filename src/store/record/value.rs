@@ -27,10 +27,10 @@ pub struct Record {
     /// The holder of the last grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Holder>,
-    /// The way in which the name is taken; `None` if it is free.
+    /// How the name is taken; `None` if it is free.
     #[serde(default, with = "state")]
     pub state: Option<HeldState>,
-    /// The time from its last write for which the name is taken, in milliseconds.
+    /// How long from its last write the name is taken, in milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ttl_ms: u64,
     /// The time of the grant, in microseconds since 1970.
@@ -68,7 +68,7 @@ impl Record {
         record
     }
 
-    /// Returns the time from its last write for which the name is taken.
+    /// Returns how long from its last write the name is taken.
     pub const fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl_ms)
     }
@@ -113,7 +113,7 @@ fn is_empty(info: &Info) -> bool {
     *info == Info::default()
 }
 
-/// The words for the ways in which a name is taken.
+/// The words for how a name is taken.
 mod state {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};

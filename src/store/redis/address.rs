@@ -28,7 +28,7 @@ pub(super) struct Address {
     tls: Option<Tls>,
 }
 
-/// Translates the addresses that Sentinels and nodes name into those at which this process reaches the servers.
+/// Translates the addresses that Sentinels and nodes name into those that reach the servers from this process.
 #[derive(Clone, Default)]
 pub(super) struct AddressMap(Option<Arc<Translation>>);
 

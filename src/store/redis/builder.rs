@@ -105,8 +105,8 @@ impl Builder {
         self
     }
 
-    /// Says that the server never has a replica, and that no other server ever takes its address (default: off; in a
-    /// URL `?alone=yes`). Then a keep-out after a restart counts from the start of the server, and no longer from the
+    /// Declares that the server never has a replica, and that no other server ever takes its address (default: off; in
+    /// a URL `?alone=yes`). Then a keep-out after a restart counts from the start of the server, and no longer from the
     /// first claim: after a longer stop the first claim is granted at once.
     ///
     /// It cannot be checked: a replica that joined after the last claim, and was promoted while this server was down,

@@ -31,7 +31,7 @@ pub(crate) struct Failure {
     is_without_answer: bool,
 }
 
-/// What is there instead of a server, where a connection ends without an answer on it.
+/// The probable peer of a connection that ends without an answer.
 const ODD_SERVER: &str = "the connection ended without an answer: the server stops, is no Redis, or wants TLS (rediss://), \
                           or it is a proxy whose server is away or that does not know our commands";
 
@@ -69,7 +69,7 @@ pub(super) enum FailureCause {
     Other(String),
 }
 
-/// The reaction to an answer that says that nothing was carried out.
+/// What to do when the server answers that nothing was executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// Ask the server at this address from now on.
@@ -162,8 +162,8 @@ impl Failure {
         Self { sent, ..self }
     }
 
-    /// Makes this the failure of a request that may have been sent before: whatever it says of the second time, the
-    /// first may have been carried out.
+    /// Makes this the failure of a request that may have been sent before: whatever happened the second time, the first
+    /// may have been carried out.
     pub(super) fn after_another_try(self) -> Self {
         let sent = Sent::Perhaps;
         Self { sent, ..self }

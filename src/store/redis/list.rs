@@ -15,9 +15,9 @@ use crate::store::Held;
 use crate::store::kit::budget::Budget;
 use crate::store::kit::connection::is_transient;
 
-/// Says how many leases of a list are read at a time: some 100 calls keep the server busy for about a millisecond.
+/// Number of leases of a list that are read at a time: some 100 calls keep the server busy for about a millisecond.
 const BATCH: usize = 128;
-/// Says how many keys the server scans for one page: about 0.3 ms of its time.
+/// Number of keys that the server scans for one page: about 0.3 ms of its time.
 const PAGE: usize = 1_000;
 
 impl Redis {

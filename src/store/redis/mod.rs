@@ -161,7 +161,7 @@ impl Redis {
         Builder::new(target::read(url), Some(pool))
     }
 
-    /// Notes that a lease of this ttl may be held from now on, whose renewals need a connection.
+    /// Records that a lease of this ttl may be held from now on, whose renewals need a connection.
     pub(super) fn need_for(&self, ttl: Option<Duration>) {
         if let Some(ttl) = ttl {
             self.fleet.settings.need.extend(ttl);

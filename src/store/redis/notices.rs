@@ -23,7 +23,7 @@ use crate::store::kit::subscription::{Subscription, Wanted};
 use crate::store::{Handover, Notice, Topic};
 use crate::telemetry::{ConnectionGauge, ConnectionPurpose, Sink};
 
-/// Says how many channels one command names, so that a reconnect with many names does not block the server.
+/// Maximum number of channels per command, so that a reconnect with many names does not block the server.
 const AT_ONCE: usize = 256;
 /// How long the connection may be silent before it is probed.
 const PULSE: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ pub(super) struct Listener {
 struct ListeningConnection {
     /// The server that it listens to.
     address: Address,
-    /// How often the address had led to another server before.
+    /// Number of times that the address had led to another server before.
     changes: u32,
     sink: PubSubSink,
     stream: PubSubStream,

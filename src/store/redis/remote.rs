@@ -1,5 +1,5 @@
-//! The requests of a store of another kind to a server on which it has scripts of its own: the connections, notices and
-//! hazards are those of a server alone.
+//! Lets another store (the quorum) run its own scripts on a Redis server, with this store's connections, notices and
+//! hazards.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Notes of a server that is new that it has forgotten nothing, so that its first grant takes no wait under keep-out.
+//! Marks a new server as having lost no data, so that keep-out does not delay its first grant.
 
 use std::time::Duration;
 

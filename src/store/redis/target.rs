@@ -343,7 +343,7 @@ mod tests {
         let reached = |host, port| map.reached(host, port, &here).expect("known").to_string();
         assert_eq!(reached("10.0.0.7", 7_000), "127.0.0.1:30000");
         assert_eq!(reached("fd00::1", 1), "b:2");
-        // What is not in the list is reached as it is named.
+        // Addresses that are not in the list are used as they are named.
         assert_eq!(reached("10.0.0.7", 7_001), "10.0.0.7:7001");
         for bad in ["x", "a=b", "a:1=b", "=b:1", "a:1=b:2,"] {
             let error = parse(&format!("redis+cluster://a?reach={bad}")).expect_err(bad);

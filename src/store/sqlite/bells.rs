@@ -1,4 +1,4 @@
-//! Wakes the clients that wait, in all processes that have the file open, and tells which of them are dead.
+//! Wakes the waiting clients in all processes that have the file open, and detects dead ones.
 //!
 //! A bell is a FIFO in a folder next to the file. A waiting client has it open for reading; a transaction that changed
 //! what the client waits for opens it for writing, and closes it once it is committed. Nothing is written into it: the
@@ -73,7 +73,7 @@ impl fmt::Display for Bell {
     }
 }
 
-/// What tells a file from one that replaced it: its device and inode.
+/// Distinguishes a file from one that replaced it: its device and inode.
 type Inode = (u64, u64);
 
 /// A bell that is open to listen.
@@ -116,7 +116,7 @@ impl Bells {
 
     /// Removes the bell of a client that listens no longer.
     pub(super) fn remove(&self, client: ClientId) {
-        // What is left is removed by a later client.
+        // A later client removes the rest.
         let _ = fs::remove_file(self.path(Bell::Client(client)));
     }
 
@@ -141,7 +141,7 @@ mod fifos {
     use super::{Bell, Bells, File, Inode, Listener, Opened, PathBuf, SLOTS, fs, io};
 
     const OWN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
-    /// Waits for no other end, and becomes no terminal of this process, whatever lies where the bell should be.
+    /// Does not wait for the other end, and gives this process no terminal, whatever is at the path of the bell.
     const AT_ONCE: OFlags = OWN.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
     /// Number of other clients' bells that a client checks when it makes its own: each leaves one behind at most.
@@ -154,7 +154,7 @@ mod fifos {
     }
 
     impl Bells {
-        /// Opens this bell to ring it. Costs a few microseconds where nobody listens.
+        /// Opens this bell to ring it. Costs a few microseconds if no client listens.
         pub(in super::super) fn open(&self, bell: Bell) -> Listener {
             // Without a folder no client has listened yet. Listeners that are not rung poll within a second.
             let Ok(folder) = self.opened_folder() else {
@@ -281,7 +281,7 @@ mod fifos {
             Users::of(&self.file).map_err(io::Error::other)
         }
 
-        /// Gives what this process made to the users of the file, whatever its mask is.
+        /// Gives a new file to the users of the file of leases, whatever the mask of this process.
         fn share(&self, made: &File, mode: u32) {
             // Only root may, in the file of another user.
             if let Ok(file) = fs::metadata(&self.file) {

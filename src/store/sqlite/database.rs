@@ -150,8 +150,8 @@ impl Database {
         })
     }
 
-    /// The same, for work that must succeed while the disk is full: once the log was moved into the file, its blocks
-    /// are used again.
+    /// Like that, for work that must succeed while the disk is full: once the log was moved into the file, its blocks
+    /// are reused.
     pub(super) fn write_though_full<T>(
         &mut self,
         caller: Caller<'_>,
@@ -167,7 +167,7 @@ impl Database {
         }
     }
 
-    /// The same, for work that must survive a power cut: it is on the disk once this returns.
+    /// Like that, for work that must survive a power cut: it is on the disk once this returns.
     fn write_synced<T>(
         &mut self,
         caller: Caller<'_>,
@@ -308,7 +308,7 @@ fn create_beside(path: &Path) -> Result<(OsString, fs::File), Failure> {
     Ok((fresh, file))
 }
 
-/// Makes an empty file for these users, whatever this process's mask is. Fails if there is one.
+/// Makes an empty file for these users, whatever the mask of this process. Fails if it exists.
 fn new_file(path: &Path, users: Users) -> io::Result<fs::File> {
     let mode = users.mode();
     let file = OpenOptions::new()

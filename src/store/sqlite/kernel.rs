@@ -2,8 +2,8 @@
 //!
 //! Each process that has the file open keeps a FIFO next to it open for reading, named after its boot id. A FIFO opens
 //! for writing only if its reader is on this kernel, whatever the file system: none forwards FIFOs, as some do locks.
-//! So a process that finds a FIFO with a reader is of the same kernel, and uses that boot id instead of its own.
-//! Where there is none, or none can be made, each boot id is taken for a kernel of its own.
+//! So a process that finds a FIFO with a reader is of the same kernel, and uses that boot id instead of its own. If
+//! there is none, or none can be made, each boot id counts as a kernel of its own.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -71,7 +71,7 @@ fn fifo(file: &Path, id: &str) -> PathBuf {
     path.into()
 }
 
-/// Returns the first id with a reader on this kernel. Removes the FIFOs of others, which boots that are over have left.
+/// Returns the first id with a reader on this kernel. Removes the FIFOs of earlier boots.
 fn found(file: &Path, own: &Path) -> Option<String> {
     let start = fifo(file, "").file_name()?.to_str()?.to_owned();
     let beside = fs::read_dir(file.parent()?).ok()?.flatten();

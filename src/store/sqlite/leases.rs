@@ -194,7 +194,7 @@ impl Tx<'_> {
                     self.wake_watchers(name);
                     return Ok(true);
                 }
-                // Its floor is refused, and it is told so when it claims again.
+                // Its floor is refused, and it hears so when it claims again.
                 Err(Failure::Refused(_)) => self.leave_queue(name, client)?,
                 Err(failure) => return Err(failure),
             }

@@ -47,7 +47,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// The thread that polls.
 struct Listener {
     wanted: Wanted,
-    /// Has a byte for changes of what is wanted, and ends with the subscription.
+    /// Receives a byte for each change of the topics, and ends with the subscription.
     changes: UnixStream,
     bells: BTreeSet<Bell>,
     open: OpenBells,
@@ -66,7 +66,8 @@ enum Told {
     Kept(Name, Instant),
     /// A name was granted.
     Granted(Name, Token),
-    /// A name is free, and another client is the first. It is told from the second time on: the first one may be dead.
+    /// A name is free, and another client is the first. Reported from the second time on, because the first client may
+    /// be dead.
     Left(Name),
 }
 
@@ -147,7 +148,7 @@ impl Listener {
         self.open.listen(file.bells(), &none, &none, false);
     }
 
-    /// Takes in what is to be followed from now on. Returns the topics that are new.
+    /// Updates the topics to follow. Returns the new ones.
     fn follow(&mut self) -> Vec<Topic> {
         let changes = self.wanted.take_changes();
         if !changes.new.is_empty() || !changes.old.is_empty() {
@@ -157,7 +158,7 @@ impl Listener {
         changes.new
     }
 
-    /// Waits for a ring or a change of what is wanted, at most until this moment. Returns the bells that were rung, and
+    /// Waits for a ring or a change of the topics, at most until this moment. Returns the bells that were rung, and
     /// `None` at the end of the subscription.
     fn wait(&mut self, until: Option<Instant>) -> Option<BTreeSet<Bell>> {
         let heard: Vec<_> = self.open.heard().collect();

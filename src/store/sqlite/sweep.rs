@@ -12,7 +12,7 @@ use super::row::{OFFERED, stored};
 use super::transaction::{Caller, Tx};
 use crate::name::Name;
 
-/// Leases removed by one grant. A grant adds one at most, so the file shrinks to what is held.
+/// Maximum number of leases that one grant removes. A grant adds at most one, so the file shrinks to the held leases.
 const SWEPT: i64 = 4;
 
 /// Dead clients removed from all queues by one grant: a fraction of a millisecond.

@@ -1,5 +1,5 @@
-//! The thread on which one open store does all that may block, so that nothing of the user's runtime is needed for it:
-//! no blocking pool that others may have filled, no executor that must be free.
+//! The thread for all blocking work of one open store, which so depends on nothing of the user's runtime: neither on a
+//! blocking pool that others may have filled, nor on a free executor.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::clock::{Clock, Monotonic};
 /// work; a caller that finds it full waits, within the limit.
 const QUEUE: usize = 128;
 
-/// The time after its limit at which a request gives up if the thread does not answer, because the disk hangs.
+/// Extra time after its limit before a request gives up on a thread that does not answer, because the disk hangs.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// How long a store that is closed waits for its thread.

@@ -1,4 +1,4 @@
-//! One transaction, and the caller for which it is made.
+//! One transaction, and its caller.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -27,7 +27,7 @@ pub(super) struct Tx<'a> {
     /// by this clock.
     pub(super) now: Instant,
     pub(super) bells: &'a Bells,
-    /// What is rung once it is committed.
+    /// The bells to ring once it is committed.
     ringing: &'a Ringing,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Tx<'a> {
     }
 }
 
-/// The caller for which the store's thread works.
+/// The caller that the store's thread works for.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     until: Instant,

@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 use super::failure::Failure;
 
 const OTHERS_WRITE: u32 = 0o002;
-/// The group may write in the folder, and what is made there is of that group.
+/// The group may write in the folder, and new files there belong to that group.
 const OF_GROUP: u32 = 0o2020;
 
 /// The users of a file.
@@ -77,7 +77,7 @@ mod tests {
             (0o700, Users::One, 0o600),
             (0o755, Users::One, 0o600),
             (0o2755, Users::One, 0o600),
-            // A group of which only some files are.
+            // A group that owns only some of the files.
             (0o770, Users::One, 0o600),
             (0o2770, Users::Group, 0o660),
             (0o3775, Users::Group, 0o660),

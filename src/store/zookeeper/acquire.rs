@@ -43,7 +43,7 @@ impl SessionCall<'_> {
                     let changes = reading
                         .stat
                         .map(|stat| stat.children_changes.wrapping_add(1));
-                    // Unless the place is all that changed, the name may be free.
+                    // Unless only the place changed, the name may be free.
                     if Some(joined.children_changes) != changes {
                         // It was another session that joined, perhaps at another server. A read of a followed name asks
                         // for the change itself.
@@ -101,7 +101,7 @@ impl SessionCall<'_> {
         ]
     }
 
-    /// Notes a grant, with the version of its name if no other client waits for it.
+    /// Records a grant, with the version of its name if no other client waits for it.
     fn granted(&self, claim: &Claim, token: Token, version: Option<i32>) -> Answer {
         let lease = OwnLease {
             token,

@@ -15,8 +15,8 @@ const PREFIX: &str = "leasehold";
 /// The time-out of a session that is asked for; what an ensemble grants at most with the usual settings.
 const SESSION: Duration = Duration::from_secs(40);
 
-/// Time for which a name's last token is remembered after it was freed. To a server that lags behind for longer a name
-/// that was swept looks as if it was never granted; the servers leave one out that lags for ten seconds.
+/// How long a name's last token is remembered after it was freed. To a server that lags behind for longer, a name that
+/// was swept looks as if it was never granted; the ensemble excludes a server that lags for ten seconds.
 const TOKEN_MEMORY: Duration = Duration::from_secs(60 * 60);
 
 /// The parameters that a URL can have.
@@ -32,7 +32,7 @@ pub(crate) struct Address {
     pub(super) chroot: String,
     pub(super) prefix: String,
     pub(super) session: Duration,
-    /// For how long a name's last token is remembered after it was freed.
+    /// How long a name's last token is remembered after it was freed.
     pub(super) token_memory: Duration,
 }
 

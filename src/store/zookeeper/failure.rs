@@ -12,7 +12,7 @@ pub(crate) enum Failure {
     /// There was no connection. Nothing was sent.
     #[error(transparent)]
     Unconnected(#[from] Unconnected),
-    /// No connection to a server within the limit. Nothing was sent. Says why the last one was not made, after a colon.
+    /// No connection to a server within the limit. Nothing was sent. Holds why the last attempt failed, as ": reason".
     #[error("no connection to a server in time{0}")]
     NotReached(String),
     /// Too many requests were before this one. Nothing was sent.
@@ -45,7 +45,7 @@ pub(crate) enum Failure {
     /// The answer is none of ours.
     #[error("unexpected {0}")]
     Odd(&'static str),
-    /// The node at this path, or what is in it, is none of ours.
+    /// The node at this path, or its content, is not ours.
     #[error("the node has a form that this version does not know node={0}")]
     UnknownForm(String),
     /// The nodes at these paths say that a name is taken, each for another holder.

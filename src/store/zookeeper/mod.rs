@@ -132,7 +132,7 @@ use crate::telemetry::{ConnectionPurpose, Sink};
 
 /// The kind of this store in its facts and in metrics.
 const KIND: &str = "zookeeper";
-/// The session in which the places of waiting clients are: a dead client keeps its place for that long.
+/// Time-out of the session with the places of waiting clients: a dead client keeps its place for this long.
 const WAITING_SESSION: Duration = Duration::from_secs(9);
 
 /// A store in a ZooKeeper ensemble.
@@ -150,7 +150,7 @@ pub(crate) struct Shared {
     remembered: Mutex<Remembered>,
     /// Where connections live that no thread of the client's has for itself.
     driver: Arc<Driver>,
-    /// The session in which leases live: the watchdog's, and how many handles there are on it.
+    /// The session of the leases, which the watchdog uses, and the number of handles on it.
     leases: Mutex<Option<(Arc<KeptSession>, usize)>>,
     /// The session of everything else: places in queues, watches, and requests while there is no watchdog. It is as
     /// long as a client without a sign of life keeps its places. It is closed when the store is.

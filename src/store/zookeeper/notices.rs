@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// State that the tasks of a subscription share.
 struct Follower {
-    /// A handle on the session in which the client's places are.
+    /// A handle on the session with the client's places.
     waiting: Zookeeper,
     teller: Teller,
 }

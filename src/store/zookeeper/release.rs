@@ -25,7 +25,7 @@ impl SessionCall<'_> {
             (self.shared.remembered.lock()).waits_no_more(name, holder);
         }
         let tree = &self.shared.tree;
-        // What is remembered is used once: it can be wrong.
+        // A memory is used once, because it can be wrong.
         let lease = self.shared.remembered.lock().leases.remove(&holder);
         let last = match lease {
             Some(lease) => Some(lease.token),

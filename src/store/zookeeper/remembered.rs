@@ -16,7 +16,7 @@ use crate::name::Name;
 use crate::store::{Ask, Claim};
 use crate::token::Token;
 
-/// Says how many entries of one kind are kept before outdated ones are dropped.
+/// Number of entries of one kind before outdated ones are dropped.
 const ENOUGH: usize = 4096;
 
 /// Shared by all sessions of a client.
@@ -26,7 +26,7 @@ pub(super) struct Remembered {
     pub(super) leases: HashMap<Holder, OwnLease>,
     /// The claims that wait: each client's place is that of its last one.
     waiting: HashMap<(Name, ClientId), Holder>,
-    /// Names that are free, or of which it is this client's turn, as far as it knows.
+    /// Names that are free or have reached this client's turn, as far as it knows.
     known: HashMap<Name, NameReading>,
     /// The latest change of each followed name that a session has seen.
     followed: HashMap<Name, watch::Sender<i64>>,
@@ -47,7 +47,7 @@ pub(super) struct OwnLease {
 }
 
 impl Remembered {
-    /// Notes that a lease was granted.
+    /// Records that a lease was granted.
     pub(super) fn granted(&mut self, name: &Name, holder: Holder, lease: OwnLease) {
         if self.leases.len() > ENOUGH && self.leases.len() == self.leases.capacity() {
             // Drops leases that were given up without a release.
@@ -59,7 +59,7 @@ impl Remembered {
         self.leases.insert(holder, lease);
     }
 
-    /// Notes that a renewal was confirmed.
+    /// Records that a renewal was confirmed.
     pub(super) fn renewed(&mut self, holder: Holder, ttl: Duration, now: Instant) {
         if let Some(lease) = self.leases.get_mut(&holder) {
             lease.ttl = ttl;
@@ -67,8 +67,8 @@ impl Remembered {
         }
     }
 
-    /// Notes that the release of this lease was answered. The name is free unless another client joined the queue since
-    /// the grant, which raises its version.
+    /// Records that the release of this lease was answered. The name is free unless another client joined the queue
+    /// since the grant, which raises its version.
     pub(super) fn freed(&mut self, name: &Name, path: String, lease: OwnLease) {
         if let Some(version) = lease.version {
             let children = Children {
@@ -83,7 +83,7 @@ impl Remembered {
         }
     }
 
-    /// Notes that this name can be granted to this client, as it was read.
+    /// Records that this name can be granted to this client, as it was read.
     pub(super) fn know(&mut self, name: &Name, reading: NameReading) {
         if self.known.len() > ENOUGH {
             self.known.clear();
@@ -107,7 +107,7 @@ impl Remembered {
         self.followed.entry(name.clone()).or_default().subscribe()
     }
 
-    /// Notes that a session has seen this change of the name, after others had seen at least another one. If it is an
+    /// Records that a session has seen this change of the name, after others had seen at least another one. If it is an
     /// earlier one, the servers lost their data, and number their writes anew.
     pub(super) fn saw(&self, name: &Name, zxid: i64, at_least: i64) {
         if let Some(seen) = self.followed.get(name) {
@@ -120,7 +120,7 @@ impl Remembered {
         }
     }
 
-    /// Notes that the place of this claim's client is that of this claim.
+    /// Records that the place of this claim's client is that of this claim.
     pub(super) fn waits(&mut self, claim: &Claim) {
         let place = (claim.name.clone(), claim.holder.client());
         self.waiting.insert(place, claim.holder);
@@ -131,14 +131,14 @@ impl Remembered {
         self.waiting.get(&(name.clone(), holder.client())) == Some(&holder)
     }
 
-    /// Notes that this claim does not wait any more.
+    /// Records that this claim does not wait any more.
     pub(super) fn waits_no_more(&mut self, name: &Name, holder: Holder) {
         if self.is_waiting(name, holder) {
             self.waiting.remove(&(name.clone(), holder.client()));
         }
     }
 
-    /// Notes that this client has joined the queue of the name.
+    /// Records that this client has joined the queue of the name.
     pub(super) fn joined(&self, name: &Name, zxid: i64) {
         if let Some(seen) = self.followed.get(name) {
             seen.send_modify(|seen| *seen = zxid.max(*seen));

@@ -113,7 +113,7 @@ impl SessionCall<'_> {
         }
     }
 
-    /// Takes in what became of a renewal. It counts only once the node belongs to this session, or to none.
+    /// Records the outcome of a renewal. It counts only once the node belongs to this session, or to none.
     async fn confirm(
         &self,
         renewal: &Renewal,

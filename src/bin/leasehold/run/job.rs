@@ -107,7 +107,7 @@ impl Standby {
 }
 
 impl Job {
-    /// Notes that the job was started by this guardian.
+    /// Records that the job was started by this guardian.
     pub fn started(&mut self, guardian: i32) {
         self.guardian = Pid::from_raw(guardian);
     }

@@ -29,7 +29,7 @@ pub struct Context {
     pub has_colours: bool,
     /// On the clock of the model.
     pub now: Instant,
-    /// For how long leases are held.
+    /// How long leases are held.
     pub wall_clock: SystemTime,
 }
 

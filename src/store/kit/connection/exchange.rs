@@ -28,11 +28,11 @@ pub(crate) trait Exchange: Connect {
     /// Returns what this failure says about the connection. `None`: it can be used on.
     fn fault(failure: &Self::Failure, open: &Self::Open, replace_every: Duration) -> Option<Fault>;
 
-    /// Notes that a request sent at this moment is unanswered. Returns whether the server has been silent on this
+    /// Records that a request sent at this moment is unanswered. Returns whether the server has been silent on this
     /// connection for long.
     fn is_silent(open: &Self::Open, sent_at: Instant, replace_every: Duration) -> bool;
 
-    /// Makes the failure of a request that was sent, and whose answer no caller waits for any longer.
+    /// Makes the failure of a request that was sent, and that no longer waits for its answer.
     fn silence() -> Self::Failure;
 
     /// Returns whether the server refuses another connection because it has too many.
@@ -71,10 +71,10 @@ impl<C: Exchange> Connection<C> {
     /// replaced at once. Where the request was not carried out because of that, or because the server was the wrong
     /// one, it is sent once more, on the new connection.
     ///
-    /// A connection that is silent for longer than the budget says is replaced for the requests that follow, while the
-    /// answers to those that were sent on it are awaited: a slow line is not a dead server. If one comes before there
-    /// is another connection, this one is used on. One old connection is kept so, and it is the first to go when the
-    /// server has no room for another.
+    /// A connection that is silent for longer than the budget allows is replaced for later requests, while earlier
+    /// requests still wait for their answers on it: a slow line is not a dead server. If an answer comes before the new
+    /// connection is made, the old one stays in use. At most one old connection is kept, and it is the first to go when
+    /// the server has no room.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.
@@ -162,8 +162,8 @@ impl<C: Exchange> Connection<C> {
         }
     }
 
-    /// Replaces a connection whose server is silent, for the requests that follow. Returns what is cancelled when its
-    /// answers are not to be awaited any longer, or `None` if it is the one that is used.
+    /// Replaces a connection whose server is silent, for later requests. Returns a token that is cancelled when its
+    /// requests should stop waiting, or `None` if it stays in use.
     fn set_aside(
         &self,
         open: &Arc<C::Open>,

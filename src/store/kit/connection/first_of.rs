@@ -36,7 +36,7 @@ pub(crate) async fn first_of<T, F>(
     Err(failures)
 }
 
-/// Returns the failure that tells the most about what has to be changed: an answer rather than silence.
+/// Returns the most informative failure: an answer rather than silence.
 pub(crate) fn most_telling<F: Failing + From<Unconnected>>(failures: Vec<F>) -> F {
     let is_final = failures.iter().any(|failure| !is_transient(failure));
     let told = best(failures, |failure| match is_final {

@@ -10,8 +10,8 @@
 //! does not end the attempt that others wait for. The same task drives the connection, where the driver's crate does
 //! not.
 //!
-//! Each store brings a [`Connect`], which says how a connection is made and driven, and those that send their requests
-//! through [`Connection::request`] an [`Exchange`], which says what a failure means for the connection.
+//! Each store brings a [`Connect`], which makes and drives a connection; stores that send requests through
+//! [`Connection::request`] also bring an [`Exchange`], which decides what a failure means for the connection.
 
 mod exchange;
 mod first_of;
@@ -111,7 +111,7 @@ pub(crate) enum AfterEnd {
 pub(crate) enum HomeRuntime {
     /// The store's own thread, which serves callers on every runtime.
     Thread(Arc<Driver>),
-    /// The runtime of the callers for which the connection is made.
+    /// The runtime of the callers that use the connection.
     Runtime(Handle),
     /// The runtime of the caller that needs a connection while there is none.
     Caller,
@@ -146,10 +146,10 @@ enum State<C: Connect> {
     Closed,
 }
 
-/// A silent connection that was replaced, and lives for as long as answers of it are awaited. There is one at most.
+/// A silent connection that was replaced, and stays open while requests wait for answers on it. There is one at most.
 struct Old<C: Connect> {
     open: Weak<C::Open>,
-    /// Cancelled when its answers are awaited no longer.
+    /// Cancelled when no request waits for its answers any longer.
     given_up: CancellationToken,
 }
 
@@ -276,7 +276,7 @@ impl<C: Connect> fmt::Debug for Connection<C> {
 }
 
 impl<C: Connect> Shared<C> {
-    /// Makes the connection and drives it, and makes it again for as long as it is to be kept up without requests.
+    /// Makes the connection and drives it, and remakes it as long as it has to stay up without requests.
     async fn keep(self: Arc<Self>, mut attempt: watch::Sender<Option<Outcome<C>>>) {
         let mut connect = self.connect.clone();
         loop {
@@ -328,7 +328,7 @@ impl<C: Connect> Shared<C> {
         })
     }
 
-    /// Stores the outcome of an attempt. What was closed stays closed.
+    /// Stores the outcome of an attempt. A closed connection stays closed.
     fn settle(&self, outcome: &Outcome<C>) {
         let mut state = self.state();
         if matches!(*state, State::Connecting(_)) {

@@ -1,8 +1,8 @@
 //! Who gets a connection where a server has too few: first the clients that hold leases.
 //!
-//! A client that was told that there is no room asks again after a growing pause, so that those who ask in earnest find
-//! one. A client that holds nothing gives its first connection to a server that was down back at once, and asks again a
-//! little later: whoever is first in would keep the room, and on a busy machine that is not always a holder.
+//! A client that the server refused for lack of room retries after growing pauses, so that holders find room. A client
+//! that holds nothing at once gives up its first connection to a server that was down, and reconnects a little later:
+//! the first to connect would keep the room, and on a busy machine that is not always a holder.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest of them. A client that only waits is served by the next one all the same.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Maximum time that a client without a lease leaves a server that was down to those that hold leases.
+/// Maximum time that a client without leases stays away from a server that was down, in favour of holders.
 const GIVING_WAY: Duration = Duration::from_secs(2);
 
 /// How the last attempts to connect to a server ended.
@@ -49,8 +49,9 @@ impl<F: Clone + Failing> Refusals<F> {
         }
     }
 
-    /// Takes in how an attempt to connect ended. Returns after which pause to make the connection anew instead of using
-    /// it: a client that `holds` nothing leaves a server that was down to the others first.
+    /// Records the outcome of an attempt to connect. Returns the pause after which to reconnect instead of using the
+    /// connection, if other clients come first: a client that `holds` nothing lets holders return first to a server
+    /// that was down.
     pub(crate) fn note<T>(
         &self,
         made: &Result<T, F>,

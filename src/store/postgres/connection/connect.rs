@@ -32,8 +32,9 @@ const GIVEN_UP: usize = 2;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest of them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// At this many no further one is opened before one of them ends. While a standby is away each occupies one of the
-/// server's connections, of which it has 100 by default; one that the network has forgotten ends within a minute.
+/// Maximum number of given-up connections; beyond it none is opened before one of them ends. While a standby is away
+/// each occupies one of the server's connections, 100 by default; one that the network has forgotten ends within a
+/// minute.
 const MOST_GIVEN_UP: usize = 16;
 
 /// What the driver says of a server that answered the question for TLS with anything but yes.
@@ -82,8 +83,8 @@ impl GivenUp {
         GivenUpOne(self.0.lock().entry(server).or_default().counted.clone())
     }
 
-    /// Notes that a lease was renewed on a later connection: nothing holds the server up, so it is the network that has
-    /// forgotten those that were given up before.
+    /// Records that a lease was renewed on a later connection: the server is not stuck, so the network has forgotten
+    /// the connections that were given up before.
     pub(crate) fn forgive(&self) {
         self.0.lock().clear();
     }
@@ -257,8 +258,8 @@ impl Walk<'_> {
         })
     }
 
-    /// Asks the server once more whether it has TLS, and returns its answer. One that cannot fork answers with an
-    /// error, of which the driver makes that it has none.
+    /// Asks the server once more whether it has TLS, and returns its answer. A server that cannot fork answers with an
+    /// error, which the driver takes for a no.
     async fn ask_for_tls(&self, server: &Endpoint) -> io::Result<u8> {
         let address = server.address.ok_or(io::ErrorKind::Unsupported)?;
         let port = self.address.hosts[server.host].port;

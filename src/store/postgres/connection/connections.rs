@@ -120,8 +120,8 @@ impl Connections {
         self.all.iter().any(|one| is_open(one) == Some(true))
     }
 
-    /// Notes that a lease was renewed over these connections. Of the watchdog's, of which there is one, those that were
-    /// given up before count no longer.
+    /// Records that a lease was renewed over these connections. For the watchdog, which has one, earlier given-up
+    /// connections no longer count.
     pub(crate) fn has_renewed(&self) {
         let connector = self.all[0].connector();
         if connector.lane == Lane::Watchdog {

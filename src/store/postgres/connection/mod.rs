@@ -2,8 +2,8 @@
 //!
 //! Nothing is set on the session and no statement is prepared by name, so that a pooler may give every statement to
 //! another server connection. A request is never cancelled, because a cancel turns a wait for a synchronous standby
-//! into a success that no standby has. The connection is given up instead: no request is sent on it any more, and it
-//! stays open until the server has ended what was sent, so that neither server nor pooler has work of ours that is not
+//! into a success that no standby has. The connection is given up instead: it takes no further requests, and stays open
+//! until the server has finished those that were sent, so that neither server nor pooler has work of ours that is not
 //! counted.
 
 pub(super) mod connect;
@@ -41,7 +41,7 @@ const STUCK: Duration = Duration::from_millis(50);
 /// Maximum number of messages of the server that wait for a listener.
 const HEARD: usize = 1_024;
 
-/// The way in which connections are made.
+/// How connections are made.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
     pub(super) address: Arc<Address>,
@@ -132,7 +132,7 @@ impl Connect for Connector {
         Ok((open, engine))
     }
 
-    /// Drives the connection until it breaks, or until it is given up and the server has ended what was sent on it.
+    /// Drives the connection until it breaks, or until it is given up and the server has finished its requests.
     async fn drive(&mut self, engine: Engine, driven: &Driven<Self>) -> AfterEnd {
         let Engine {
             mut connection,
@@ -200,7 +200,7 @@ impl Connector {
         }
     }
 
-    /// Returns once the connection was not used for so long that it was given up.
+    /// Returns once the connection was given up after a long time without use.
     async fn unused(&self, driven: &Driven<Self>) {
         let is_unused = |open: &OpenConnection| {
             open.in_flight.load(Ordering::Relaxed) == 0
@@ -209,7 +209,7 @@ impl Connector {
                 && !self.is_kept()
         };
         loop {
-            // One that was replaced meanwhile is not counted as given up while callers wait on it.
+            // A connection that was replaced in the meantime does not count as given up while callers wait on it.
             let may_end = driven.open().is_none_or(|open| is_unused(&open));
             if may_end && driven.give_up_if(is_unused) {
                 return;

@@ -1,8 +1,7 @@
 //! Who gets a connection where a server has too few: first the clients that hold leases.
 //!
-//! A client that was told that there is no room asks again after a growing pause. A client that holds a lease keeps its
-//! last connection, and when that breaks it asks for another one at once, and every twentieth of a second until it has
-//! it.
+//! A client that the server refused for lack of room retries after growing pauses. A client that holds a lease keeps
+//! its last connection; when that breaks, it retries at once and every twentieth of a second until it has another one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -38,8 +37,8 @@ impl Room {
         self.refusals.now().filter(|_| !self.is_urgent())
     }
 
-    /// Takes in how an attempt to connect ended. Returns after which pause to connect anew instead, because others come
-    /// first.
+    /// Records the outcome of an attempt to connect. Returns the pause after which to reconnect instead, if other
+    /// clients come first.
     pub(super) fn note<T>(&self, made: &Result<T, Failure>) -> Option<Duration> {
         // The server was not asked.
         if matches!(made, Err(failure) if failure.is_of_given_up()) {

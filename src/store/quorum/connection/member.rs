@@ -57,7 +57,7 @@ pub(crate) struct NameRequest {
     pub(crate) token: Token,
     /// Time from now that the lease lasts, or the name is kept.
     pub(crate) ttl: Duration,
-    /// The facts about the holder as JSON, if they are told.
+    /// The facts about the holder as JSON, if they are sent.
     pub(crate) info: Option<Arc<str>>,
     /// The mark that is sent back by a client that vouches for the lease.
     pub(crate) mark: Option<u64>,
@@ -104,7 +104,7 @@ impl NameRequest {
         }
     }
 
-    /// Makes a request to inspect a name, of which only the name counts.
+    /// Makes a request to inspect a name; its other fields have no effect.
     pub(crate) fn inspecting(name: &Name) -> Self {
         let nobody = Holder::new(ClientId::from_u128(0), 0);
         Self::new(name, nobody, Token::MAX, Duration::ZERO)

@@ -1,8 +1,8 @@
 //! The members, and one question to several of them at once.
 //!
-//! All are asked at the same moment, and their answers are read as they come. Once a majority has answered, and nothing
-//! depends on the others, they are awaited for a short time only: a member that hangs does not set the latency. One
-//! that did not answer is not asked for a second, as long as a majority of the others is well.
+//! All members are asked at the same moment, and their answers are read as they come. Once a majority has answered and
+//! nothing depends on the others, the call waits only a short time for them: a member that hangs does not set the
+//! latency. A member that did not answer is left alone for a second, as long as a majority of the others is well.
 
 mod member;
 mod notices;
@@ -33,7 +33,7 @@ use super::protocol::majority;
 /// Minimum wait for the remaining members once a majority has answered: more than the usual difference in load or
 /// distance.
 const LINGER: Duration = Duration::from_millis(100);
-/// Says how many times as long as the majority took the others are awaited.
+/// The remaining members get this many times the time the majority took.
 const TIMES_AS_LONG: u32 = 8;
 /// How long a member is not asked that did not answer.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ pub(super) struct Poll<T> {
     pub(super) answered: usize,
     /// The time that a majority took.
     pub(super) took: Option<Duration>,
-    /// Says that the others are awaited for a short time only once a majority has answered.
+    /// Whether to wait only a short time for the others once a majority has answered.
     hurries: bool,
 }
 
@@ -188,8 +188,8 @@ impl<T> Poll<T> {
         Some((member, answer))
     }
 
-    /// Awaits the others for a short time only, once a majority has answered: what they have to say changes little.
-    /// With the time that a majority took before, none is awaited.
+    /// Waits only a short time for the others once a majority has answered, because their answers change little. With
+    /// the time that a majority took before, waits for none.
     pub(super) fn hurry(&mut self, took: Option<Duration>) {
         self.hurries = true;
         self.took = self.took.or(took);

@@ -18,7 +18,7 @@ use crate::future::BoxFuture;
 use crate::name::Name;
 use crate::store::{Notice, Notices, Topic};
 
-/// The time within which the members' notices count as those of one release.
+/// Time span of the members' notices that belong to one release.
 const ONE_RELEASE: Duration = Duration::from_millis(100);
 
 /// The subscriptions to all members.

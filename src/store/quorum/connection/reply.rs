@@ -25,7 +25,7 @@ pub(crate) struct MemberNode {
     pub(crate) membership: Option<Membership>,
     pub(crate) incarnation: String,
     pub(crate) clock_us: u64,
-    /// For how long it has been away, by its clock.
+    /// How long it has been away, by its clock.
     pub(crate) away_us: u64,
     /// The quorum that a client asked a blank server for, which has lost its data.
     pub(crate) asked_for: Option<u64>,

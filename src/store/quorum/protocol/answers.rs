@@ -28,7 +28,7 @@ pub enum ClaimOutcome<L = MemberLease> {
     Low,
     /// Claims were in each other's way. Take back, pause, and propose one above all marks.
     Split {
-        /// Says how many other claims were seen.
+        /// Number of other claims that were seen.
         rivals: usize,
         /// The lease that most members have; the one that was taken last, of several.
         leading: L,
@@ -55,7 +55,7 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
         }
     }
 
-    /// Returns what was answered, with the members.
+    /// Returns the answers, with the members.
     pub fn told(&self) -> impl Iterator<Item = (usize, &MemberAnswer<L>)> {
         let answers = self.answers.iter().enumerate();
         answers.filter_map(|(member, answer)| Some((member, answer.as_ref()?)))
@@ -156,7 +156,7 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
         })
     }
 
-    /// Returns the leases that members told of.
+    /// Returns the leases that members reported.
     pub fn taken(&self) -> impl Iterator<Item = &L> {
         self.told().filter_map(|(_, answer)| match answer {
             MemberAnswer::Taken(lease) => Some(lease),

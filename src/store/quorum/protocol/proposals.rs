@@ -1,4 +1,4 @@
-//! Decides what is remembered of a grant, and how long a claim pauses when claims were in each other's way.
+//! Decides what to remember of a grant, and how long a claim pauses after a conflict of claims.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl GrantMemory {
         self.of.get(&holder)
     }
 
-    /// Notes a grant.
+    /// Records a grant.
     pub fn note(&mut self, holder: Holder, granted: NotedGrant, now: Instant) {
         if self.of.len() >= self.sweep_at {
             self.of.retain(|_, granted| now < granted.forget_at);
@@ -45,7 +45,7 @@ impl GrantMemory {
         self.of.insert(holder, granted);
     }
 
-    /// Notes that the holder still has its lease.
+    /// Records that the holder still has its lease.
     pub fn extend(&mut self, holder: Holder, forget_at: Instant) {
         if let Some(granted) = self.of.get_mut(&holder) {
             granted.forget_at = granted.forget_at.max(forget_at);

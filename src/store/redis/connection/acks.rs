@@ -1,4 +1,4 @@
-//! Waiting until replicas have what was written on a connection.
+//! Waits until replicas have the writes of a connection.
 //!
 //! A WAIT holds up everything behind it on its connection, so only one is on its way at a time, and all callers whose
 //! writes were answered before it was sent share it. Each write is sent by a task of its own: a caller that is not
@@ -35,7 +35,7 @@ pub(crate) type IsWritten = fn(&Value) -> bool;
 /// The writes of a connection, and what replicas are known to have of them.
 #[derive(Debug, Default)]
 pub(super) struct Acks {
-    /// Says how many were answered.
+    /// Number of answered writes.
     answered: AtomicU64,
     /// The last WAIT that was answered. Locked while the next one is on its way.
     last: Mutex<Wait>,
@@ -44,7 +44,7 @@ pub(super) struct Acks {
 /// A WAIT that was answered.
 #[derive(Debug, Default)]
 struct Wait {
-    /// It was about the writes up to this one: those that were answered before it was sent.
+    /// It covers the writes up to this one: those that were answered before it was sent.
     up_to: u64,
     /// How long the server waited at most.
     limit: Duration,

@@ -5,8 +5,8 @@
 //! one stay open. A replica has carried nothing out, so the request is sent once more on the new connection. So is one
 //! whose connection was found closed: it may be sent twice.
 //!
-//! The scripts are never sent with EVAL: newer servers drop scripts that came with it after 500 others. A call that
-//! finds them missing loads them all, once for all callers of its connection, and is sent again.
+//! The scripts are never sent with EVAL, because newer servers drop such scripts after 500 others. A call that finds a
+//! script missing loads them all, once for all callers of its connection, and is sent again.
 
 pub(super) mod acks;
 mod dial;
@@ -70,13 +70,15 @@ pub(super) struct Connector {
     pub(super) refusals: Arc<Refusals<Failure>>,
     /// True if a write was ever carried out at this address, or if others say which server is a master.
     pub(super) has_written: Arc<AtomicBool>,
-    /// How often the address of one server has led to another one. Odd from the answer of a replica to the next write.
+    /// Number of times that the address of one server led to another one. Odd from the answer of a replica until the
+    /// next write.
     pub(super) changes: Arc<watch::Sender<u32>>,
 }
 
 impl Connect for Connector {
     type Open = OpenConnection;
-    /// What drives the connection, and never ends if the caller's pool does; and what ends with the connection.
+    /// The task that drives the connection, which never ends if the caller's pool drives it; and a channel that closes
+    /// when the connection does.
     type Engine = (BoxFuture<'static, ()>, oneshot::Receiver<()>);
     type Failure = Failure;
 
@@ -272,7 +274,7 @@ impl Connector {
         }
     }
 
-    /// Notes that the server at this address has carried out a write, so the address normally leads to a master.
+    /// Records that the server at this address has carried out a write, so the address normally leads to a master.
     pub(super) fn note_write(&self) {
         // Loaded first: a shared cache line should not be written with every request.
         if !self.has_written.load(Ordering::Relaxed) {
@@ -283,7 +285,7 @@ impl Connector {
         }
     }
 
-    /// Notes that a replica answers at this address. Of several servers others say which one counts.
+    /// Records that a replica answers at this address. Of several servers others say which one counts.
     fn note_replica(&self) {
         if !self.is_of_several {
             self.changes.send_modify(|changes| *changes |= 1);
@@ -402,7 +404,7 @@ impl OpenConnection {
         Ok(())
     }
 
-    /// Notes that a request sent at this moment is unanswered.
+    /// Records that a request sent at this moment is unanswered.
     fn note_silence(&self, sent_at: Instant) {
         let mut since = self.silent_since.lock();
         *since = Some(since.map_or(sent_at, |since| since.min(sent_at)));

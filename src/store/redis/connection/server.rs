@@ -73,7 +73,7 @@ impl Server {
         }
     }
 
-    /// The same, with a fixed number of commands. A server that refuses one, or does not know it, still answers the
+    /// Like that, with a fixed number of commands. A server that refuses one, or does not know it, still answers the
     /// others.
     pub(crate) async fn ask_each<const N: usize>(
         &self,

@@ -3,7 +3,7 @@
 //!
 //! A call that was refused without being carried out is repeated within the budget, because another server may take it:
 //! the slot has moved or is moving, or the server is a replica by now. A call that waits for its server is given up
-//! when another one has taken over: what the first would answer then is not worth anything.
+//! when another server has taken over, because the answer of the first no longer counts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::store::kit::backend::Failing as _;
 use crate::store::kit::budget::Budget;
 use crate::store::kit::server_url::HostPort;
 
-/// The pause before a call that no server takes at the moment is tried again.
+/// Pause before a call is repeated that no server accepts at the moment.
 const PAUSE: Duration = Duration::from_millis(25);
 /// How long a call waits for an answer before it checks for a failover.
 const CHECK_AFTER: Duration = Duration::from_millis(100);
@@ -35,8 +35,8 @@ const CHECK_AFTER: Duration = Duration::from_millis(100);
 const AT_ONCE: u32 = 3;
 /// A single call follows redirections until its limit ends.
 pub(crate) const OF_ONE: u32 = u32::MAX;
-/// Says how many redirections each of many calls follows: those that are done wait for the others. A slot that is moved
-/// by hand redirects twice.
+/// Maximum redirections per call in a batch, because finished calls wait for the rest. Moving a slot by hand causes
+/// two.
 pub(crate) const OF_MANY: u32 = 4;
 
 /// A call of a script for one slot.
@@ -236,9 +236,9 @@ impl Fleet {
         }
     }
 
-    /// Corrects the map by what a server said that did not carry a call out, and starts a discovery of the rest.
-    /// Returns the server that imports the slot, if that is to be asked, and whether it is too early to ask at once.
-    /// `None`: the call is not to be repeated.
+    /// Corrects the map by the answer of a server that did not carry out a call, and starts a discovery of the rest.
+    /// Returns the server to ask, if one imports the slot, and whether to wait before. `None`: the call must not be
+    /// repeated.
     fn follow(
         self: &Arc<Self>,
         slot: u16,

@@ -93,8 +93,8 @@ impl Fleet {
     /// Waits for the end of this discovery, but not for long: while no Sentinel answers, the servers go on.
     ///
     /// If the last finished discovery got an answer, this waits until the running one ends, but for no more than half
-    /// of the budget: it may tell of a new master. Otherwise it is awaited only while it is young: Sentinels that
-    /// answer no server should not delay every call.
+    /// of the budget: it may tell of a new master. Otherwise it waits only while the discovery is young, so that
+    /// Sentinels that do not answer do not delay every call.
     pub(super) async fn confirmed_by(&self, discovery: &SharedDiscovery, budget: Budget) {
         let limit = match self.has_answer.load(Ordering::Relaxed) {
             true => DISCOVER_EVERY.min(budget.left() / 2),

@@ -18,7 +18,7 @@ const NOBODY: u16 = u16::MAX;
 /// and one that is cut off answers all the same.
 const REDIRECTED: Duration = Duration::from_secs(2);
 
-/// Says which server serves which slot, as far as is known.
+/// Which server serves which slot, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map {
     /// Every endpoint that was ever seen: an endpoint keeps its index, which is its shard.
@@ -28,11 +28,11 @@ pub(super) struct Map {
     owners: Vec<u16>,
     /// Slots whose server redirected a call lately: where to, and when.
     redirected: HashMap<u16, (u16, Instant)>,
-    /// Says how often the Sentinels had changed the master.
+    /// Number of times that the Sentinels had changed the master.
     pub(super) epoch: u64,
 }
 
-/// Slots in a row and who serves them. `None` if nobody does.
+/// A range of slots and the server for it; `None` if there is none.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range {
     first: u16,
@@ -106,7 +106,7 @@ impl Map {
         self.owners = owners;
     }
 
-    /// Notes that a slot has moved to this endpoint.
+    /// Records that a slot has moved to this endpoint.
     pub(super) fn set_owner(&mut self, slot: u16, endpoint: HostPort, now: Instant) {
         let index = self.index_of(endpoint);
         let is_of_cluster = self.owners.len() > 1;

@@ -1,4 +1,4 @@
-//! The servers of a store: one, or several of which each serves its slots.
+//! The servers of a store: one server, or several with slots of their own.
 //!
 //! ```text
 //!   run(slot, call) --> map: slot to endpoint --> server --> answer, which counts if the endpoint is still right
@@ -125,7 +125,7 @@ impl Fleet {
         let servers = self.servers(budget).await?;
         let made = servers.iter().map(|server| server.connect(budget).boxed());
         match servers.is_empty() {
-            // The claims say which slots nobody serves.
+            // The claims report slots without a server.
             true => Ok(()),
             false => select_ok(made).await.map(drop),
         }
@@ -144,7 +144,7 @@ impl Fleet {
             .collect()
     }
 
-    /// Returns a server that passes notices on: of a cluster any, since a node passes what is published to all the
+    /// Returns a server that passes on notices: in a cluster any, because a node passes what is published to all
     /// others.
     pub(super) async fn listening(self: &Arc<Self>, budget: Budget) -> Result<Connector, Failure> {
         // It may be asked because the last one broke its connection.

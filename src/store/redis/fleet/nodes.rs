@@ -9,7 +9,7 @@ use crate::store::kit::budget::Budget;
 use crate::store::kit::connection::{first_of, most_telling};
 use crate::store::kit::server_url::HostPort;
 
-/// Says how many of the known nodes are asked.
+/// Number of known nodes to ask.
 const NODES: usize = 4;
 
 /// Asks some known nodes, and then the nodes to begin with, and takes the first answer.

@@ -18,8 +18,8 @@ use crate::store::Sent;
 use crate::store::kit::budget::Budget;
 use crate::store::kit::server_url::HostPort;
 
-/// Time that the others are awaited after the first answer, or, where no master is known yet, after the answers of a
-/// majority. They may know of a newer master.
+/// How long to wait for the others after the first answer or, if no master is known yet, after a majority: they may
+/// know of a newer master.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
 
 /// The master that a Sentinel names.

@@ -123,8 +123,8 @@ const SLOW_FAILOVER: &str = "redis-slow-failover";
 /// The words for what it endangers: no lease of a ttl below this many seconds ...
 const OUTLIVED: &str = "survives it";
 
-/// Returns what is found of a failover that begins after so long without an answer. A renewal can have been due just
-/// before the master failed, so what is left of the ttl then must be enough.
+/// Returns the hazards of a failover that begins after this long without an answer. A renewal can have been due just
+/// before the master failed, so the rest of the ttl must be enough.
 fn slow_failover(begins_after: Duration, by: impl Display) -> Weakness {
     let takes = begins_after + ELECTION;
     let least_ttl = Timing::RENEWED_AFTER.ttl_of_rest(takes);

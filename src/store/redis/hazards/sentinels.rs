@@ -1,4 +1,4 @@
-//! Finds what is wrong with a group that Sentinels watch: whether they can replace the master, and how long that takes.
+//! Finds the hazards of a group that Sentinels watch: whether they can replace the master, and how long that takes.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::store::kit::server_url::HostPort;
 /// The facts that one Sentinel reports. `None` is what it refuses to report.
 #[derive(Debug, Default)]
 struct SentinelFacts {
-    /// The reason for which it could not replace the master, in its words.
+    /// Why it could not replace the master, in its words.
     objection: Option<String>,
     is_refusing: bool,
     /// After how long without an answer it takes the master for down.

@@ -1,4 +1,4 @@
-//! Reads what one server reports of itself, and finds what is wrong with it.
+//! Reads what one server reports about itself, and finds its hazards.
 
 mod claims;
 
@@ -18,14 +18,14 @@ use crate::store::Severity::{Critical, Unknown, Warning};
 use crate::store::kit::budget::Budget;
 use crate::store::kit::check::{Check, found, judge};
 
-/// Says how far the server's clock may be from ours before it is reported: the tokens of a server that takes over later
-/// follow its clock.
+/// Maximum difference between the server's clock and ours that is not reported: the tokens of a server that takes over
+/// later follow its clock.
 const CLOCK_APART: Duration = Duration::from_secs(1);
 
 /// The least `min-replicas-max-lag` that works, in seconds: replicas report once a second.
 const LEAST_LAG: u64 = 2;
 
-/// The way in which the store knows a server.
+/// What the store knows about a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum KnownAs {
     /// By its URL alone.
@@ -51,7 +51,7 @@ pub(super) struct ServerFacts {
     /// This machine's clock, when the answers came.
     now_us: u64,
     known_as: KnownAs,
-    /// Says how many replicas the store waits for.
+    /// Number of replicas that the store waits for.
     awaited: u64,
     /// Whether the store takes this server for one that never has a replica.
     is_alone: bool,

@@ -57,7 +57,7 @@ pub(super) async fn find(
     Ok(judge(CHECKS, &facts))
 }
 
-/// Returns the lead of the highest token over the clock, if it is to be reported.
+/// Returns the lead of the highest token over the clock, if it has to be reported.
 pub(crate) fn lead(highest: u64, now_us: u64) -> Option<Duration> {
     let ahead = Duration::from_micros(highest.saturating_sub(now_us));
     (ahead > AHEAD).then_some(ahead)

@@ -1,5 +1,5 @@
--- Notes of a server that is new that it has all its data, so that its first grant takes no wait. Sent after node.lua, to
--- a server that has no lease and no mark.
+-- Marks a new server as having all its data, so that its first grant is not delayed. Sent after node.lua, to a server
+-- that has no lease and no mark.
 --
 -- KEYS   1 node
 -- ARGV   1 longest ttl in ms

@@ -120,7 +120,7 @@ local function queue_of(keys, grant, since)
       behind = number
       local listens, holder, floor, info = match(place, '^%d+ %d+ ([01]) (%S+) (%d+) (.*)$')
       local token = holder and grant(lease, mark, since, holder, floor, info, string.format('%.0f', left))
-      -- A claim that is refused is told so when it asks again.
+      -- A refused claim hears so when it asks again.
       if not token then drop(client)
       elseif holder == asking or tell(client, listens, holder .. ' ' .. token) then
         drop(client)

@@ -34,16 +34,15 @@ const HELLO: Duration = Duration::from_secs(1);
 const HELLO_MOST: Duration = Duration::from_secs(4);
 /// The pause once no server was reached.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause of a client without a session whose connections the servers close at once. It grows twice as long
-/// each time, so that those that go on with a session find room first.
+/// Longest pause of a client without a session whose connections the servers close at once. The pause doubles each
+/// time, so that clients with a session find room first.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
-/// Time for which servers are tried for a new session: an election has ended by then. The next request tries again.
+/// How long to try servers for a new session: an election has ended by then. The next request tries again.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest frame that is read. The children of a folder with a million names fit.
 const LONGEST: usize = 64 << 20;
-/// Number of requests that wait to be sent at which callers have to wait. Their number is bounded by the store's
-/// permits.
+/// Queue length at which callers have to wait. The store's permits bound their number.
 const QUEUE: usize = 1_024;
 /// Most claims and releases under way at once in a session, so that renewals never queue behind more.
 const IN_FLIGHT: usize = 256;
@@ -54,15 +53,14 @@ pub(crate) struct Connector {
     address: Arc<Address>,
     session_timeout: Duration,
     resumed: Option<Granted>,
-    /// The servers, in the order in which they are tried. One that was left, or that did not answer, goes to the end: a
-    /// server that hangs is tried again only after all others.
+    /// The servers, in the order of attempts. A server that was left or did not answer goes to the end, so that one
+    /// that hangs is tried again only after all others.
     servers: VecDeque<String>,
     /// For how many ticks the next server may be silent at first.
     silent: u32,
     /// Until when no server is asked for a new session, and the pause that led there.
     refused: Option<(Instant, Duration)>,
-    /// Why the last connection was not made, after a colon: the callers, which give up before the connector does, want
-    /// to know.
+    /// Why the last attempt failed, as ": reason", for callers that time out before the connector stops trying.
     last_failure: Arc<Mutex<String>>,
 }
 

@@ -6,8 +6,8 @@
 //!                          | changes of watched nodes
 //! ```
 //!
-//! A request whose caller has given it up is not sent any more. What was not answered when the connection ends fails,
-//! and every watch fires: the nodes are read again over the next connection.
+//! A request is no longer sent once its caller gave up. When the connection ends, unanswered requests fail and every
+//! watch fires: the nodes are read again over the next connection.
 
 pub(super) mod connector;
 pub(super) mod session;
@@ -31,12 +31,12 @@ use super::protocol::wire::{
     self, Frame, Granted, Header, LOGGED_IN, NOTIFICATION, PONG, Reader, code,
 };
 
-/// Bytes that wait to be sent at which no further request is taken.
+/// No request is accepted while this many bytes are waiting to be sent.
 const OUTBOX: usize = 64 << 10;
 /// Number of requests that are taken together: one write to the socket sends them.
 const AT_ONCE: usize = 64;
 
-/// The failure of what was not answered when the connection was lost.
+/// The failure of requests that were unanswered when the connection was lost.
 const LOST: Failure = Failure::Broken("the connection was lost");
 
 /// A request on its way to the task.
@@ -84,7 +84,7 @@ pub(crate) struct ServerConnection {
 type ReplySender = oneshot::Sender<Result<BytesMut, Failure>>;
 
 impl ServerConnection {
-    /// Sends requests until the connection ends, or until it is told to close the session.
+    /// Sends requests until the connection ends or the session is to be closed.
     pub(super) async fn serve(&mut self, closing: &CancellationToken) -> End {
         let (mut is_closing, mut taken) = (false, Vec::new());
         let mut ticks = interval(TICK);

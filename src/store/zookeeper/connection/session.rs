@@ -23,8 +23,8 @@ use crate::store::kit::budget::Budget;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// A session, over the connection that it has now. The next connection of the same session is another one of these, and
-/// what is asked of this one then fails.
+/// A session, over its current connection. The next connection of the session gets its own value, and requests through
+/// this one then fail.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) id: i64,
@@ -44,7 +44,7 @@ pub(crate) struct SessionCall<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) line: Arc<Line>,
     pub(crate) budget: Budget,
-    /// Says that the call has asked the leader for its time.
+    /// Whether the call has asked the leader for its time.
     pub(crate) has_stamp: AtomicBool,
 }
 
@@ -156,13 +156,13 @@ impl SessionCall<'_> {
         Ok(stats)
     }
 
-    /// Returns whether the session goes on although a transaction was told that it has ended: then only its leader does
+    /// Returns whether the session lives although a transaction was told that it has ended: then only the leader does
     /// not know it.
     async fn is_alive(&self) -> bool {
         self.sync(self.shared.tree.root()).await.is_ok()
     }
 
-    /// The same. Returns the stat of the first node that a `Set` wrote.
+    /// Like that, and returns the stat of the first node that a `Set` wrote.
     pub(crate) async fn write(&self, steps: &[Change]) -> Result<Stat, Failure> {
         let stats = self.transact(steps).await?;
         let stat = stats.first().copied();

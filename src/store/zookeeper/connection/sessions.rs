@@ -88,7 +88,7 @@ impl<'a> SessionCall<'a> {
 }
 
 impl Shared {
-    /// Takes a handle on the session in which leases live. The first one makes it, on the calling runtime.
+    /// Takes a handle on the session of the leases. The first handle makes the session, on the calling runtime.
     pub(crate) fn take_leases(&self) -> Arc<KeptSession> {
         let mut leases = self.leases.lock();
         let (kept, handles) = leases.get_or_insert_with(|| {
@@ -101,7 +101,7 @@ impl Shared {
         kept.clone()
     }
 
-    /// Gives up a handle on the session in which leases live. The last one ends it.
+    /// Gives up a handle on the session of the leases. The last handle ends the session.
     pub(crate) async fn give_up_leases(&self, kept: &Arc<KeptSession>) {
         {
             let mut leases = self.leases.lock();

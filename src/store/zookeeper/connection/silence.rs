@@ -70,7 +70,7 @@ impl Silence {
         }
     }
 
-    /// Notes that the server said something.
+    /// Records a sign of life of the server.
     pub(super) fn end(&mut self) {
         self.quiet = 0;
     }
@@ -108,7 +108,7 @@ impl Silence {
 mod tests {
     use super::*;
 
-    /// Ticks until the server is to be left. Returns at which tick it was asked, and at which it is left.
+    /// Ticks until the connection is given up. Returns the tick of the ping, and that of the end.
     fn silent_until(silence: &mut Silence) -> (u32, u32) {
         let mut asked = 0;
         for tick in 1.. {

@@ -21,7 +21,7 @@ pub(crate) struct NameReading {
     pub(crate) children: Children,
     pub(crate) taken: Option<Taken>,
     pub(crate) last: Option<LastGrant>,
-    /// The rest of the time for which the name is taken or offered. Without any the name can be granted.
+    /// The rest of the time that the name is taken or offered; zero if it can be granted.
     pub(crate) left: Duration,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct LastGrant {
     signature: Option<Signature>,
     /// Its stamp is the last change: of a freed name when it was freed, or offered to the next client.
     pub(crate) stat: Stat,
-    /// Says that the name was freed: then nothing is known about the holder.
+    /// Whether the name was freed: then nothing is known about the holder.
     pub(crate) is_freed: bool,
 }
 
@@ -61,7 +61,7 @@ const LAST_NUMBERS: u32 = (1 << 31) - 1_000_000;
 pub(crate) const OFFER: Duration = Duration::from_secs(2);
 
 impl NameReading {
-    /// Makes the reading of a name that no client has, of which only the children were read.
+    /// Makes the reading of a free name from its children alone.
     pub(crate) fn untaken(path: String, stat: Option<Stat>, children: Children) -> Self {
         Self {
             path,
@@ -90,7 +90,7 @@ impl NameReading {
         self.taken.is_none() && !self.children.queue.is_empty() && is_freed
     }
 
-    /// Returns when the time for which the name is taken or offered began, and its length.
+    /// Returns when the time began that the name is taken or offered, and its length.
     pub(crate) fn term(&self) -> Option<(Stamp, Duration)> {
         match (&self.taken, &self.last) {
             (Some(taken), _) => Some((taken.stat.stamp, taken.span)),
@@ -99,14 +99,14 @@ impl NameReading {
         }
     }
 
-    /// Returns the last grant, if it was to this holder, and what is known of it.
+    /// Returns the last grant, if it was to this holder, and the known facts about it.
     pub(crate) fn last_of(&self, holder: Holder) -> Option<(&LastGrant, &Info)> {
         let last = self.last.as_ref()?;
         let signature = last.signature.as_ref().filter(|it| it.by == holder)?;
         Some((last, &signature.info))
     }
 
-    /// Returns what a client that does not claim the name is told of it; `None` if it is free.
+    /// Returns what a client that does not claim the name sees; `None` if it is free.
     pub(crate) fn shown(&self, name: &Name) -> Option<Held> {
         if self.left.is_zero() {
             return None;
@@ -117,7 +117,7 @@ impl NameReading {
         Some(held)
     }
 
-    /// Returns what is known of a name that is taken or offered.
+    /// Returns the known facts about a name that is taken or offered.
     pub(crate) fn held(&self, name: &Name) -> Held {
         let mut held = Held::new(name.clone());
         held.remaining = Some(self.left);
@@ -184,7 +184,7 @@ impl NameReading {
         if self.is_to_be_made() {
             let gone = self.places_to_delete(places);
             let places = self.delete_places(&gone).collect::<Vec<_>>();
-            // This fails unless all of its children are among those that are deleted.
+            // This fails unless all of its children are deleted, too.
             let name = self.stat.map(|_| Change::Delete(path.clone(), None));
             let made = [
                 Change::Create(path.clone(), Vec::new(), Mode::Container),
@@ -214,7 +214,7 @@ impl NameReading {
 }
 
 impl LastGrant {
-    /// Makes the last grant of a name of which only the token was read.
+    /// Makes the last grant of a name from its token alone.
     pub(crate) fn unread(token: Token) -> Self {
         let any_version = Stat {
             version: -1,

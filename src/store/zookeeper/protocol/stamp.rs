@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// Says how old the last stamp may be from which a token is minted: this machine's clock may run faster than the
-/// leader's. No reply is overtaken by as much, so a lower stamp that comes after one so old is of servers that lost
-/// their data.
+/// Maximum age of the last stamp for minting a token, because this machine's clock may run faster than the leader's. No
+/// reply is overtaken by as much, so a lower stamp that comes after one of this age is from servers that lost their
+/// data.
 const OLD: Duration = Duration::from_secs(60);
 
 /// The moment of a write.
@@ -62,7 +62,7 @@ impl Stamp {
 }
 
 impl LeaderClock {
-    /// Takes in the stamp of a write of this client, whose reply came at `now`.
+    /// Records the stamp of a write of this client, whose reply came at `now`.
     pub(crate) fn hear(&mut self, stamp: Stamp, now: Instant) {
         let heard = Some(Heard { stamp, at: now });
         match self.last.filter(|last| now.since(last.at) < OLD) {
@@ -94,8 +94,8 @@ impl LeaderClock {
         u64::try_from(reached.max()?.as_micros()).ok()
     }
 
-    /// Returns what is at most left of a term of this length that began with this stamp. `None` says that it is known
-    /// only after another write of this client: it has no stamp of the leader that stamped the term, or none at all.
+    /// Returns what is at most left of a term of this length that began with this stamp. `None` if that takes another
+    /// write of this client: it has no stamp of the leader that stamped the term, or none at all.
     pub(crate) fn left(&mut self, began: Stamp, span: Duration, now: Instant) -> Option<Duration> {
         let latest = self.latest?;
         let is_of_this_leader = match began.epoch().cmp(&latest.stamp.epoch()) {

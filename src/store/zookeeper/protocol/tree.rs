@@ -24,7 +24,7 @@ pub(crate) struct Tree {
 }
 
 words! {
-    /// The way in which a node keeps a name taken, with the letter of the node.
+    /// How a node keeps a name taken, with the letter of the node.
     pub(crate) enum Kind {
         /// Exits: Evicted, Kept, gone (released, run out, its session ended).
         Leased = "h",
@@ -129,7 +129,7 @@ impl Children {
         children
     }
 
-    /// Takes in a node. Returns `None` if its name has a form that this version does not know.
+    /// Adds a node. Returns `None` if its name has a form that this version does not know.
     fn take(&mut self, node: &str) -> Option<()> {
         let (letter, rest) = node.split_once('-')?;
         match letter {

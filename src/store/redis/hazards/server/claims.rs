@@ -1,5 +1,4 @@
-//! What a server's set-up does to those that ask it: whether it has room for them, and what it would grant in another
-//! role.
+//! The effects of a server's set-up on claims: whether it has room for them, and what it would grant in another role.
 
 use std::time::Duration;
 
@@ -7,7 +6,7 @@ use super::{KnownAs, ServerFacts};
 use crate::store::Severity::Warning;
 use crate::store::kit::check::{Check, Weakness, found};
 
-/// Says how far a replica's clock may be ahead of ours before it is reported: what the way of an answer may add.
+/// Maximum lead of a replica's clock over ours that is not reported: the travel time of an answer may add this much.
 const LEAST_AHEAD: Duration = Duration::from_millis(100);
 
 /// The connections of a client: for requests, for the watchdog, and for notices.
