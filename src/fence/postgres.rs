@@ -254,8 +254,8 @@ macro_rules! settings {
             self.0.with_lock_timeout(limit).map(Self)
         }
 
-        /// Names the schema of the table (default: the one to which the search path leads). With it, no table of another
-        /// schema, and no temporary one, is ever taken for this one.
+        /// Names the schema of the table (default: the one to which the search path leads). With it, no table of
+        /// another schema, and no temporary one, is ever taken for this one.
         ///
         /// # Errors
         /// `Invalid` for a name that is empty, longer than 63 bytes, or has control characters.

@@ -134,7 +134,7 @@ library {
     TOKENS_FALLEN: Counter "leasehold_tokens_fallen_total" []
         "Grants refused because their token was not above one seen before";
     TWO_HOLDERS: Counter "leasehold_two_holders_total" []
-        "Looks at a name that nodes in ZooKeeper give to two holders at once; the log says which name";
+        "Readings of a name that nodes in ZooKeeper give to two holders at once; the log says which name";
     FENCE_CHECKS: Counter "leasehold_fence_checks_total" [fence = FenceKind::WORDS, outcome = ["admitted", "stale", "conflict", "failed"]]
         "Passes checked at guarded storage, by outcome";
     FENCE_CHECK_DURATION: Histogram "leasehold_fence_check_duration_seconds" [fence = FenceKind::WORDS] in ROUND_TRIPS
@@ -148,7 +148,7 @@ library {
     STORE_RECONNECTS: Counter "leasehold_store_reconnects_total" [store, purpose = ConnectionPurpose::WORDS]
         "Connections to the store's server that were made anew";
     STORE_MEMBERS: Gauge "leasehold_store_members" [store, state = ServerState::WORDS]
-        "Servers of the store when they were last looked at, by whether they take part";
+        "Servers of the store at the last reading, by whether they take part";
     REPLICA_ACKS: Counter "leasehold_replica_acks_total" [store, outcome = AckOutcome::WORDS]
         "Grants and batches of renewals that waited for replicas (`acknowledged_by`), by whether enough of them had it in time";
     QUORUM_ROUNDS: Histogram "leasehold_quorum_rounds" [store] in ROUNDS

@@ -1,8 +1,8 @@
-//! What Python cannot do itself: the client without async, its leases, and the library's log. `leasehold/__init__.py` is
-//! what users read.
+//! What Python cannot do itself: the client without async, its leases, and the library's log. `leasehold/__init__.py`
+//! is what users read.
 //!
-//! Nothing here waits for the GIL while it holds a lock or drives a connection. A call from Python lets the GIL go while
-//! it waits; what is told to Python comes from a thread that does nothing else.
+//! Nothing here waits for the GIL while it holds a lock or drives a connection. A call from Python lets the GIL go
+//! while it waits; what is told to Python comes from a thread that does nothing else.
 
 mod call;
 mod client;

@@ -15,7 +15,8 @@ impl Credentials {
     /// Reads the section of this name.
     ///
     /// # Errors
-    /// `Misconfigured` for a file that cannot be read, or lacks the section or its keys; nothing of it is in the message.
+    /// `Misconfigured` for a file that cannot be read, or lacks the section or its keys; nothing of it is in the
+    /// message.
     pub(super) async fn read(path: &Path, profile: &str) -> Result<Self, Error> {
         let refused = |why: String| {
             let shown = path.display();

@@ -258,8 +258,8 @@ pub struct Held {
     pub place: Option<Place>,
     /// How the name is taken.
     pub state: HeldState,
-    /// The number of clients in the store's queue. It may count clients that died a short time ago. `None` in the answer
-    /// to a claim, and where the store has no queue or cannot read it.
+    /// The number of clients in the store's queue. It may count clients that died a short time ago. `None` in the
+    /// answer to a claim, and where the store has no queue or cannot read it.
     pub waiting: Option<usize>,
 }
 

@@ -64,11 +64,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// has at most [`MAX_BATCH`] renewals: a store sends it as one request and does not divide a longer one.
     fn renew<'a>(&'a self, batch: &'a [Renewal], limit: Duration) -> BoxFuture<'a, Renewed>;
 
-    /// Frees the name if this holder has it: where clients wait in the store's queue, it is granted to the first of them
-    /// in the same step. A claim of this holder that waits is taken out of its client's place, which another caller of
-    /// the client may take for the rest of its term. With `keep_for` the name stays taken for that long, and cannot be
-    /// renewed; a longer time than [`MAX_KEEP`] counts as that. An evicted holder keeps nothing, so its name is free at
-    /// once.
+    /// Frees the name if this holder has it: where clients wait in the store's queue, it is granted to the first of
+    /// them in the same step. A claim of this holder that waits is taken out of its client's place, which another
+    /// caller of the client may take for the rest of its term. With `keep_for` the name stays taken for that long, and
+    /// cannot be renewed; a longer time than [`MAX_KEEP`] counts as that. An evicted holder keeps nothing, so its name
+    /// is free at once.
     fn release<'a>(
         &'a self,
         name: &'a Name,
@@ -77,8 +77,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Release, Error>>;
 
-    /// Opens a subscription to notices that names were freed or granted. Returns `None` if this store cannot give them: waiting
-    /// clients then only check again after some time.
+    /// Opens a subscription to notices that names were freed or granted. Returns `None` if this store cannot give them:
+    /// waiting clients then only check again after some time.
     ///
     /// # Errors
     /// The errors of the store's other calls.

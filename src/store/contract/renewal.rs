@@ -55,8 +55,8 @@ pub struct Renewed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerTime {
     /// The server, as [`Store::shard`](super::Store::shard) numbers them: readings are compared with those of the same
-    /// number only. Servers that share the leases' ends, such as a master and the replica that is promoted after it, share a
-    /// number, because there a difference of their clocks ends leases as a step does.
+    /// number only. Servers that share the leases' ends, such as a master and the replica that is promoted after it,
+    /// share a number, because there a difference of their clocks ends leases as a step does.
     pub shard: u32,
     /// The time since 1970.
     pub time: Duration,

@@ -44,8 +44,8 @@ const WINDOW: u32 = 16 << 20;
 /// The most of one answer. A page of a list is smaller.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// The connection of one runtime. When a request was given up without an answer, the next one takes another server: this
-/// one may be gone.
+/// The connection of one runtime. When a request was given up without an answer, the next one takes another server:
+/// this one may be gone.
 #[derive(Debug)]
 pub(super) struct Connection {
     address: Arc<Address>,
@@ -126,8 +126,8 @@ impl Connection {
         }
     }
 
-    /// Sends a request, and returns its answer. A server that refuses because it has forgotten the login, or has no leader,
-    /// is left for another.
+    /// Sends a request, and returns its answer. A server that refuses because it has forgotten the login, or has no
+    /// leader, is left for another.
     pub(super) async fn ask<Q: Method>(&self, request: &Q) -> Result<Q::Answer, Ended> {
         let mut tries_left = self.address.servers.len();
         loop {

@@ -30,13 +30,13 @@ use crate::error::Error;
 /// | its key | `key=FILE` | the same | `LEASEHOLD_TLS_KEY=FILE` |
 /// | name of the server | `server_name=NAME` | [`server_name`](Self::server_name) | `LEASEHOLD_TLS_SERVER_NAME=NAME` |
 ///
-/// A certificate and its key are one setting and come from the same source. Without any setting a store trusts the usual
-/// web roots, shows no certificate, and expects the name of the host that it connects to.
+/// A certificate and its key are one setting and come from the same source. Without any setting a store trusts the
+/// usual web roots, shows no certificate, and expects the name of the host that it connects to.
 ///
 /// The variables are read when a store is made, by the library as well as by the tool, so that an operator can set them
 /// for every program of a machine. Like libpq's `PGSSLROOTCERT` they only say how TLS is done: whether it is used, the
-/// URL decides, and a store without TLS ignores them. One that is set and empty is refused. In a URL without TLS, or for
-/// one in a builder, these settings are an error.
+/// URL decides, and a store without TLS ignores them. One that is set and empty is refused. In a URL without TLS, or
+/// for one in a builder, these settings are an error.
 ///
 /// All files are in PEM form. They are read when the store is made, so that a bad file is found then, and again for
 /// each connection, so that files that are replaced in time need no restart. The key must not be encrypted. `ca=system`

@@ -26,8 +26,8 @@
 //! | `skew` | the most by which the clocks of the API servers differ | `10s` |
 //!
 //! # Rights
-//! `get`, `list`, `watch`, `create`, `patch` and `delete` on `leases` of `coordination.k8s.io` in the namespace. `doctor`
-//! names those that are missing. Who has them can take any name.
+//! `get`, `list`, `watch`, `create`, `patch` and `delete` on `leases` of `coordination.k8s.io` in the namespace.
+//! `doctor` names those that are missing. Who has them can take any name.
 //!
 //! # Limits
 //! Each renewal is a write to etcd: 100 leases of 30 s are ten writes a second. Where the API server limits its clients

@@ -69,8 +69,8 @@ impl InHand {
         record
     }
 
-    /// Begins the ttl of the record anew. It is never made shorter: with a lost reply the holder would count on the longer
-    /// one.
+    /// Begins the ttl of the record anew. It is never made shorter: with a lost reply the holder would count on the
+    /// longer one.
     fn extended<T>(&self, ttl: Duration) -> Next<T> {
         let mut record = self.next();
         record.ttl_ms = record.ttl_ms.max(millis(ttl));

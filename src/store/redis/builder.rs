@@ -125,8 +125,8 @@ impl Builder {
 
     /// Sets where the servers are reached that Sentinels or the nodes of a cluster name, if that differs from the
     /// names, as behind NAT or a load balancer. The function gets a host and a port, and returns the host and the port
-    /// to connect to; it should return what it does not know as it is. The hosts of the URL are used as they are.
-    /// In a URL it is `?reach=HOST:PORT=HOST:PORT`, or a list of these with commas: the endpoint that servers name, and the
+    /// to connect to; it should return what it does not know as it is. The hosts of the URL are used as they are. In a
+    /// URL it is `?reach=HOST:PORT=HOST:PORT`, or a list of these with commas: the endpoint that servers name, and the
     /// one to connect to.
     ///
     /// ```

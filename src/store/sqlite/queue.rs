@@ -2,10 +2,10 @@
 //! granted there.
 //!
 //! A place lasts for the term that its client's last claim set. That is a long one if the client has a
-//! [bell](super::bells): whoever grants the name sees there whether the client lives, so it has to claim less often; and
-//! what is granted to it ends soon unless the client, which may stand still, renews it. A place whose claim was released
-//! is passed over until another caller of the client claims. One of another boot counts as dead: that can cost the
-//! order, and nothing else.
+//! [bell](super::bells): whoever grants the name sees there whether the client lives, so it has to claim less often;
+//! and what is granted to it ends soon unless the client, which may stand still, renews it. A place whose claim was
+//! released is passed over until another caller of the client claims. One of another boot counts as dead: that can cost
+//! the order, and nothing else.
 //!
 //! In the file the table is called `line`, and its column for the end of a place `alive_until_ns`. A client is kept as
 //! its id.

@@ -142,8 +142,8 @@ impl Schedule {
         }
     }
 
-    /// Begins to renew a lease that was granted with this token. Its term began with the attempt that left at `sent_at`,
-    /// and is as long as `span`: the ttl, or less if a place in the queue was granted the name.
+    /// Begins to renew a lease that was granted with this token. Its term began with the attempt that left at
+    /// `sent_at`, and is as long as `span`: the ttl, or less if a place in the queue was granted the name.
     ///
     /// # Errors
     /// Why the grant cannot be used. After `Late` the claim is still enrolled: ask again or give it up, which releases

@@ -40,8 +40,8 @@ impl Keys {
         self.join(&tag.to_string(), "}:mark")
     }
 
-    /// Returns the keys of the scripts that take or free a name. In a cluster that of the server itself would be in another
-    /// slot.
+    /// Returns the keys of the scripts that take or free a name. In a cluster that of the server itself would be in
+    /// another slot.
     pub(crate) fn of_name(&self, name: &Name, is_in_cluster: bool) -> Vec<String> {
         let mut keys = vec![
             self.lease(name),
