@@ -10,17 +10,14 @@
 --   3  `excluded` was computed before the wait for the lock: the end of a lease is computed again.
 --   4  A decision made while waiting for the row's lock depends on that row alone (has_queue, awaited_until): other
 --      tables are seen as they were before. And a place is locked before it is granted: its client may be writing it.
---   5  A client that joins the queue locks the lease's row until its commit, so that a release waits for it and then
---   sees
---      the queue. The first one writes the row. The others share a lock, with each other and with renewals: a crowd
---      that joins would otherwise keep the row from its holder. A client that has a place writes that alone.
+--   5  A client that joins the queue locks the lease's row until its commit, so that a release waits for it and then sees
+--      the queue. The first one writes the row. The others share a lock, with each other and with renewals: a crowd that
+--      joins would otherwise keep the row from its holder. A client that has a place writes that alone.
 --   6  Locks are taken in one order: the lease, then its queue. Where several leases are locked, those that another
 --      transaction has locked are skipped.
---   7  A wait for a lock ends after 100 ms, by a clause of the function, because requests for other names wait behind
---   it
+--   7  A wait for a lock ends after 100 ms, by a clause of the function, because requests for other names wait behind it
 --      on its connection; the client sends it again. Nothing is set on the session.
---   8  If synchronous_commit is off, it is turned on for this transaction: what is answered must survive a crash. And
---   the
+--   8  If synchronous_commit is off, it is turned on for this transaction: what is answered must survive a crash. And the
 --      WARNING of a commit that no standby has must reach the client, whatever client_min_messages says.
 --   9  No EXCEPTION block on a common path: each is a subtransaction.
 --  10  Every function that a client calls finds operators, types and functions in pg_catalog alone, by a clause of the
@@ -85,8 +82,8 @@ CREATE TABLE IF NOT EXISTS {schema}.lease (
   awaited_until timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 
--- The clients that wait for a name in turn: a place is kept for a term, and with it the claim that a freed name is
--- granted to.
+-- The clients that wait for a name in turn: a place is kept for a term, and with it the claim that a freed name is granted
+-- to.
 CREATE TABLE IF NOT EXISTS {schema}.queue (
   name text COLLATE "C" NOT NULL,
   place bigint GENERATED ALWAYS AS IDENTITY,
@@ -134,8 +131,8 @@ CREATE TABLE IF NOT EXISTS {schema}.lineage (
 );
 
 -- Identifies this server and its timeline, to tell it from the one that a standby, a backup or a dump was taken from: a
--- promotion and a recovery to a point in time begin a new timeline, and another server has another identifier. NULL if
--- the role that made it may not read them: clients need no permission of their own.
+-- promotion and a recovery to a point in time begin a new timeline, and another server has another identifier. NULL if the
+-- role that made it may not read them: clients need no permission of their own.
 CREATE OR REPLACE FUNCTION {schema}.origin_1() RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -184,8 +181,7 @@ AS $$
   END
 $$;
 
--- Whether the server was started, or the tables were restored, since a claim last asked whether grants may be
--- forgotten.
+-- Whether the server was started, or the tables were restored, since a claim last asked whether grants may be forgotten.
 CREATE OR REPLACE FUNCTION {schema}.is_restarted_1(p_origin text, p_started timestamptz, p_seen_as oid, p_is oid)
 RETURNS boolean
 LANGUAGE sql STABLE
@@ -193,9 +189,9 @@ AS $$
   SELECT p_origin IS NOT NULL AND p_started IS DISTINCT FROM pg_postmaster_start_time() OR p_seen_as IS DISTINCT FROM p_is
 $$;
 
--- Passes on a name that no holder has any more: grants it to the first place whose client lives, for the rest of its
--- term, or frees it. The caller holds the row's lock. The notice of the grant is of this transaction, unless it is for
--- the holder that asks. Returns whether tell_1 is to be called.
+-- Passes on a name that no holder has any more: grants it to the first place whose client lives, for the rest of its term,
+-- or frees it. The caller holds the row's lock. The notice of the grant is of this transaction, unless it is for the
+-- holder that asks. Returns whether tell_1 is to be called.
 --
 -- Nothing is granted in the quiet time, nor by a release while no claim has asked yet whether one has to begin.
 CREATE OR REPLACE FUNCTION {schema}.pass_on_1(p_name text, p_asking text, p_now timestamptz) RETURNS boolean
@@ -476,8 +472,8 @@ $$;
 
 -- Takes a name, or returns its holder.
 --
--- p_floor    the token is above it; 0 for none p_term_ms  of a claim that waits: for how long its client's place in the
--- queue is kept; NULL for others. If the name is
+-- p_floor    the token is above it; 0 for none
+-- p_term_ms  of a claim that waits: for how long its client's place in the queue is kept; NULL for others. If the name is
 --            freed meanwhile it is granted to this claim, for the rest of this time
 --
 -- outcome  'granted'  token; also when the holder asks again, with the full ttl again
@@ -527,8 +523,8 @@ BEGIN
   IF p_ttl_ms NOT BETWEEN 1 AND v_lineage.max_ttl_ms THEN
     detail := format('ttl_ms=%s max_ttl_ms=%s', p_ttl_ms, v_lineage.max_ttl_ms);
   ELSIF p_floor NOT BETWEEN 0 AND v_us + 86400000000 THEN
-    -- A floor more than a day ahead is taken for a mistake, because its effect would be permanent. One that the last
-    -- token has reached has no effect.
+    -- A floor more than a day ahead is taken for a mistake, because its effect would be permanent. One that the last token
+    -- has reached has no effect.
     PERFORM
     FROM {schema}.lease l
     WHERE l.name = p_name AND l.token >= p_floor AND p_floor >= 0;
@@ -744,9 +740,8 @@ BEGIN
 END
 $$;
 
--- Frees a name if this holder has it, at once or (p_keep_ms above 0) after a time in which no holder can renew it. A
--- claim of this holder that waits is taken out of its place, which its client keeps for another one until its time is
--- over.
+-- Frees a name if this holder has it, at once or (p_keep_ms above 0) after a time in which no holder can renew it. A claim
+-- of this holder that waits is taken out of its place, which its client keeps for another one until its time is over.
 --
 -- outcome  'released', or 'not_held'
 -- tell     whether to call tell_1 with this name
@@ -799,8 +794,8 @@ BEGIN
   IF FOUND THEN
     RETURN;
   END IF;
-  -- Twice, because the claim may have been granted the name after the first read of its row. Rule 6: whoever holds no
-  -- lock of the lease locks its own place alone.
+  -- Twice, because the claim may have been granted the name after the first read of its row. Rule 6: whoever holds no lock
+  -- of the lease locks its own place alone.
   FOR i IN 1..2 LOOP
     SELECT l.ends_at
     INTO v_ends_at
@@ -919,9 +914,9 @@ LANGUAGE sql IMMUTABLE
 -- md5() fails on a server in FIPS mode.
 AS $$ SELECT 'lh_' || to_hex(hashtextextended({schema_text} || '.' || p_name, 0)) $$;
 
--- Subscribes to notices of these names for 15 s. Returns their channels, in the order of the names; NULL for a name
--- whose row another transaction has locked: ask again soon. A client that listens to a channel before it checks the
--- name misses nothing.
+-- Subscribes to notices of these names for 15 s. Returns their channels, in the order of the names; NULL for a name whose
+-- row another transaction has locked: ask again soon. A client that listens to a channel before it checks the name misses
+-- nothing.
 CREATE OR REPLACE FUNCTION {schema}.await_1(p_names text[]) RETURNS text[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -1002,8 +997,8 @@ BEGIN
 END
 $$;
 
--- Returns what there is to know about the server and the tables, as JSON, for an operator. A value that the role may
--- not read is null.
+-- Returns what there is to know about the server and the tables, as JSON, for an operator. A value that the role may not
+-- read is null.
 CREATE OR REPLACE FUNCTION {schema}.survey_1() RETURNS text
 LANGUAGE sql
 SET search_path = pg_catalog, pg_temp

@@ -1,11 +1,11 @@
--- What a member does with requests for names: the functions `claim`, `renew`, `release` and `evict` of the protocol, in
--- the same order of cases.
+-- What a member does with requests for names: the functions `claim`, `renew`, `release` and `evict` of the protocol, in the same
+-- order of cases.
 --
 -- KEYS   1 node, as node.lua has it, then lease and mark of each name, at most 256 names
 -- ARGV   1 'claim', 'renew', 'release', 'evict' or 'inspect', or 'take_back' for a release that nobody waits for
---        2 '<quorum> <index> <of>' then for each name '<holder> <token> <ttl in ms> <mark>', where the mark is the one
---        that is told back by a client that vouches for the lease, or nothing; and what the holder tells about itself,
---        a JSON object
+--        2 '<quorum> <index> <of>'
+--        then for each name '<holder> <token> <ttl in ms> <mark>', where the mark is the one that is told back by a client that
+--        vouches for the lease, or nothing; and what the holder tells about itself, a JSON object
 -- Reply  the answer for the name, or {'done', an answer for each name...} where there are several
 --          'yes'                    the lease is there, or marked as evicted
 --          'freed', 'not_held'      to a release
@@ -14,7 +14,7 @@
 --          {'low', mark}            the name is free, and the token is not above the mark
 --          {'too_long', ms}         the ttl is longer than the longest of the quorum, which is this one
 --          {'failed', message}      nothing was changed for this name
---        'away' nothing was changed: it takes no part, or may take none. A read tells
+--        'away'                     nothing was changed: it takes no part, or may take none. A read tells
 --
 -- A lease is a string with an expiry: 'held', 'evicted' or 'kept', then ' <holder> <token> <floor> <info>'.
 

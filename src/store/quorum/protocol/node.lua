@@ -1,29 +1,30 @@
--- What a server notes of itself as a member of a quorum: the functions `look`, `adopt`, `reserve`, `open` and `close`
--- of the protocol. Sent after origin.lua.
+-- What a member notes of itself: the functions `look`, `adopt`, `reserve`, `open` and `close` of the protocol. Sent after
+-- origin.lua.
 --
 -- KEYS   1 node
 -- ARGV   1 'look'            2 '<quorum> <index> <of>' by a client that was told `away`
 --        1 'reserve'         2 the run of `init`
 --        1 'close'           2 '<quorum> <index> <of>'   3 the quorum for which it is closed
 --        1 'adopt', 'open'   2 '<quorum> <index> <of>'   3 the incarnation that was found, or the run of `init`
---                            4 longest ttl in ms   5 the highest token that any grant can have   6 the locations of all
---                            members
--- Reply  {'node', clock, incarnation, when it was first seen or 0, 1 if it is in or 0, then name and value of each of
--- `fields`
---        that the node has then} {'foreign', 'alone' or 'old'}     nothing was changed: it grants leases alone, or is a
---        member of an earlier version {'invalid', argument, value}      nothing was changed
+--                            4 longest ttl in ms   5 the highest token that any grant can have   6 the locations of all members
+-- Reply  {'node', clock, incarnation, when it was first seen or 0, 1 if it is in or 0, then name and value of each of `fields`
+--        that the node has then}
+--        {'foreign', 'alone' or 'old'}     nothing was changed: it grants leases alone, or is a member of an earlier version
+--        {'invalid', argument, value}      nothing was changed
 --
 -- The key `node` is a hash without expiry:
 --   member              '<quorum> <index> <of>': which member of which quorum it is. A server without it is blank
---   keep_out            the longest ttl of the quorum in ms max                 not below the mark of any slot floor   
---              what `max` was when the member came in incarnation         the one that came in: '<run
---   id>:<orders>:<second replication id>'. With another one the member is away replid              its replication id.
---   While that is the same, so is the incarnation members             the locations of all members, as `init` was given
---   them closed_for          the quorum for which this one was closed seen, seen_at       an incarnation that is away,
---   and when it was first seen, by the server's clock in microseconds reserved_by         the run of `init` that may
---   write here asked_for           the quorum that a client asked a blank server for, which has lost its data
--- A server alone that keeps out has `keep_out` in the same key, and a member of an earlier version `floor` without
--- `member`.
+--   keep_out            the longest ttl of the quorum in ms
+--   max                 not below the mark of any slot
+--   floor               what `max` was when the member came in
+--   incarnation         the one that came in: '<run id>:<orders>:<second replication id>'. With another one the member is away
+--   replid              its replication id. While that is the same, so is the incarnation
+--   members             the locations of all members, as `init` was given them
+--   closed_for          the quorum for which this one was closed
+--   seen, seen_at       an incarnation that is away, and when it was first seen, by the server's clock in microseconds
+--   reserved_by         the run of `init` that may write here
+--   asked_for           the quorum that a client asked a blank server for, which has lost its data
+-- A server alone that keeps out has `keep_out` in the same key, and a member of an earlier version `floor` without `member`.
 
 local fields = {'member', 'keep_out', 'floor', 'max', 'closed_for', 'reserved_by', 'members', 'asked_for'}
 local call, find, sub, match = redis.call, string.find, string.sub, string.match
@@ -46,8 +47,8 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- The incarnation at this moment. Also without a promotion the replication id changes with the first replica that
--- joins, and some time after the last one left; then the second id is cleared, too.
+-- The incarnation at this moment. Also without a promotion the replication id changes with the first replica that joins, and
+-- some time after the last one left; then the second id is cleared, too.
 local present, is_in = incarnation, replid and find(info, 'master_replid:' .. replid, 1, true)
 if not is_in then
   local run, orders, second = origin(info)
@@ -79,8 +80,8 @@ end
 local is_it = member == of
 -- It is blank, or was closed to become a member of this quorum.
 local may_become = not member or not is_it and closed_for == match(of, '^%d+')
--- It has the data of another member of this quorum, as one that was its replica. Who adopts it has seen that the other
--- one answers, and is another server.
+-- It has the data of another member of this quorum, as one that was its replica. Who adopts it has seen that the other one
+-- answers, and is another server.
 local is_displaced = member and not is_it and not is_in and not closed_for
   and match(member, '^%d+ ') == match(of, '^%d+ ') and match(member, ' %d+$') == match(of, ' %d+$')
 

@@ -2,14 +2,14 @@
 --
 -- KEYS   1 lease   2 mark of the name's slot   3 queue   4 waiting   5 node, except in a cluster
 -- ARGV   1 holder   2 ttl in ms   3 floor under the token, 0 for none   4 info, a JSON object with at least one member
---        and of a claim that waits, or of any before further arguments: 5 term in ms: how long it waits at its client's
---        place from now on; 0: it does not wait 6 '1' if its client hears of a grant at once, otherwise '0' and from
---        clients that create the node key where it is missing: 7 their longest ttl in ms   8 'alone' if the server
+--        and of a claim that waits, or of any before further arguments:
+--        5 term in ms: how long it waits at its client's place from now on; 0: it does not wait
+--        6 '1' if its client hears of a grant at once, otherwise '0'
+--        and from clients that create the node key where it is missing: 7 their longest ttl in ms   8 'alone' if the server
 --        never has a replica
 -- Reply  'granted <token>'               also when the holder asks again: its token, and the full ttl again
 --        {'held', ms left, value}        the value of the lease, '' if there is none; -1 ms left: it has no expiry
---        {'queued', ms left, value, height, clients before it}        the same to a claim that waits; the height is the
---        highest
+--        {'queued', ms left, value, height, clients before it}        the same to a claim that waits; the height is the highest
 --                                        token that can have been granted so far
 --        {'kept_out', ms left}           the server grants nothing yet, because its data may be lost
 --        {'kept_out', ms left, height, clients before it}        the same to a claim that waits
@@ -36,8 +36,7 @@ end
 if max_ttl and (#max_ttl > 12 or not find(max_ttl, '^[1-9]%d*$')) then return {'invalid', 'max_ttl', max_ttl, '0'} end
 local waits = term and tonumber(term) > 0
 
--- Usually none of the keys exists: one command finds that out. A key counts as often as it is named: the node key for
--- three.
+-- Usually none of the keys exists: one command finds that out. A key counts as often as it is named: the node key for three.
 local known = node and call('EXISTS', lease, queue, node, node, node) or call('EXISTS', lease, queue)
 local is_plain, longest = known % 3 == 0, nil
 if node and (max_ttl or known > 2) then

@@ -1,5 +1,5 @@
--- Marks a new server as having all its data, so that its first grant is not delayed. Sent after node.lua, to a server
--- that has no lease and no mark.
+-- Marks a new server as having all its data, so that its first grant is not delayed. Sent after node.lua, to
+-- a server that has no lease and no mark.
 --
 -- KEYS   1 node
 -- ARGV   1 longest ttl in ms

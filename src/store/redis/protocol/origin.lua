@@ -1,5 +1,5 @@
--- How a server was started and promoted, which shows that it may have lost data. Sent in front of node.lua, and of a
--- script of a store of another kind.
+-- How a server was started and promoted, which shows that it may have lost data. Sent in front of node.lua, and of a script
+-- of a store of another kind.
 
 -- Returns what the server tells of replication; or nothing, and the reply of one that cannot tell whether it lost data.
 local function replication()

@@ -1,5 +1,5 @@
--- Frees a name if this holder has it, at once or after a time in which no holder can renew it. If this holder's claim
--- waits, takes it out of the queue.
+-- Frees a name if this holder has it, at once or after a time in which no holder can renew it. If this holder's claim waits,
+-- takes it out of the queue.
 --
 -- KEYS   1 lease   2 mark of the name's slot   3 queue   4 waiting   5 node, except in a cluster
 -- ARGV   1 holder   2 ms for which the name stays taken, 0 for none

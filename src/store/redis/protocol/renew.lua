@@ -1,9 +1,8 @@
 -- Extends each lease of a batch to its full ttl, if its holder still has it by the same grant. Never creates a lease.
 --
--- KEYS   leases, at most 256 ARGV   a grant for each key, in the order of the keys: '<holder> <token> ', with the space
--- after the token, which is what
---        the value of the lease begins with; then a ttl in ms for each key, in the same order, or one ttl for all of
---        them
+-- KEYS   leases, at most 256
+-- ARGV   a grant for each key, in the order of the keys: '<holder> <token> ', with the space after the token, which is what
+--        the value of the lease begins with; then a ttl in ms for each key, in the same order, or one ttl for all of them
 -- Reply  {'renewed', server's seconds, microseconds past them, outcomes, errors}
 --          outcomes   one letter for each key: y renewed   n refused   e evicted   x failed, nothing was changed
 --          errors     a message for each x, in order
@@ -36,8 +35,8 @@ local checked
 local last
 if count > 0 and is_grant(ARGV[1]) then last = tostring(#ARGV[1] - 1) end
 
--- Returns the outcome for a lease that does not begin with this grant, as far as the first grant's length tells, and
--- the error if it failed; nothing if the lease is of this grant all the same.
+-- Returns the outcome for a lease that does not begin with this grant, as far as the first grant's length tells, and the
+-- error if it failed; nothing if the lease is of this grant all the same.
 local function refuse(lease, grant)
   local value = pcall('GET', lease)
   if type(value) == 'table' then return 'x', value.err end

@@ -1,8 +1,8 @@
 -- Extends one lease to its full ttl, if its holder still has it by the same grant. Never creates a lease. It is for a
 -- cluster, where a batch of leases is as many calls: it does as little as it can.
 --
--- KEYS   lease ARGV   the grant: '<holder> <token> ', with the space after the token, which is what the value of the
--- lease begins with;
+-- KEYS   lease
+-- ARGV   the grant: '<holder> <token> ', with the space after the token, which is what the value of the lease begins with;
 --        the ttl in ms
 -- Reply  1 renewed, 0 refused, 2 evicted
 --        an error: nothing was changed

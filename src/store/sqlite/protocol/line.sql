@@ -17,5 +17,5 @@ CREATE UNIQUE INDEX line_by_client ON line (name, client);
 
 CREATE INDEX line_by_end ON line (boot, alive_until_ns);
 
--- In `lease`, standing 3 is an offer: the name is kept for a client, in the holder's place, under no token. Schema 1
--- takes it for a lease that no holder can renew, and that runs out.
+-- In `lease`, standing 3 is an offer: the name is kept for a client, in the holder's place, under no token. Schema 1 takes
+-- it for a lease that no holder can renew, and that runs out.

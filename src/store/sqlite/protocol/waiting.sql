@@ -1,6 +1,5 @@
--- Schema 5. A place keeps the claim of its client: a release grants the name to the first live one in its own
--- transaction, until the place's own end. Schema 4 has offers instead; its clients and those of this one do not take
--- turns.
+-- Schema 5. A place keeps the claim of its client: a release grants the name to the first live one in its own transaction,
+-- until the place's own end. Schema 4 has offers instead; its clients and those of this one do not take turns.
 
 -- NULL: no caller of the client claims at the place now.
 ALTER TABLE line ADD COLUMN holder TEXT;

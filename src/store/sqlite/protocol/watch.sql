@@ -1,5 +1,5 @@
--- Schema 4. Each boot has a watch of its own, so that none ends another's. The columns `watcher`, `watched_until_ns`
--- and `watched_renewals` of `lease` are those of schema 3, for its processes that have the file open.
+-- Schema 4. Each boot has a watch of its own, so that none ends another's. The columns `watcher`, `watched_until_ns` and
+-- `watched_renewals` of `lease` are those of schema 3, for its processes that have the file open.
 
 -- Another boot that watches a grant: void for it at `until_ns` of its own clock if `renewals` is then the same.
 CREATE TABLE watch (
