@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 pub(crate) const ROUNDS: usize = 20;
 const RACERS: usize = 16;
 
-/// Repeatedly races puts on one version of this object, of which exactly one must win, and then deletes it.
+/// Repeatedly races puts on one version of this object, exactly one of which must win, and then deletes it.
 ///
 /// # Errors
 /// `Misconfigured` if the store does not compare versions, or not at once with the write.

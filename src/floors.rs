@@ -26,7 +26,7 @@ pub(crate) struct Floors {
 #[derive(Debug, Default)]
 struct Known {
     names: HashMap<Name, Kept>,
-    /// The names without keepers, by the order in which they became idle.
+    /// The names without keepers, in the order of becoming idle.
     idle: BTreeMap<u64, Name>,
     last_mark: u64,
 }

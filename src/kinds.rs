@@ -29,7 +29,7 @@ pub(crate) enum StoreHome {
     OnServers,
 }
 
-/// All kinds, in the order in which they are named in messages.
+/// All kinds, in the order of messages.
 pub(crate) static KINDS: [StoreKind; 9] = [
     StoreKind {
         word: "redis",

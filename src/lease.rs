@@ -72,7 +72,7 @@ pub struct LeaseHandle {
     pub(crate) shown: Option<Box<Pass>>,
 }
 
-/// The limits of a hold, both of which begin when the lease is handed to its caller.
+/// The limits of a hold. Both begin when the caller receives the lease.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Hold {
     /// What ends the lease.
@@ -132,8 +132,8 @@ impl Lease {
         self.permit
     }
 
-    /// Returns the fencing token, for logs and display. Give storage the [`pass`](Self::pass): the number alone
-    /// says neither for which name it was granted nor to which holder.
+    /// Returns the fencing token, for logs and display. Give storage the [`pass`](Self::pass): the number alone shows
+    /// neither the name nor the holder.
     pub fn token(&self) -> Token {
         self.handle.token()
     }

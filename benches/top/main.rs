@@ -61,7 +61,7 @@ fn open(url: &str) -> Terminal {
     terminal
 }
 
-/// Presses keys for so long, and returns how many milliseconds each took to show.
+/// Presses keys for that long, and returns how many milliseconds each took to show.
 fn press_keys(terminal: &mut Terminal, length: Duration) -> Vec<f64> {
     let (started, mut taken) = (Instant::now(), Vec::new());
     while started.elapsed() < length {

@@ -1,5 +1,5 @@
-//! How late a holder is told: from the instant for which the loop is armed, 5 ms before the deadline, to the moment at
-//! which the waker of a task that waits for the loss runs.
+//! How late a holder is told: from the instant for which the loop is armed, 5 ms before the deadline, to when the waker
+//! of a task that waits for the loss runs.
 
 use std::future::Future;
 use std::sync::mpsc::sync_channel;

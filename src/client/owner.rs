@@ -315,8 +315,8 @@ impl LeaseSet {
     }
 
     /// Releases all leases at once, and waits for the store's answers. Returns the worst outcome: `Unknown` if the
-    /// store did not answer for one of them, else `AlreadyLost` if one of them was lost. A lease of which its owner
-    /// has another share stays held.
+    /// store did not answer for one of them, else `AlreadyLost` if one of them was lost. A lease stays held if its
+    /// owner has another share of it.
     ///
     /// # Cancel safety
     /// The same as for [`Lease::release`](crate::Lease::release), for each of them.
@@ -365,7 +365,7 @@ fn out_of_time(name: &Name) -> Error {
     )
 }
 
-/// The names in the order in which they are taken, each once.
+/// The names in the order of acquisition, each once.
 fn in_order(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Vec<Name>, Error> {
     let names = names.into_iter().map(Name::new);
     let mut names = names.collect::<Result<Vec<_>, _>>()?;

@@ -151,7 +151,8 @@ impl Asks<'_> {
         self.request.inspect(name, self.ends_at).await
     }
 
-    /// Fails once the caller's limit has run out: a pool takes many requests, each of which may be in time.
+    /// Fails once the caller's limit has run out: each of a pool's many requests may be in time, and all of them
+    /// together too late.
     fn check_time(&self) -> Result<(), Error> {
         match self.ends_at {
             Some(ends_at) if self.request.clock.now() >= ends_at => Err(self.timed_out()),

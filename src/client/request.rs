@@ -80,17 +80,16 @@ impl LeaseRequest {
 
     /// Acquires the lease. Waits for as long as another holder has the name.
     ///
-    /// Where the store [keeps a queue](crate::store::spi::Facts::has_queue), waiting clients take turns in the order in
-    /// which they joined, and no claim overtakes a live one, not even one that does not wait: with one caller in each
-    /// client that is plain first come, first served. A client with more callers joins the end again when the one
-    /// before was served. A client is live while it asks, which it does every second; a dead one at its turn costs at
-    /// most 3 s. A flush, a failover or a step of the server's clock can cost the order, and nothing else. Where there
-    /// is no queue, the client that asks first after the name was freed is served.
+    /// Where the store [keeps a queue](crate::store::spi::Facts::has_queue), waiting clients take turns in the order of
+    /// joining, and no claim overtakes a live one, not even one that does not wait: with one caller per client that is
+    /// plain first come, first served. A client with more callers joins the end again when the one before was served. A
+    /// client is live while it asks, which it does every second; a dead one at its turn costs at most 3 s. A flush, a
+    /// failover or a step of the server's clock can cost the order, and nothing else. Where there is no queue, the
+    /// client that asks first after the name was freed is served.
     ///
-    /// The waiting callers of one name in one client are served in the order in which they came, and only the first of
-    /// them asks the store. So keep polling this future: while it is held and not polled, as in a branch of a
-    /// `select!` that awaits something else, the callers behind it in this client wait too. Drop it to give the place
-    /// up.
+    /// The waiting callers of one name in one client are served first come, first served, and only the first of them
+    /// asks the store. So keep polling this future: while it is held and not polled, as in a branch of a `select!` that
+    /// awaits something else, the callers behind it in this client wait too. Drop it to give up its place.
     ///
     /// # Errors
     /// The errors of [`try_acquire`](Self::try_acquire).

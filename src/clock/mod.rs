@@ -148,8 +148,8 @@ pub fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
 
-/// Returns a pause of at most this length, of which half is random, so that clients that failed together do not all
-/// return together.
+/// Returns a pause of at most this length, half of it random, so that clients that failed together do not all return
+/// together.
 pub(crate) fn half_random(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }

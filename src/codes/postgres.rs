@@ -31,7 +31,7 @@ const KINDS: &[(&str, ErrorKind)] = &[
 ];
 /// Parts of a text with 08P01 by which a pooler refuses a client: its password, its user, its address.
 const REFUSING: &[&str] = &["authentication failed", "no such user", "not allowed"];
-/// The beginning of what it says of its own login at the server.
+/// The beginning of its message about its own login at the server.
 const OWN_LOGIN: &str = "server login";
 /// Parts of a text with 08P01 that retrying does not change: another protocol, or a wrong name.
 const LASTING: &[&str] = &["protocol", "no such", "does not exist", "unsupported"];

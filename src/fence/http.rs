@@ -1,4 +1,4 @@
-//! The fence over HTTP: a header in which a request shows its pass, and the responses for a pass that is refused.
+//! The fence over HTTP: a header that carries the pass of a request, and the responses to a refused pass.
 //!
 //! ```text
 //! Fencing-Token: 1795166773611100;holder=3f0c...-5a71...;name=orders/eu

@@ -74,8 +74,8 @@ pub struct Fenced<S> {
 }
 
 impl FenceLayer {
-    /// Makes a layer in which `resource` names what a request writes to. Each name that it returns may become a row
-    /// that the gate keeps for ever; see the [module](self).
+    /// Makes a layer; `resource` names what a request writes to. Each name that it returns may become a row that the
+    /// gate keeps for ever; see the [module](self).
     pub fn new(gate: Gate, resource: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
         Self {
             gate,

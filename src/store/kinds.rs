@@ -36,7 +36,7 @@ struct Row {
     replacement: Option<Replacement>,
 }
 
-/// How a store is set up, and the script that says so.
+/// How a store is set up, and the script for it.
 struct Initializer {
     run: for<'a> fn(&'a str, TableSettings, Duration) -> UrlCall<'a, ()>,
     script: fn(&str, TableSettings) -> Result<String, Error>,

@@ -13,7 +13,7 @@
 //! 2. A new grant's token is above that of every grant of the name that was answered before this claim was sent, and
 //!    above the floor of the attempt that was granted.
 //! 3. If the holder itself asks again, `acquire` **sets the full ttl again** and returns the token kept in the lease,
-//!    whatever the floor of this attempt. So a repeated request is idempotent, and each reply belongs to when its own
+//!    whatever the floor of this attempt. So a repeated request is idempotent, and each reply counts from when its own
 //!    attempt was sent.
 //! 4. `renew` extends a lease only if both its holder and its token are those of the renewal, and never creates one.
 //!    One bad lease does not affect the others of its batch.
@@ -22,17 +22,17 @@
 //!    all attempts of a claim were answered, it was granted at most once, so the answer is about that grant's token.
 //! 6. Every lease expires by itself, at most one ttl after the store last heard of it; where the store does not end
 //!    leases itself, for a client that never saw it at most its [`grace`](spi::Facts::grace) later.
-//! 7. Where the store keeps a queue, clients take turns in the order in which they joined, and no claim overtakes a
-//!    live place. A claim that waits keeps its client's place for a [term](spi::Queued::term); who frees a name grants
-//!    it, in the same step, to the claim of the first live place, for the rest of that term, under a token of its own.
-//!    A store that knows at once which clients are dead may keep places for [longer](spi::Place::kept_for), and grant
-//!    for the longest term at most, of which the notice tells the [end](spi::Handover::ends_at). The answer to a claim
-//!    that waits tells the [height](spi::Place::height); the notice of a grant tells the claim and a token above it. A
-//!    notice extends nothing. A release takes its holder's claim out of its place, which is passed over until another
-//!    caller of the client claims. While a store keeps out, a release grants nothing, and the first client finds the
-//!    name free. ZooKeeper's queue is kept by sessions: there the first client finds a freed name kept for it. A flush,
-//!    a failover or a step of the server's clock can disturb the order, and nothing else. A store without a queue
-//!    ignores what a claim asks of it.
+//! 7. Where the store keeps a queue, clients take turns in the order of joining, and no claim overtakes a live place. A
+//!    waiting claim keeps its client's place for a [term](spi::Queued::term). The request that frees a name grants it
+//!    in the same step to the claim at the first live place, for the rest of that term, under a new token. A store that
+//!    detects dead clients at once may keep places for [longer](spi::Place::kept_for); it then grants for the longest
+//!    term at most, and the notice has the [end](spi::Handover::ends_at). The answer to a waiting claim has the
+//!    [height](spi::Place::height); the notice of a grant names the claim and a token above that height. A notice
+//!    extends nothing. A release takes its holder's claim out of its place, which is passed over until another caller
+//!    of the client claims. While a store keeps out, a release grants nothing, and the first client finds the name
+//!    free. In ZooKeeper sessions keep the queue: there the first client finds a freed name kept for it. A flush, a
+//!    failover or a step of the server's clock can disturb the order, and nothing else. A store without a queue ignores
+//!    these fields of a claim.
 //! 8. If a request was answered before an `inspect` of the same client is sent, the `inspect` shows its effect. Of two
 //!    clients that each claim a name and then inspect the other's, at least one sees the other: permits and shared
 //!    names rest on this. A read from a replica that may lag breaks it.

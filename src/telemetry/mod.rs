@@ -225,7 +225,7 @@ pub(crate) fn notices_refused(error: &Error) {
     tracing::warn!(
         kind = ?error.kind(),
         error = %format_args!("{error:#}"),
-        "no notices of freed names: waiters look again by time only"
+        "no notices of freed names: waiters poll by time only"
     );
 }
 

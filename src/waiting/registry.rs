@@ -57,8 +57,7 @@ pub struct Registry {
 pub struct Listening {
     /// The runtime of the waiters on which it listens; `None`: it has a thread.
     pub(super) runtime: Option<runtime::Id>,
-    /// Cancelled, under the mutex, when another listener replaces it: what it does under the mutex afterwards has no
-    /// effect.
+    /// Cancelled, under the mutex, when it no longer counts: what it does under the mutex afterwards has no effect.
     pub(super) is_over: CancellationToken,
 }
 

@@ -28,7 +28,7 @@ impl Ear {
         Self { thread, scribe }
     }
 
-    /// Notes the moment at which the lease is cancelled.
+    /// Records when the lease is cancelled.
     pub(crate) fn await_loss(&self, lease: &Lease, facts: Facts) {
         let (told, scribe) = (lease.cancellation_token(), self.scribe.clone());
         self.thread.spawn(async move {
@@ -38,7 +38,7 @@ impl Ear {
     }
 }
 
-/// Notes when this thread stands still, because its process is stopped or the machine is busy.
+/// Records when this thread stands still, because its process is stopped or the machine is busy.
 pub(crate) async fn note_stalls(scribe: Scribe) {
     loop {
         let slept_at = now();

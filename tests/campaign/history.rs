@@ -83,8 +83,8 @@ pub(crate) enum Operation {
     Fault,
     /// The process was killed.
     Death,
-    /// The process stood still for so long (`ttl_us`): a thread of it that sleeps for a few milliseconds again and again woke
-    /// late. That of the runner means that the machine was busy.
+    /// The process stood still for that long (`ttl_us`): a thread of it that sleeps for a few milliseconds again and
+    /// again woke late. That of the runner means that the machine was busy.
     Stall,
     /// What the register has at the end.
     Final,
@@ -145,24 +145,24 @@ impl Scribe {
         &self.process
     }
 
-    /// Notes the beginning of a call, and returns its number.
+    /// Records the beginning of a call, and returns its number.
     pub(crate) fn invoke(&self, operation: Operation, facts: Facts) -> u64 {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         self.note_at(now(), operation, Phase::Invoke, call, facts);
         call
     }
 
-    /// Notes the end of a call.
+    /// Records the end of a call.
     pub(crate) fn end(&self, operation: Operation, phase: Phase, call: u64, facts: Facts) {
         self.note_at(now(), operation, phase, call, facts);
     }
 
-    /// Notes what happened at one moment.
+    /// Records what happened at one moment.
     pub(crate) fn note(&self, operation: Operation, phase: Phase, facts: Facts) {
         self.note_at(now(), operation, phase, 0, facts);
     }
 
-    /// Notes what happened to another process.
+    /// Records what happened to another process.
     pub(crate) fn note_of(&self, process: &str, operation: Operation, phase: Phase, facts: Facts) {
         let other = Self {
             process: process.into(),
@@ -171,7 +171,7 @@ impl Scribe {
         other.note(operation, phase, facts);
     }
 
-    /// Notes what happened at this moment. A line is written as a whole or, by a process that is killed, not at all.
+    /// Records what happened at this moment. A line is written as a whole or, by a process that is killed, not at all.
     pub(crate) fn note_at(
         &self,
         at: Instant,

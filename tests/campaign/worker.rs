@@ -70,7 +70,7 @@ pub(crate) enum Order {
     StopBeforeWrite,
     /// Fork right before your next write, after the last check, and leave it to the child.
     Fork,
-    /// Block each thread of your runtime for so long.
+    /// Block each thread of your runtime for that long.
     Block(Duration),
     /// Take each name once more, and end.
     Finish,

@@ -68,7 +68,7 @@ pub struct Ended {
     pub lost: usize,
     /// How many names the rival was granted.
     pub granted: usize,
-    /// For how long both had a name.
+    /// How long both had a name.
     pub overlaps: Vec<Duration>,
     pub calls: Calls,
 }

@@ -344,8 +344,8 @@ fn refused(error: Error) -> Failure {
 /// Removes the name of the tool's first request from an error: the user did not ask for it.
 fn in_words(error: &Error) -> String {
     let words = format!("{error:#}");
-    let mut looks = ["inspect failed: ", "inspect the store failed: "].iter();
-    match looks.find_map(|look| words.strip_prefix(look)) {
+    let mut requests = ["inspect failed: ", "inspect the store failed: "].iter();
+    match requests.find_map(|request| words.strip_prefix(request)) {
         Some(why) => format!("cannot use the store: {why}"),
         None => words,
     }

@@ -90,7 +90,7 @@ fn target(path: &Path) -> io::Result<Target> {
     for _ in 0..LINKS {
         let folder = path.parent().unwrap_or(Path::new(""));
         match fs::read_link(&path) {
-            // Such a link says what was opened, and cannot be replaced: what is open would stay the old file.
+            // Such a link points to an open file and cannot be replaced: the descriptor would keep the old file.
             Ok(_) if is_of_processes(folder) => return Ok(Target::Other(path)),
             Ok(link) => path = folder.join(link),
             Err(error) => {

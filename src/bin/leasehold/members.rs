@@ -89,7 +89,7 @@ pub fn notable(members: &Result<Vec<Member>, Error>) -> Result<String, String> {
     match members {
         Ok(members) if are_notable(members) => Ok(lines(members)),
         Ok(_) => Ok(String::new()),
-        Err(error) => Err(format!("the servers were not looked at: {error:#}")),
+        Err(error) => Err(format!("the servers could not be read: {error:#}")),
     }
 }
 

@@ -24,7 +24,7 @@ impl Row {
     }
 }
 
-/// Meaning of a row's colour, in rising order of urgency. The state says the same in a word.
+/// Meaning of a row's colour, in rising order of urgency. The state has it as a word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tone {
     /// It is held and renewed in time.

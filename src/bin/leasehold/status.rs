@@ -152,7 +152,7 @@ async fn show_members(contact: &Contact, is_json: bool) -> Result<Exit, Failure>
     Ok(Exit::Success)
 }
 
-/// Returns the lease of this name and its permits as a pool, or all leases, for which a store needs many requests.
+/// Returns the lease of this name and its permits as a pool, or all leases, which takes many requests.
 async fn leases(contact: &Contact, name: Option<&Name>) -> Result<Vec<Held>, Failure> {
     let store = contact.client.store();
     let Some(name) = name else {
@@ -172,7 +172,7 @@ async fn hazards(contact: &Contact, is_empty: bool) -> Result<Vec<Hazard>, Failu
     let looking = contact.long_answer(LIMIT, async |_| store.hazards(LIMIT).await);
     match looking.await {
         Err(failure) if !is_empty => {
-            let what = format_args!("hazards were not looked for: {failure}");
+            let what = format_args!("the hazards could not be read: {failure}");
             say::note("hazards", what);
             Ok(Vec::new())
         }

@@ -1,4 +1,4 @@
-//! The file in which a job, and every process that it starts, can read the state of its lease.
+//! The file with the state of the lease, for the job and every process that it starts.
 //!
 //! It has the deadline on the lease's own clock and the boot to which that clock belongs, so a reader needs neither the
 //! store nor a running tool. It is replaced as a whole at each change, and is removed with the job. It is written on
@@ -58,7 +58,7 @@ pub struct Status {
     pub deadline_ms: u64,
     /// The clock of the lease: `CLOCK_BOOTTIME`, or `CLOCK_MONOTONIC` with SQLite.
     pub clock: String,
-    /// The boot in which `clock` is read, as in `/proc/sys/kernel/random/boot_id`: it starts again with each.
+    /// The boot of the readings of `clock`, as in `/proc/sys/kernel/random/boot_id`: the clock restarts with each boot.
     pub boot_id: String,
     /// The process of the tool.
     pub pid: u32,

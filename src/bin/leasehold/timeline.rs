@@ -90,7 +90,7 @@ impl Cause {
 /// Which processes of a job are ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Those in the session in which the job was started: what left it (`setsid`) while the lease was held, stays.
+    /// Those in the job's original session: processes that left it (`setsid`) while the lease was held stay.
     Session,
     /// All: the lease has ended.
     All,

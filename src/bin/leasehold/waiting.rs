@@ -103,7 +103,7 @@ impl Outputs<'_> {
         }
     }
 
-    /// Announces the end of an outage in which the wait ended, too.
+    /// Announces the end of an outage, if the wait ended during one.
     pub fn ended(&self) {
         if self.is_outage.take() {
             say::fault("store_back", "the store is back");

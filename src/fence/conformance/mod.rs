@@ -29,7 +29,7 @@ pub trait Guarded: fmt::Debug + Send + Sync + 'static {
         shown: Option<&'a Pass>,
     ) -> BoxFuture<'a, Result<(), Error>>;
 
-    /// Overwrites the register in the same step in which the pass is checked.
+    /// Overwrites the register in the same step that checks the pass.
     fn write<'a>(
         &'a self,
         resource: &'a str,

@@ -38,7 +38,7 @@ const HEAD_WITHOUT_CHECKSUMS: &str = "leasehold gate 1\n";
 /// holds much more than its rows.
 const OVERTAKEN: usize = 1_024;
 
-/// A file in which a gate keeps its rows.
+/// A file with the rows of a gate.
 #[derive(Debug, Clone)]
 pub struct File(Arc<Mutex<State>>);
 

@@ -84,7 +84,7 @@ pub struct Gate {
 
 /// The durable storage for a gate's rows.
 pub trait Journal: fmt::Debug + Send + Sync + 'static {
-    /// Returns every pass that was kept, with its resource, in the order in which they were kept.
+    /// Returns every pass that was kept, with its resource, oldest first.
     fn load(&self) -> BoxFuture<'_, Result<Vec<(String, Pass)>, Error>>;
 
     /// Keeps the row of a resource, instead of an older row. It completes only when the row would survive a loss of

@@ -84,9 +84,9 @@ impl Fence {
         })
     }
 
-    /// Checks that a store compares versions as a fence needs it: races puts on one version, of which exactly one must
-    /// win. Run it once against a server that is not one of the [known ones](self#stores); it takes about 700
-    /// requests, writes to an object under `leasehold-try-out`, and deletes it.
+    /// Checks that a store compares versions as a fence needs it: races puts on one version, exactly one of which must
+    /// win. Run it once against a server that is not one of the [known ones](self#stores); it takes about 700 requests,
+    /// writes to an object under `leasehold-try-out`, and deletes it.
     ///
     /// A store can refuse each outdated version correctly and still let several puts win that arrive at once, so a
     /// raise alone, which sends its own check, does not find out.

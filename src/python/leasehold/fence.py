@@ -231,7 +231,7 @@ def _replies(replies: List[Any], lease: Held, resource: str, shown: _Pass) -> Li
 
 
 def _command_failed(resource: str, index: int, message: str) -> LeaseholdError:
-    # Redis 6.2 first names the place in the script, then its code after a dash.
+    # Redis 6.2 first names the line of the script, then its code after a dash.
     words = message.split()
     code = next((word[1:] for word in words if word.startswith("-")), words[0] if words else "")
     what = "the server refused a command, those before it were carried out"

@@ -25,7 +25,7 @@ pub struct Caller {
     /// To the thread that calls Python when a call has ended. The client's own thread drives connections, and must not
     /// wait for the GIL.
     deliveries: Mutex<Option<Sender<Delivery>>>,
-    /// The process in which the threads run: a forked child has none.
+    /// The process of the threads: a forked child has none.
     process: u32,
 }
 
@@ -71,7 +71,7 @@ impl Caller {
         }
     }
 
-    /// Fails in a forked child, in which no timer runs either.
+    /// Fails in a forked child, where no timer runs either.
     pub fn check_process(&self) -> PyResult<()> {
         if std::process::id() == self.process {
             return Ok(());
@@ -147,8 +147,8 @@ impl Caller {
 /// What a call returns, in Python.
 type Ended = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
-/// A call that has begun. It keeps what the call returned until that is taken, so that a lease for which nobody waits
-/// any more is released whoever still refers to the call.
+/// A call that has begun. It keeps its result until that is taken, so that a lease without a waiting caller is released
+/// whoever still refers to the call.
 #[pyclass(frozen)]
 pub struct Call(Arc<Mutex<State>>);
 

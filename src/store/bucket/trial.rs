@@ -9,9 +9,9 @@ use crate::conditional_puts::{ROUNDS, try_out_at};
 use crate::error::Error;
 use crate::store::kit::backend::Failing as _;
 
-/// The object that says that the server was tried.
+/// The object that records the trial of the server.
 pub(super) const NOTE: &str = "conditions";
-/// What it says after a trial of each extent.
+/// Its content after a trial of each extent.
 pub(super) const WHOLE: &[u8] = br#"{"v":1,"compares":true}"#;
 const FIRST: &[u8] = br#"{"v":1,"compares":true,"by":"a claim"}"#;
 

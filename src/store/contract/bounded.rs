@@ -228,7 +228,7 @@ impl Store for Bounded {
     }
 
     fn hazards(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Hazard>, Error>> {
-        let called = ("look for hazards", None, None);
+        let called = ("read the hazards", None, None);
         self.call(
             called,
             limit,
@@ -237,7 +237,7 @@ impl Store for Bounded {
     }
 
     fn members(&self, limit: Duration) -> BoxFuture<'_, Result<Vec<Member>, Error>> {
-        self.call(("look at the servers", None, None), limit, async move {
+        self.call(("read the servers", None, None), limit, async move {
             let members = self.store.members(limit).await?;
             let count = |state| {
                 let alike = members.iter().filter(|member| member.counted_as() == state);

@@ -273,8 +273,8 @@ pub struct Place {
     pub height: u64,
     /// The number of clients before it.
     pub ahead: usize,
-    /// The time from the attempt for which the store keeps it, if that is longer than the [term](Queued::term) that the
-    /// attempt asked for.
+    /// How long from the attempt the store keeps it, if that is longer than the [term](Queued::term) that the attempt
+    /// asked for.
     pub kept_for: Option<Duration>,
 }
 
@@ -295,7 +295,7 @@ impl Place {
         self
     }
 
-    /// Returns the time from the attempt for which it is kept, by what the attempt asked for.
+    /// Returns how long from the attempt it is kept, given the request of the attempt.
     pub fn term(&self, queued: Queued) -> Duration {
         self.kept_for.unwrap_or(queued.term)
     }

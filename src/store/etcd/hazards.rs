@@ -69,7 +69,7 @@ pub(super) const CHECKS: &[Check<SetUp>] = &[
                 None,
             ))
         },
-        "Its versions, alarms and members were not looked at",
+        "Its versions, alarms and members were not read",
         "Ask with a user of the role root",
     ),
 ];

@@ -1,8 +1,8 @@
 //! The implementation of the contract for all stores of this crate: a store brings its requests, and this module does
 //! the rest.
 //!
-//! A [`Backend`] has an `async fn` for each call, and failures of its own kind. The one implementation of [`Store`] for
-//! all of them gives each call its budget, boxes it, and makes an error of a failure, which says how far a claim came.
+//! A [`Backend`] has an `async fn` for each call, and its own type of failures. The implementation of [`Store`] for all
+//! backends gives each call its budget, boxes it, and turns a failure into an error, which says how far a claim came.
 
 use std::error::Error as StdError;
 use std::fmt;

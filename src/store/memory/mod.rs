@@ -163,7 +163,7 @@ impl State {
         }
     }
 
-    /// Grants a free name to the first live place, for the rest of its term. One whose client says that it listens, and
+    /// Grants a free name to the first live place, for the rest of its term. A place whose client claims to listen, and
     /// does not, is passed over, unless it asks. Returns whether there was one.
     fn grant_next(&mut self, name: &Name, asking: Option<Holder>, now: Instant) -> bool {
         while let Some(queue) = self.queues.get_mut(name) {

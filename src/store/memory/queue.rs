@@ -8,7 +8,7 @@ use crate::store::{Ask, Claim, Info, Queued};
 use crate::term::Instant;
 use crate::token::Token;
 
-/// The queue of one name, in the order in which the clients joined.
+/// The queue of one name, in the order of joining.
 #[derive(Debug, Default)]
 pub struct Queue(VecDeque<Waiting>);
 

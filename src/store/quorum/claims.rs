@@ -1,4 +1,4 @@
-//! A claim, asked in rounds until it is decided.
+//! A claim, sent in rounds until it is decided.
 //!
 //! ```text
 //!   propose ─► all members ─► granted ─────────────────────────► the token
@@ -51,9 +51,9 @@ pub(super) struct Rounds<'a> {
     rivalry: Rivalry,
     /// The lease that had the most members in the last rounds, and in how many.
     leader: Option<(MemberLease, u32)>,
-    /// The members that may have a token of this attempt that is not taken back.
+    /// The members that may still have a token of this attempt.
     may_have: BTreeSet<usize>,
-    /// Whether members were taken in for this claim.
+    /// Whether this claim has adopted members already.
     has_taken_in: bool,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Rounds<'a> {
         self.judge(&votes).await
     }
 
-    /// A holder that was granted the name and asks again has its lease renewed. `None`: it has none.
+    /// Renews the lease of a holder that was granted the name and asks again. `None` if it has no lease.
     async fn ask_for_the_granted(&self) -> Result<Option<Answer>, Failure> {
         let (claim, granted) = (self.claim, &self.quorum.shared.granted);
         let Some(token) = granted.lock().of(claim.holder).map(|of| of.token) else {
@@ -135,8 +135,8 @@ impl<'a> Rounds<'a> {
             if let Some(ClaimOutcome::Granted | ClaimOutcome::Low) = answers.verdict() {
                 break;
             }
-            // Where another lease is in the way, or a higher token is wanted, a missing vote seldom brings a grant.
-            // Otherwise it may be the one that is needed, of a member that is only slow.
+            // If another lease is in the way, or a higher token is needed, a missing vote seldom brings a grant.
+            // Otherwise it may be the decisive one, from a member that is only slow.
             if answers.marks().next().is_some() {
                 round.poll.hurry(None);
             }
@@ -148,7 +148,7 @@ impl<'a> Rounds<'a> {
         votes
     }
 
-    /// Returns the answer by these votes. `None`: another round is needed.
+    /// Returns the answer from these votes. `None`: another round is needed.
     async fn judge(&mut self, votes: &Votes) -> Result<Option<Answer>, Failure> {
         let outcome = votes.answers().close();
         let shared = &self.quorum.shared;
@@ -162,7 +162,7 @@ impl<'a> Rounds<'a> {
             shared.granted.lock().note(self.claim.holder, granted, now);
             return Ok(Some(Answer::Granted(Grant::new(token))));
         }
-        // Not beside a grant: the mark of a few members that is far ahead needs no attention then.
+        // Not with a grant: then a mark of a few members that is far ahead does not matter.
         shared.note_seen(votes.answers().marks().max().unwrap_or(0));
         if matches!(outcome, ClaimOutcome::Low) && !self.budget.left().is_zero() {
             return Ok(None);
@@ -184,8 +184,8 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Takes the members in whose keep-out has ended: this client may end before its task in the background does so.
-    /// Returns whether any came in. Does so once for a claim.
+    /// Adopts the members whose keep-out has ended, because this client may end before its background task does.
+    /// Returns whether any came in. Runs once per claim.
     async fn takes_in(&mut self, votes: &Votes) -> bool {
         if std::mem::replace(&mut self.has_taken_in, true) {
             return false;
@@ -277,8 +277,7 @@ impl<'a> Rounds<'a> {
         Answer::Held(Box::new(seen.held))
     }
 
-    /// Whether anything of the claim can be carried out: not if everything that was proposed is known to be refused or
-    /// taken back.
+    /// Whether any part of the claim can be carried out: not if all proposals are known to be refused or taken back.
     fn doubtful(&self, failure: Failure) -> Failure {
         match (self.may_have.is_empty(), failure.sent()) {
             (false, _) => failure.with_sent(Sent::Perhaps),

@@ -19,7 +19,7 @@ const SPREAD: Duration = Duration::from_millis(100);
 pub(super) const CLOSED: &str =
     "the quorum was closed by `leasehold init --replace`: use the URL of the one that replaces it";
 
-/// The members' reports about their quorum.
+/// The quorum, as its members report it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownQuorum {
     pub(super) quorum: u64,
@@ -30,7 +30,7 @@ pub(super) struct KnownQuorum {
 }
 
 impl Quorum {
-    /// Returns what the members tell of their quorum, and asks them if that is not known.
+    /// Returns the members' report of their quorum; asks them if it is not known.
     pub(super) async fn known(&self, limit: Duration) -> Result<Arc<KnownQuorum>, Failure> {
         let known = self.shared.known.lock().clone();
         match known {
@@ -39,10 +39,10 @@ impl Quorum {
         }
     }
 
-    /// Asks the members what they tell of their quorum.
+    /// Asks the members for their report of the quorum.
     ///
     /// # Errors
-    /// `Misconfigured` if they were not set up, or so that this client cannot use them. An outage if too few answer.
+    /// `Misconfigured` if they were not set up, or not for this client. An outage if too few answer.
     pub(super) async fn learn(&self, limit: Duration) -> Result<Arc<KnownQuorum>, Failure> {
         let (members, enough) = (self.members.len(), self.members.majority());
         let is_open = |it: &Membership| it.closed_for.is_none();
@@ -79,7 +79,7 @@ impl Quorum {
         Ok(known)
     }
 
-    /// Takes a member in that is away, in a task, at the end of its keep-out.
+    /// Spawns a task that adopts a member that is away at the end of its keep-out.
     pub(super) fn care_for(&self, member: usize, absence: Absence, known: &Arc<KnownQuorum>) {
         let away_us = match absence {
             Absence::Away(away_us) => away_us,
@@ -144,8 +144,8 @@ impl Quorum {
         self.write(known, member, write, highest, limit).await
     }
 
-    /// Returns whether a server that was found to be this member of the quorum has its data only, as one that was its
-    /// replica: another server answers at its address. Then it has lost its own data.
+    /// Returns whether a server that seems to be this member only has its data, as a former replica: another server
+    /// answers at the member's address. Then it has lost its own data.
     async fn is_displaced(&self, found: &MemberNode, other: MemberId, known: &KnownQuorum) -> bool {
         let index = usize::from(other.index);
         let is_in = found
@@ -162,9 +162,9 @@ impl Quorum {
         })
     }
 
-    /// Makes a server a member that is in: by `adopt`, one whose incarnation is `by` and that was away for the
-    /// keep-out; by `open`, a server that the run `by` has reserved. No grant has a token above `highest`. Returns
-    /// whether it is in then.
+    /// Makes a server a member that is in: with `adopt`, one whose incarnation is `by` and that was away for the
+    /// keep-out; with `open`, a server that the run `by` has reserved. No grant has a token above `highest`. Returns
+    /// whether it is in afterwards.
     pub(super) async fn write(
         &self,
         known: &KnownQuorum,
@@ -180,7 +180,7 @@ impl Quorum {
         Ok(node.absence(id).is_none())
     }
 
-    /// Returns why these members are no quorum of ours.
+    /// Returns why these members are not the quorum of this client.
     fn unknown(&self, nodes: &[(usize, MemberNode)]) -> String {
         let mut members = nodes.iter();
         let member = members.find_map(|(index, node)| Some((index, node, node.membership?)));

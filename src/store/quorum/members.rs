@@ -29,7 +29,7 @@ pub(super) async fn ask_each(quorum: &Quorum, limit: Duration) -> Result<Vec<Mem
     let seen = try_join_all(seen).await?.concat();
     let is_standby = |member: &Member| member.state == MemberState::Standby;
     match known {
-        // A replica at a member's address is shown as one, and refuses to be asked.
+        // A replica at a member's address is shown as such; it refuses the request.
         Err(failure)
             if failure.kind() == ErrorKind::Misconfigured && !seen.iter().any(is_standby) =>
         {

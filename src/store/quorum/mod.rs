@@ -1,13 +1,13 @@
 //! Leases on a quorum of independent Redis or Valkey servers, for when no single one may be trusted to keep its data.
 //!
 //! # When not to use it
-//! **One server and a [fence](crate::fence) is enough for most.** A quorum does not make a lease mutual exclusion: a
-//! process can be paused between its last check and its write, here as anywhere, and only storage that compares tokens
-//! refuses its write. What a quorum adds is that grants and renewals go on while a minority of the servers is down or
-//! has lost its data. It costs three or more servers that share no disk, no power line and no failover, twice the work
-//! for each request, waiting in no order (there is no queue), and a keep-out:
-//! each member that was restarted takes no part for the longest ttl. If your servers run under Sentinel or as a
-//! cluster, use [`redis`] with `acknowledged_by` instead.
+//! **One server and a [fence](crate::fence) is enough for most uses.** A quorum does not make a lease mutual exclusion:
+//! a process can be paused between its last check and its write, here as anywhere, and only storage that compares
+//! tokens refuses its write. With a quorum, grants and renewals go on while a minority of the servers is down or has
+//! lost its data. It costs three or more servers that share no disk, no power line and no failover, twice the work for
+//! each request, waiting in no order (there is no queue), and a keep-out: each member that was restarted takes no part
+//! for the longest ttl. If your servers run under Sentinel or as a cluster, use [`redis`] with `acknowledged_by`
+//! instead.
 //!
 //! # How to use it
 //! ```console
@@ -43,8 +43,8 @@
 //!
 //! # Other members
 //! `leasehold init --store NEW --replace OLD` closes the old members and writes the new ones after the longest ttl. OLD
-//! is the URL with which the old ones were set up. All leases end, and nothing is granted meanwhile. If it stops
-//! half-way, run it again. Then shut the old members down that are left out.
+//! is the URL that set up the old ones. All leases end, and nothing is granted during this time. If it stops half-way,
+//! run it again. Then shut down the old members that are left out.
 //!
 //! # What it promises
 //! - Tokens rise, and no token is granted twice. This needs no clock while no member is lost. Across a loss, the
@@ -72,18 +72,17 @@
 //!    [replace](Quorum::replace) them.
 //! 3. **Data that changes unseen.** No balancer, no address that may go back to a server that was replaced without a
 //!    restart, no snapshot of a machine: such a server passes for the one it was, with old data. `leasehold doctor`
-//!    names a member two connections to which end at two servers; a balancer that goes to one server at a time is not
-//!    seen. Nor are keys that are deleted by hand or evicted while `<prefix>:node` stays: set `maxmemory-policy
-//!    noeviction`.
+//!    names a member whose connections end at two servers; it does not see a balancer that uses one server at a time.
+//!    Nor are keys that are deleted by hand or evicted while `<prefix>:node` stays: set `maxmemory-policy noeviction`.
 //! 4. **Set-up after a loss of all data.** [`init`](Quorum::init) opens blank servers at once. If all members have lost
-//!    their data, wait for the longest ttl before you run it: a holder that was paused meanwhile believes in its lease
-//!    for as long. `init` itself knows only of clients that have asked since.
+//!    their data, wait for the longest ttl before you run it: a holder that was paused believes in its lease for as
+//!    long. `init` itself knows only of clients that have asked since.
 //! 5. **Evictions across a loss.** If a member that carried out an eviction is lost within the same ttl, the holder may
 //!    be renewed once more: evict again.
 //!
 //! # How it works
 //! The client names the token and proposes it to every member at once; a member takes exactly that token, or refuses
-//! it. A name is had by the holder that has it on a majority, and two majorities share a member, so no token is granted
+//! it. The holder that has a name on a majority holds it, and two majorities share a member, so no token is granted
 //! twice and tokens rise. `README.md` in this folder has the rules, what they rest on, and the keys and scripts;
 //! `protocol/` has the clients' part as plain functions, which know no clock, no runtime and no connection. The model
 //! in `tests/model` runs these as they are, with the members as plain functions too, and the scripts are compared with
@@ -168,9 +167,9 @@ impl Quorum {
     /// Makes the store on these servers, each described by [`Redis::builder`](redis::Redis::builder) as one alone.
     /// The only I/O is that certificate files are read.
     ///
-    /// The longest ttl, which is the same for all, is that of a lease: a claim with a longer one is `Invalid`, and a
-    /// member that was restarted takes no part for as long. [`init`](Self::init) writes it on the members (default:
-    /// 60 s); a client that sets another one than they have gets `Misconfigured`, and one that sets none takes theirs.
+    /// The longest ttl is the same for all clients: a claim with a longer one is `Invalid`, and a member that was
+    /// restarted takes no part for this long. [`init`](Self::init) writes it on the members (default: 60 s); a client
+    /// with a different setting gets `Misconfigured`, and one without the setting takes the members' value.
     ///
     /// # Errors
     /// `Invalid`, with the setting that is refused.
@@ -279,7 +278,7 @@ impl Backend for Quorum {
         budget: Budget,
     ) -> Result<Release, Failure> {
         let granted = self.shared.granted.lock().of(holder).map(|of| of.token);
-        // What a holder proposed without a grant is behind what was seen or, by another store, behind the clock.
+        // Proposals of a holder without a grant are below the tokens seen or, from another store, behind the clock.
         let token = granted.or_else(|| self.shared.propose(None).ok());
         let (token, ttl) = (token.unwrap_or(Token::MAX), keep_for.unwrap_or_default());
         let asked = NameRequest::new(name, holder, token, ttl);
@@ -314,7 +313,7 @@ impl Backend for Quorum {
             return Ok(false);
         }
         let asked = |ttl| NameRequest::new(name, seen.lease.holder, seen.lease.token, ttl);
-        // A renewal that is on its way may count for as long as that.
+        // A renewal on its way may count for that long.
         let evicting = asked(known.max_ttl + budget.left());
         let told = self.of_majority(Act::Evict, evicting, budget).await?;
         if told.taken().count() >= self.members.majority() {
@@ -339,8 +338,8 @@ impl Backend for Quorum {
         members::ask_each(self, budget.left()).await
     }
 
-    /// A majority of the connections has to be made. They bring what the members tell of their quorum, so that the
-    /// first claim of a client is one round.
+    /// A majority of the connections has to be made. They bring the members' report of their quorum, so that the first
+    /// claim of a client takes one round.
     async fn try_own_connection(&self, purpose: Purpose) -> Result<Self, Failure> {
         if self.members.iter().any(|member| member.server.is_closed()) {
             return Err(Failure::new(ErrorKind::Closed, "store is closed"));

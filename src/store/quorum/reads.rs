@@ -1,4 +1,4 @@
-//! Merges what all members show of leases.
+//! Merges the members' views of leases.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Quorum {
     /// Returns the lease that a majority has of a name, or may have.
     ///
     /// # Errors
-    /// A majority belongs to no quorum of ours by now.
+    /// A majority no longer belongs to this quorum.
     fn agreed(&self, told: &ToldLeases) -> Result<Option<SeenLease>, Failure> {
         let is_misfit = |absence: &Absence| !matches!(absence, Absence::Away(_));
         match told.absent().filter(is_misfit).nth(told.majority() - 1) {
@@ -82,11 +82,11 @@ impl Quorum {
     }
 }
 
-/// Returns what several members report of the lease that one of them reports so.
+/// Merges the reports of several members about one lease.
 pub(super) fn merged(told: &ToldLeases, one: &SeenLease) -> SeenLease {
     let alike = told.taken().filter(|it| it.lease.is_same(&one.lease));
     let alike: Vec<&Held> = alike.map(|seen| &seen.held).collect();
-    // One that took the lease by a renewal alone knows less of its holder.
+    // A member that got the lease by a renewal knows less about its holder.
     let most = alike.iter().max_by_key(|held| !held.info.host.is_empty());
     let mut held = most.map_or(&one.held, |most| *most).clone();
     if alike.iter().any(|held| held.state == HeldState::Evicted) {

@@ -1,5 +1,5 @@
-//! One request of the protocol to several members: all are asked at once, their answers are counted as they come, and
-//! what comes after the decision is seen to in a task.
+//! One request of the protocol to several members: all are asked at once, their answers are counted as they come, and a
+//! task handles those that come after the decision.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -142,14 +142,14 @@ impl Quorum {
 }
 
 impl Round {
-    /// Counts the next answer, and returns its member. `None` if no more is to come in time.
+    /// Counts the next answer, and returns its member. `None` if no more answers come in time.
     pub(super) async fn next(&mut self) -> Option<usize> {
         let (member, answer) = self.poll.next().await?;
         self.count(member, answer);
         Some(member)
     }
 
-    /// Lets the members answer that have not, in a task.
+    /// Spawns a task that waits for the missing answers.
     pub(super) fn go_on(mut self) {
         if self.poll.pending.is_empty() {
             return;
@@ -195,7 +195,7 @@ impl Round {
         }
     }
 
-    /// Vouches for the leases that a majority has, at the members where the name is free, in tasks.
+    /// Spawns tasks that vouch for the leases of a majority at the members where the name is free.
     fn vouch(&mut self, now: Instant) {
         let quorum = &self.quorum;
         let mut at: Vec<Vec<NameRequest>> = vec![Vec::new(); quorum.members.len()];
@@ -227,7 +227,7 @@ impl Round {
 }
 
 impl Votes {
-    /// Returns whether this member failed so.
+    /// Returns whether this member failed in this way.
     pub(super) fn has_failed(&self, member: usize, sent: Sent) -> bool {
         let mut failures = self.failures.iter();
         failures.any(|(of, failed)| *of == member && failed.sent == sent)

@@ -28,7 +28,7 @@ impl Quorum {
     /// forgot may still be held. A server that a client has asked for the lost quorum is refused until then.
     ///
     /// # Errors
-    /// `Misconfigured` with the member and what to do about it: nothing was granted meanwhile. Otherwise the errors of
+    /// `Misconfigured` with the member and what to do about it: nothing was granted in between. Otherwise the errors of
     /// a request; after one of these run it again.
     ///
     /// # Cancel safety
@@ -41,15 +41,15 @@ impl Quorum {
         self.open_all(fastrand::u64(1..), run, highest, limit).await
     }
 
-    /// Makes these servers the members of the quorum instead of those of `old`, which has to name all of them, in
-    /// their order. Some servers may be members of both. It closes the old members first, and writes the new ones after
-    /// the longest ttl, so it takes as long; meanwhile nothing is granted. All leases end. If it fails or is stopped,
-    /// run it again: until then nothing is granted either.
+    /// Makes these servers the members of the quorum instead of those of `old`, which has to name all of them, in their
+    /// order. Some servers may be members of both. It closes the old members first, and writes the new ones after the
+    /// longest ttl; until then nothing is granted. All leases end. If it fails or is stopped, run it again: until then
+    /// nothing is granted either.
     ///
     /// Shut down the members that are left out, and those that did not answer.
     ///
     /// With `from_clock` it goes on without a majority of the old members. Then no token falls as long as the clock of
-    /// this machine is ahead of each that was granted, and no two holders meet as long as the old members that did not
+    /// this machine is ahead of each granted token, and no two holders meet as long as the old members that did not
     /// answer stay down, and no other change of members is under way.
     ///
     /// # Errors
@@ -156,8 +156,8 @@ impl Quorum {
     /// Returns the quorum of these members; `None` if those that are left were replaced by `new` already.
     ///
     /// # Errors
-    /// None has its data, and the clock is not to serve instead. Or they are not all members of their quorum, in
-    /// its order: then a majority of them is none.
+    /// No member has its data, and the clock must not stand in for it. Or they are not all members of their quorum, in
+    /// its order, so that a majority of them would be none.
     async fn to_replace(
         &self,
         new: &Self,
@@ -200,9 +200,9 @@ impl Quorum {
         Err(self.refused(&why))
     }
 
-    /// Reserves all servers for one run, which makes the first quorum or replaces `old`, sees what they are, and then
-    /// that all are reserved by it still. Returns the run that may write them all, or `None` if some are members of the
-    /// quorum already: the others come in by adoption.
+    /// Reserves all servers for one run, which makes the first quorum or replaces `old`; reads what they are, and
+    /// checks that all are still reserved for it. Returns the run that may write them all, or `None` if some are
+    /// members of the quorum already: the others come in by adoption.
     async fn reserve(
         &self,
         old: Option<u64>,
@@ -214,7 +214,7 @@ impl Quorum {
             let mut is_set_up = false;
             nodes.clear();
             for (index, member) in self.members.iter().enumerate() {
-                // Each server is reserved under a number of its own, which shows two names of one server.
+                // Each server gets its own number of the reservation, which reveals two names of one server.
                 let by = (run + index as u64).to_string();
                 let arguments: &[&str] = if word == "reserve" { &[&by] } else { &[] };
                 let node = member.node(word, arguments, limit).await;
@@ -248,7 +248,7 @@ impl Quorum {
         Err(self.refused_at(before.len(), &why))
     }
 
-    /// Returns whether a server is a member already of the quorum that is set up.
+    /// Returns whether a server is already a member of the quorum that is being set up.
     ///
     /// # Errors
     /// It is one of another quorum, or of one that was closed.

@@ -1,4 +1,4 @@
-//! What a quorum's store remembers on all its connections, and the token that it proposes next.
+//! The memory that all connections of a store share, and the choice of the next token to propose.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,9 +54,9 @@ impl Shared {
         members.map_or(ours, |members| members.bound(ours, now))
     }
 
-    /// Chooses the token to propose, and notes it before it is sent. A proposal that was taken back may be freed at any
-    /// later moment by a request on its way, so the next one is above it. Otherwise a wrong choice costs a round and no
-    /// promise.
+    /// Chooses the token to propose, and records it before it is sent. A proposal that was taken back may be freed at
+    /// any later moment by a request on its way, so the next one is above it. Apart from that, a wrong choice costs a
+    /// round and breaks no promise.
     ///
     /// # Errors
     /// As of [`Token::mint`].

@@ -11,7 +11,7 @@ use crate::term::Instant;
 /// Number of names above which names that were not read for an hour are forgotten; a forgotten name that is read again
 /// only counts from the start.
 const MANY: usize = 1_024;
-/// How long this machine's clock may stand in for the storage's, while a name is taken: in a day it could gain a good
+/// How long this machine's clock may stand in for the storage's when a name is taken: in a day it could gain a good
 /// part of the skew.
 const TIME_HOLDS: Duration = Duration::from_secs(60);
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);

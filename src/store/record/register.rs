@@ -110,7 +110,7 @@ pub struct Traits {
     pub has_notices: bool,
     /// The shortest ttl that the storage can keep.
     pub least_ttl: Duration,
-    /// The interval at which a waiting client reads the record where nothing tells it that a name was freed.
+    /// Interval between polls of a waiting client where the storage gives no notices.
     pub look_every: Duration,
 }
 
@@ -138,18 +138,18 @@ pub enum Expiry {
         /// The most by which the clocks of the storage's servers differ. With a greater difference a lease can be
         /// granted before its holder has lost it.
         skew: Duration,
-        /// The step in which the clock is read: one second where times are in whole seconds.
+        /// Resolution of the clock: one second where times are in whole seconds.
         grain: Duration,
     },
     /// The storage itself, which then shows the record as free. It is at most this much late, and never early.
     ByStorage {
-        /// The longest time past its ttl at which a record is still there.
+        /// Maximum time past its ttl that a record is still there.
         late_by: Duration,
     },
 }
 
 impl Expiry {
-    /// Returns the longest time past its ttl for which a record counts for a client that did not see it before.
+    /// Returns the maximum time past its ttl that a record counts for a client that did not see it before.
     pub(super) const fn grace(self) -> Duration {
         match self {
             Self::ByStorage { late_by } => late_by,

@@ -160,8 +160,8 @@ pub(super) fn release(
     holder: Holder,
     keep_for: Option<Duration>,
 ) -> Next<Release> {
-    // Also if it has run out: its version shows that nobody had it since, and a renewal that is still on its way would
-    // begin its ttl anew after the release was told.
+    // Also if it has run out: its version shows that no client had it since, and a renewal still on its way would begin
+    // its ttl anew after the release was answered.
     let its = hand.filter(|hand| hand.record().by == Some(holder));
     let is_held = |hand: &&InHand| {
         let state = hand.record().state;

@@ -1,4 +1,4 @@
-//! The address of a server: where it is, the credentials for it, and its TLS. It is shown without its secrets.
+//! The address of a server: its endpoint, credentials and TLS. Shown without its secrets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -162,8 +162,8 @@ impl AddressMap {
         self.0.is_some()
     }
 
-    /// Returns where the server is reached that another one names. An empty host means the server that answered; `?`
-    /// one that is not known.
+    /// Returns the endpoint to connect to for a server that another one names. An empty host means the server that
+    /// answered; `?` an unknown one.
     pub(super) fn reached(&self, host: &str, port: u16, answered: &HostPort) -> Option<HostPort> {
         let (host, port) = match (host, &self.0) {
             ("?", _) => return None,

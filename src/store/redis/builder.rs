@@ -22,11 +22,11 @@ use crate::store::kit::server_url::ServerUrl;
 use crate::telemetry::ConnectionPurpose;
 use crate::term::Timing;
 
-/// The longest time that a handshake may take: three round trips around the globe, and a slow server.
+/// Maximum duration of a handshake: three round trips around the globe, and a slow server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The greatest number of replicas that can be asked for.
+/// Maximum number of replicas that can be required.
 const MOST_REPLICAS: u8 = 8;
-/// The longest ttls that can be set.
+/// The range of longest ttls that can be set.
 const MAX_TTLS: RangeInclusive<Duration> = Timing::MIN_TTL_WITH_MARGIN..=Timing::MAX_TTL;
 
 /// Builds a [`Redis`] store. [`Redis::builder`] and [`Redis::from_pool`] make one.
@@ -116,16 +116,16 @@ impl Builder {
         self
     }
 
-    /// Makes this the server of a store of another kind.
+    /// Makes this a server of another kind of store.
     #[cfg(feature = "_remote")]
     pub(crate) fn program(mut self, program: Program) -> Self {
         self.program = program;
         self
     }
 
-    /// Sets where the servers are reached that Sentinels or the nodes of a cluster name, if that differs from the
-    /// names, as behind NAT or a load balancer. The function gets a host and a port, and returns the host and the port
-    /// to connect to; it should return what it does not know as it is. The hosts of the URL are used as they are. In a
+    /// Sets how to reach the servers that Sentinels or the nodes of a cluster name, if their addresses differ from
+    /// here, as behind NAT or a load balancer. The function gets a host and a port, and returns the host and the port
+    /// to connect to; it should return an unknown address unchanged. The hosts of the URL are used as they are. In a
     /// URL it is `?reach=HOST:PORT=HOST:PORT`, or a list of these with commas: the endpoint that servers name, and the
     /// one to connect to.
     ///
@@ -149,7 +149,7 @@ impl Builder {
         self
     }
 
-    /// Sets how TLS is done, where the URL does not say it. The URL must use TLS. It has no effect on the connections
+    /// Sets the parameters of TLS that the URL does not have. The URL must use TLS. It has no effect on the connections
     /// that a pool of the caller's makes.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;

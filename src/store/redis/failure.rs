@@ -27,7 +27,7 @@ pub(crate) struct Failure {
     sent: Sent,
     /// The server that it is of, where a store has several.
     at: Option<HostPort>,
-    /// The server ended the connection, and had answered nothing on it.
+    /// The server ended the connection without any answer on it.
     is_without_answer: bool,
 }
 
@@ -58,10 +58,10 @@ pub(super) enum FailureCause {
     #[error("no node of the cluster that can be reached serves the slot {0}")]
     Unserved(u16),
     /// Another server took over before the answer counted. The request may have been carried out, on a server whose
-    /// writes are worth nothing any more, or on the new one.
+    /// writes no longer count, or on the new one.
     #[error("another server has taken over")]
     Deposed,
-    /// The server sent a reply that none of our scripts sends.
+    /// The server sent a reply that no script of this store sends.
     #[error("unexpected reply {0}")]
     Odd(String),
     /// Anything else, in words.
@@ -146,12 +146,12 @@ impl Failure {
         }
     }
 
-    /// Makes a failure of this kind, in words. `Invalid` says that no later time makes the request right.
+    /// Makes a failure of this kind, in words. With `Invalid` retrying the request can never succeed.
     pub(super) fn other(kind: ErrorKind, sent: Sent, words: impl Into<String>) -> Self {
         Self::new(FailureCause::Other(words.into()), kind, sent)
     }
 
-    /// Makes the failure of a reply that none of our scripts sends.
+    /// Makes the failure of a reply that no script of this store sends.
     pub(super) fn odd(reply: impl fmt::Display) -> Self {
         FailureCause::Odd(reply.to_string()).into()
     }
@@ -205,7 +205,7 @@ impl Failure {
         }
     }
 
-    /// Makes this the failure of a request that no server takes at the moment. One that serves it will be found.
+    /// Makes this the failure of a request that no server accepts at the moment, until one is found.
     pub(super) fn not_serving(self) -> Self {
         let kind = ErrorKind::Unavailable;
         match self.redirect() {

@@ -34,7 +34,7 @@ impl Redis {
         while let Some(held) = reads.next().await {
             match held {
                 Ok(held) => list.extend(held),
-                // A key that was replaced by another program's meanwhile is not a lease. A server that refuses for the
+                // A key that another program replaced in the meantime is not a lease. A server that refuses for the
                 // moment, because it loads its data, may have one.
                 Err(failure) if failure.is_refusal() && !is_transient(&failure) => {}
                 Err(failure) => return Err(failure),
@@ -49,8 +49,8 @@ impl Redis {
         // SCAN may return a key twice.
         let mut names = BTreeSet::new();
         let servers = self.fleet.servers(budget).await?;
-        // A slot that moved meanwhile may have come to a node that had been scanned before: all but the last are
-        // scanned again.
+        // A slot that moved in the meantime may have come to a node that had been scanned before, so all but the last
+        // are scanned again.
         let again = &servers[..servers.len().saturating_sub(1)];
         for server in servers.iter().chain(again) {
             let keys = keys(server, &pattern, usize::MAX, budget).await?;

@@ -28,17 +28,17 @@
 //! - `acknowledged_by`: how many replicas must have a grant or a renewal before it counts (default: 0, at most 8); see
 //!   [`Builder::acknowledged_by`].
 //! - `prefix`: what all keys begin with (default: `leasehold`); leases under different prefixes are unrelated.
-//! - `reach`: `HOST:PORT=HOST:PORT`, or a list of these with commas: where a server is reached that Sentinels or the
-//!   nodes of a cluster name, as behind NAT; see [`Builder::address_map`].
+//! - `reach`: `HOST:PORT=HOST:PORT`, or a list of these with commas: how to reach a server that Sentinels or the nodes
+//!   of a cluster name, as behind NAT; see [`Builder::address_map`].
 //! - `sentinel_username`, `sentinel_password`: the credentials of the Sentinels.
 //! - `ca`, `cert`, `key`, `server_name`: with TLS, as in the next section.
 //! - `db`, `user`, `pass`: the database and the credentials, for a socket.
 //!
 //! # TLS
-//! `?ca=FILE` (or `ca=system`), `?cert=FILE&key=FILE` and `?server_name=NAME` say what is trusted, which certificate is
-//! shown, and which name the server must have; [`Tls`](super::Tls) describes them, and the builder and the environment
-//! can set them too. The files are read again for each connection. If a file cannot be read then, the request fails
-//! with `Unavailable`.
+//! `?ca=FILE` (or `ca=system`), `?cert=FILE&key=FILE` and `?server_name=NAME` set the trusted certificates, the
+//! client's own certificate, and the name that the server must have; [`Tls`](super::Tls) describes them, and the
+//! builder and the environment can set them too. The files are read again for each connection. If a file cannot be read
+//! then, the request fails with `Unavailable`.
 //!
 //! The cryptography is that of the provider that the program has installed (`CryptoProvider::install_default`), or else
 //! `ring`.
@@ -53,11 +53,11 @@
 //! are retried, and waiting clients wait. Then they listen to the new one. A store that has not written at this address
 //! yet fails with `Misconfigured` instead, because then the URL probably names a replica.
 //!
-//! At a server that has no room for another client (`maxclients`), those that hold leases come first: their connection
-//! for renewals is made again as soon as it breaks, while others ask at growing pauses, of up to 30 s, and come back to
-//! a server that was down one to two seconds after they find it up. A client that waits has three connections, and
-//! keeps those that it has while it is refused the next: where few are left, a name that is freed can wait for as long
-//! as they are taken. Leave room for three connections a client.
+//! At a server that has no room for another client (`maxclients`), holders come first: they remake their connection for
+//! renewals as soon as it breaks, while others retry at growing pauses of up to 30 s, and return to a server that was
+//! down one to two seconds after they find it up. A waiting client has three connections, and keeps those that it has
+//! while the server refuses the next: if few are left, a freed name can stay idle as long as they are taken. Leave room
+//! for three connections per client.
 //!
 //! # What it leaves to others
 //! A request is sent again only if its connection was found closed, or after a replica's answer. Otherwise the store
@@ -119,8 +119,8 @@ use crate::telemetry::ConnectionPurpose;
 
 /// The label of this kind of store in metrics.
 const KIND: &str = "redis";
-/// The longest pause between two replacements of a connection, for requests of long leases: a tenth of a ttl of one
-/// hour would keep them from a new master for six minutes.
+/// Longest pause between two replacements of a connection, for requests of long leases: a tenth of a ttl of one hour
+/// would keep them from a new master for six minutes.
 const REPLACE_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 
 /// A store on Redis or Valkey.
@@ -131,7 +131,7 @@ pub struct Redis {
     fleet: Arc<Fleet>,
     pub(super) keys: Keys,
     pub(super) max_ttl: Option<Duration>,
-    /// Whether the server never has a replica, as its operator says.
+    /// Whether the operator declared that the server never has a replica.
     pub(super) is_alone: bool,
     /// Where the servers are, without secrets.
     pub(super) location: Arc<str>,
@@ -174,7 +174,7 @@ impl Redis {
     }
 
     /// Returns whether what a server publishes proves that it has granted a name: not if it may have been replaced, or
-    /// a grant counts only once replicas have it. A server that keeps out grants nothing that nobody asked for.
+    /// a grant counts only once replicas have it. A server that keeps out grants nothing without a claim.
     fn trusts_notices(&self) -> bool {
         let is_acknowledged = self.fleet.settings.acknowledged_by > 0;
         !self.fleet.has_sentinels() && !is_acknowledged && self.max_ttl.is_none()

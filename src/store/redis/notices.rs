@@ -32,7 +32,7 @@ const PULSE: Duration = Duration::from_secs(10);
 pub(super) struct Listener {
     fleet: Arc<Fleet>,
     keys: Keys,
-    /// The limit of each single request to the server.
+    /// Time limit of each request to the server.
     limit: Duration,
     gauge: Arc<ConnectionGauge>,
     wanted: Wanted,
@@ -110,7 +110,7 @@ impl Listener {
                 () = self.fleet.settings.changed(connection.changes) => false,
                 () = sleep(PULSE) => {
                     let pulse = timeout(self.limit, connection.sink.ping::<()>()).await;
-                    // An answer other than a pong is a sign of life too.
+                    // Answers other than a pong are signs of life, too.
                     pulse.is_ok_and(|pong| !pong.is_err_and(|error| error.is_unrecoverable_error()))
                 }
             };

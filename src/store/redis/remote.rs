@@ -32,7 +32,7 @@ impl Redis {
     /// time for them.
     ///
     /// # Errors
-    /// Those of a request. A reply that `read` does not know is one.
+    /// Those of a request, including a reply that `read` does not know.
     pub(crate) async fn call<T>(
         &self,
         call: Cmd,
@@ -54,7 +54,7 @@ impl Redis {
     /// Opens a subscription. If the server cannot be reached now, it begins to listen once it can.
     ///
     /// # Errors
-    /// `Denied` if this user may not subscribe, and the other errors that last.
+    /// `Denied` if this user may not subscribe, and other permanent errors.
     pub(crate) async fn listen(&self) -> Result<Box<dyn Notices>, Failed> {
         match Listener::subscribe(self, true).await {
             Ok(subscription) => Ok(Box::new(subscription)),

@@ -47,8 +47,8 @@ impl Redis {
         while let Some(part) = waiting.pop().filter(|part| !part.is_empty()) {
             match self.renew_batch(part, budget).await {
                 Ok((time, renewed)) => {
-                    // The last part of a batch was answered last. A replica that is promoted has the
-                    // leases' ends by its master's clock, so one behind the other they count as one server.
+                    // The last part of a batch was answered last. A promoted replica has the ends of leases by its
+                    // master's clock, so a master and its successor count as one server.
                     server_time = Some(ServerTime { shard: 0, time });
                     outcomes.extend(renewed);
                 }
@@ -116,7 +116,7 @@ impl Redis {
             command: redis::cmd("TIME"),
         });
         calls.extend(time);
-        // Clocks of different servers are different clocks: it counts only if one server is asked for all.
+        // Clocks of different servers are different clocks, so this one counts only if one server answers for all.
         let shard = || {
             let shards = calls.iter().map(|call| self.fleet.shard_of(call.slot));
             shards

@@ -11,9 +11,9 @@ use crate::store::kit::backend::Backend;
 use crate::store::kit::budget::{Budget, millis};
 
 impl Redis {
-    /// Sets a new server up to keep out, with the longest ttl of this store: it notes that nothing can have been
-    /// forgotten, so its first grant takes no wait. The caller vouches for that: the server must never have granted
-    /// leases, or none within the longest ttl. A server that was flushed or lost its data seems new, too. Where a first
+    /// Sets a new server up to keep out, with the longest ttl of this store: it records that nothing can have been
+    /// forgotten, so its first grant is not delayed. The caller guarantees this: the server must never have granted
+    /// leases, or none within the longest ttl. A server that was flushed or lost its data seems new, too. If a first
     /// claim was sent to the new server before, and it keeps out since, this ends the wait.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Redis {
                 "the server is not new, it has leases or marks key={key:?}"
             )));
         }
-        // A cluster does not keep out, so there is one.
+        // A cluster does not keep out, so there is one server.
         for server in self.fleet.servers(budget).await? {
             let mut call = SCRIPTS.init.call([self.keys.node()]);
             call.arg(millis(max_ttl));
@@ -79,7 +79,7 @@ pub(crate) async fn init(url: &str, settings: TableSettings, limit: Duration) ->
     done
 }
 
-/// Returns the script that does so.
+/// Returns the script for that.
 pub(crate) fn init_script(url: &str, settings: TableSettings) -> Result<String, Error> {
     let redis = store(url, settings)?;
     let (max_ttl, keys) = (millis(redis.longest_ttl()?), redis.keys.of_any_name());

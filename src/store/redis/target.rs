@@ -1,4 +1,4 @@
-//! The servers that a URL means: one server, the master of a group that Sentinels watch, or a cluster.
+//! The servers of a URL: one server, the master of a group that Sentinels watch, or a cluster.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::store::kit::server_url::{HostPort, Reason, ServerUrl, read_host};
 const SENTINEL_PORT: u16 = 26_379;
 /// The parameters of the store as a whole.
 const STORE_PARAMETERS: [&str; 4] = ["prefix", "max_ttl", "acknowledged_by", "alone"];
-/// The parameter that says where the servers are reached that Sentinels and nodes name.
+/// The parameter that maps the addresses that Sentinels and nodes name to those that reach the servers.
 const REACH: &str = "reach";
 /// The parameters with the credentials of the Sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_username", "sentinel_password"];
@@ -36,7 +36,7 @@ pub(super) struct Target {
 pub(super) enum UrlServers {
     One,
     Sentinels(Box<SentinelGroup>),
-    /// The nodes to begin with.
+    /// The nodes to ask first.
     Cluster(Vec<HostPort>),
 }
 
@@ -135,7 +135,7 @@ impl Target {
                 }
                 let address = address(db)?;
                 let [user, password] = SENTINEL_PARAMETERS.map(|name| url.parameter(name));
-                // One that is named twice counts once, when they are asked how many agree.
+                // A Sentinel that is named twice counts once when their votes are counted.
                 let (mut endpoints, mut named) = (url.endpoints(SENTINEL_PORT), HashSet::new());
                 endpoints.retain(|endpoint| named.insert(endpoint.clone()));
                 let group = SentinelGroup {

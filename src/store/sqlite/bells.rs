@@ -2,9 +2,9 @@
 //!
 //! A bell is a FIFO in a folder next to the file. A waiting client has it open for reading; a transaction that changed
 //! what the client waits for opens it for writing, and closes it once it is committed. Nothing is written into it: the
-//! close wakes every reader, and the open fails where nobody reads.
+//! close wakes every reader, and the open fails if there is none.
 //!
-//! A client that waits in queues has a bell of its own, so a grant wakes nobody else. It gets its name once it has a
+//! A client that waits in queues has its own bell, so a grant wakes no other client. It gets its name once it has a
 //! reader, and has one for as long as the client lives: without one the client is dead. Clients that only watch names
 //! share a bell for all names with one [`slot`], so that the releases of other names wake few.
 //!

@@ -277,7 +277,7 @@ fn alone(path: &Path, caller: Caller<'_>) -> Result<Option<fs::File>, Failure> {
 fn create(path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::io("create the file", source);
     let (fresh, file) = create_beside(path)?;
-    // Closed before it becomes the file of leases, of which no descriptor may be closed.
+    // Closed before it becomes the file of leases, whose descriptors must not be closed.
     drop(file);
     let named = renameat_with(CWD, &fresh, CWD, path, RenameFlags::NOREPLACE);
     if named.is_err() {

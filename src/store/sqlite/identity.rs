@@ -50,8 +50,7 @@ fn device_and_inode(path: &Path) -> Result<(u64, u64), Failure> {
     }
 }
 
-/// The paths of the log, and of the index of the log in which the locks are. SQLite puts them next to the target of a
-/// symbolic link.
+/// The paths of the log, and of its index, which has the locks. SQLite puts them next to the target of a symbolic link.
 pub(super) fn logs(path: &Path) -> Result<[PathBuf; 2], Failure> {
     let file = fs::canonicalize(path).map_err(unseen)?.into_os_string();
     Ok(["-wal", "-shm"].map(|ending| {
@@ -139,5 +138,5 @@ fn mount_of(_: &Path) -> Result<Option<u64>, Failure> {
 }
 
 pub(super) fn unseen(source: io::Error) -> Failure {
-    Failure::io("look at the file", source)
+    Failure::io("examine the file", source)
 }

@@ -50,7 +50,7 @@ fn absolute(variable: &str) -> Option<PathBuf> {
 /// The kind of file system, where it may be shared with other machines.
 pub(super) fn network_file_system(path: &Path) -> Result<Option<&'static str>, Failure> {
     let found =
-        statfs(path).map_err(|error| Failure::io("look at the file system", error.into()))?;
+        statfs(path).map_err(|error| Failure::io("examine the file system", error.into()))?;
     Ok(network_name(i128::from(found.f_type)))
 }
 

@@ -30,8 +30,8 @@
 //!    The folder stays, and with it a few FIFOs of clients that were killed; to copy it whole is safe, but a program
 //!    that opens a FIFO in it to read waits for ever (`cat`, `md5sum`).
 //! 7. The queue of a name is in the file as well. When the boot id changes, as by a reboot, its clients lose their
-//!    places, and nothing else. A client that was killed is passed over: nobody reads its FIFO. One that stands still,
-//!    or has no FIFO, costs those behind it three seconds at its turn.
+//!    places, and nothing else. A client that was killed is passed over, because its FIFO has no reader. One that
+//!    stands still, or has no FIFO, costs those behind it three seconds at its turn.
 //!
 //! # Limits
 //! A process under a file size limit (`ulimit -f`, `RLIMIT_FSIZE`) that the file or its log reaches is killed by
@@ -40,10 +40,10 @@
 //! client has no FIFO, and three in a ttl that is below three seconds.
 //!
 //! # Users
-//! The folder decides who shares the file, and all that is made next to it. In a folder that its group may write and
-//! that has the set-gid bit (mode 2770), it is made for that group (mode 660); in any other for this user alone (600).
-//! A file that is there keeps its mode. In a folder in which everybody may write, such as `/tmp`, a file of another
-//! user is refused, because its rows and triggers would be that user's choice.
+//! The folder decides who shares the file and the files next to it. In a folder that its group may write and that has
+//! the set-gid bit (mode 2770), new files are for that group (mode 660); in any other, for this user alone (600). An
+//! existing file keeps its mode. In a folder where everybody may write, such as `/tmp`, a file of another user is
+//! refused, because its rows and triggers would be that user's choice.
 //!
 //! # Containers
 //! Mount the **folder** of the file, never the file alone: the write-ahead log and the locks are next to the file, and
@@ -59,9 +59,9 @@
 //!
 //! # Errors
 //! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself or read-only, and for one
-//! that two kernels share, that has `auto_vacuum` on, or that another user may have put into a folder in which
-//! everybody may write; `Unavailable` while the disk is full; `Denied` without the permissions; `TimedOut` if other
-//! processes kept the file busy up to the limit.
+//! that two kernels share, that has `auto_vacuum` on, or that another user may have put into a folder where everybody
+//! may write; `Unavailable` while the disk is full; `Denied` without the permissions; `TimedOut` if other processes
+//! kept the file busy up to the limit.
 //!
 //! A file of an older version of leasehold is migrated when it is opened. From then on an older version refuses it as
 //! newer; if it has the file open already it continues to work, but ignores the queue.

@@ -36,8 +36,8 @@ use crate::token::Token;
 const PACE: Duration = Duration::from_secs(1);
 /// The same for a listener that lacks a bell.
 const PACE_WITHOUT_BELL: Duration = Duration::from_millis(10);
-/// Minimum interval between polls, in multiples of their processor time: one of very many names, or among very many
-/// releases, spends a tenth of a core on polls.
+/// Minimum interval between polls, in multiples of their processor time: a listener of very many names, or among very
+/// many releases, spends a tenth of a core on polls.
 const PARTS: u32 = 10;
 /// The time without polls that counts towards that, so that a few polls may follow each other at once.
 const CREDIT: Duration = Duration::from_millis(100);

@@ -39,9 +39,9 @@ pub(super) struct Waiting {
 }
 
 impl Tx<'_> {
-    /// The first live place at which a client claims.
+    /// The first live place with a claim.
     pub(super) fn first_waiting(&self, name: &Name) -> Result<Option<Waiting>, Failure> {
-        // The plus signs keep the planner on the order of the places, of which it reads one row if no client is dead.
+        // The plus signs keep the planner on the order of the places: it reads one row if no client is dead.
         let mut find = self.db.prepare_cached(
             "SELECT holder, floor, info, alive_until_ns
             FROM line

@@ -28,7 +28,7 @@ impl Users {
     pub(super) fn of(path: &Path) -> Result<Self, Failure> {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let found = fs::metadata(folder);
-        let found = found.map_err(|source| Failure::io("look at the file's folder", source))?;
+        let found = found.map_err(|source| Failure::io("examine the file's folder", source))?;
         Ok(Self::by_mode(found.mode()))
     }
 

@@ -19,7 +19,7 @@
 //! `%XX`. The chroot must exist. With a user, only that user can use the nodes (the scheme `digest`). The parameters:
 //!
 //! - `prefix`: the node that has the names (default: `leasehold`); leases under different prefixes are unrelated.
-//! - `session`: the time-out that the client asks for, for the session in which leases live (default: `40s`).
+//! - `session`: the requested time-out of the session that holds the leases (default: `40s`).
 //!
 //! A name takes three nodes while it is held, and two for an hour after it was freed. Then only the highest token of
 //! all such names in a folder is kept, and the tokens of new names there are above it.

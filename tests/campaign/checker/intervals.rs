@@ -1,5 +1,5 @@
-//! No two holders of a name believe in it at a time, from the moment at which a caller has the lease until it was told, gave
-//! it up, or its deadline. A fault that suspends the promise excuses the overlaps that it can have caused.
+//! No two holders of a name believe in it at a time, from when a caller has the lease until it was told, gave it up, or
+//! its deadline. A fault that suspends the promise excuses the overlaps that it can have caused.
 
 use std::collections::BTreeMap;
 

@@ -15,7 +15,7 @@ use crate::harness::relay::{Passing, Relay};
 use crate::history::Promise;
 
 const MEMBERS: usize = 3;
-/// The tool's ttl, the longest of a campaign: for so long a member keeps out that came back without its data.
+/// The tool's ttl, the longest of a campaign: for that long a member keeps out that came back without its data.
 const MAX_TTL: Duration = Duration::from_secs(4);
 
 pub(super) struct QuorumGround {

@@ -103,7 +103,7 @@ async fn strike_clock(server: &RedisServer, fault: Fault, hold: Duration) {
     server.step_clock(-fault.step_ms()).await;
 }
 
-/// Keeps a server busy with a script for so long. It answers `BUSY` to all others meanwhile, after a first silence.
+/// Keeps a server busy with a script for that long. It answers `BUSY` to all others meanwhile, after a first silence.
 pub(super) async fn busy(server: &RedisServer, hold: Duration) {
     let () = server.told("CONFIG SET lua-time-limit 50").await;
     let mut connection = server.connect().await.expect("it is up");

@@ -238,7 +238,7 @@ async fn a_row_that_a_stranger_locks_silences_no_other_names_notices() {
             Notice::Freed(claim.name.clone())
         );
     }
-    // And the locked one from the moment at which it is not locked any more.
+    // And the locked one from when it is not locked any more.
     stranger.batch_execute("COMMIT").await.expect("let go");
     let soon = tokio::time::timeout(Duration::from_secs(1), notices.next());
     assert_eq!(soon.await.expect("soon"), freed("locked"));

@@ -11,7 +11,7 @@ use leasehold::store::{self, TableSettings};
 use super::functions::{Functions, LONG_MS, pass_ms};
 use crate::harness::postgres_server::{Database, PostgresServer};
 
-/// For how long a stranger keeps a row.
+/// How long a stranger keeps a row.
 const KEPT: u64 = 500;
 
 /// Two connections to one database.

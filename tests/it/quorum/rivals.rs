@@ -48,7 +48,7 @@ pub(super) async fn none_is_granted(store: &Quorum, name: &str, ttl: Duration) {
     }
 }
 
-/// Renews this lease for so long, as its watchdog does, and returns the last outcome.
+/// Renews this lease for that long, as its watchdog does, and returns the last outcome.
 pub(super) async fn renewed_for(store: &Quorum, lease: &Asking, time: Duration) -> Outcome {
     let end = now().after(time);
     loop {

@@ -397,7 +397,7 @@ impl Process {
             .for_each(|inbox| inbox.push(wake.clone()));
     }
 
-    /// Notes the slot and the holder that this signal belongs to, for when a loss is told.
+    /// Records the slot and the holder that this signal belongs to, for when a loss is told.
     pub(super) fn enrolled(&mut self, slot: usize, holder: Holder, signal: &Arc<Signal>) {
         self.by_signal.insert(Arc::as_ptr(signal), (slot, holder));
     }

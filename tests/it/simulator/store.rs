@@ -46,7 +46,7 @@ pub(super) enum Taken {
     /// The holder's own, again.
     Again(Token),
     Held(Duration),
-    /// The name may be free, but the store grants nothing for so long.
+    /// The name may be free, but the store grants nothing for that long.
     KeptOut(Duration),
 }
 

@@ -173,7 +173,7 @@ async fn read_frame(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Serves a client as a server without nodes, whose last write has this number. Notes the session that is asked for.
+/// Serves a client as a server without nodes, whose last write has this number. Records the session that is asked for.
 async fn serve_session(
     mut client: TcpStream,
     zxid: i64,

@@ -228,7 +228,7 @@ impl<I: Incarnation> Node<I> {
     }
 }
 
-/// Notes when the incarnation was first seen, and returns for how long it has been away. A clock that was ahead then
+/// Records when the incarnation was first seen, and returns for how long it has been away. A clock that was ahead then
 /// does not make the keep-out longer.
 fn see<I: Incarnation>(noted: &mut Option<FirstSeen<I>>, at: &At<I>) -> u64 {
     let seen = match noted.take() {

@@ -42,7 +42,7 @@ pub struct Replacing {
     pub tokens: Vec<Vec<u8>>,
     /// How many servers lose their data, and how many are adopted.
     pub losses: u8,
-    /// Whether a server that is lost comes back with a copy from the moment at which it was closed, if it was.
+    /// Whether a server that is lost comes back with a copy from when it was closed, if it was.
     pub copies: bool,
     /// How many servers are adopted.
     pub adoptions: u8,

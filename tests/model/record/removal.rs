@@ -16,7 +16,7 @@ use crate::serving::Serving;
 const NAMES: usize = 2;
 /// How many clients, of one kind.
 const EACH: usize = 2;
-/// For how long a put may be under way.
+/// How long a put may be under way.
 const FLIGHT: u8 = 1;
 
 /// What a search tries.
@@ -79,7 +79,7 @@ struct Held {
     token: u8,
     is_over: bool,
     is_emptied: bool,
-    /// For how long it has been over, or emptied.
+    /// How long it has been over, or emptied.
     age: u8,
 }
 
@@ -189,7 +189,7 @@ impl Removal {
         self.wrong == Some(wrong)
     }
 
-    /// For how long a record has been over that is removed: for longer than a put is under way.
+    /// How long a record has been over that is removed: for longer than a put is under way.
     fn old(&self) -> u8 {
         match self.has(Careless::RemovesEarly) {
             true => FLIGHT,

@@ -22,7 +22,7 @@ pub(super) enum Releasing {
 }
 
 impl Setup {
-    /// What a claim of this holder does, who has had this version in hand for so long.
+    /// What a claim of this holder does, who has had this version in hand for that long.
     pub(super) fn claim(
         &self,
         holder: Holder,

@@ -13,7 +13,7 @@ pub struct Setup {
     pub ttl: u8,
     /// That of the others, at most as long.
     pub others_ttl: u8,
-    /// For how long a release keeps the name. 0: none does.
+    /// How long a release keeps the name. 0: none does.
     pub keep: u8,
     /// Whether a kept record has no end, but a length that counts from when it was written, as that of a lease does.
     pub keeps_by_stamp: bool,
@@ -58,7 +58,7 @@ pub enum Wrong {
     WithoutMargin,
     /// The holder counts from the reply.
     DeadlineFromReply,
-    /// The observer counts from the moment at which it sent the read.
+    /// The observer counts from when it sent the read.
     SeenFromSend,
     /// The observer goes on counting when the version is another.
     ObservationKept,
@@ -68,7 +68,7 @@ pub enum Wrong {
     SmallSkew,
     /// The second rule compares the clock of the client, which is ahead.
     ClientsClock,
-    /// The store's clock is counted on from the moment at which the read was sent.
+    /// The store's clock is counted on from when the read was sent.
     ClockFromSend,
     /// The time of the last write is that of a version before the one that was read.
     StampUnmatched,
@@ -116,7 +116,7 @@ pub enum Wrong {
     AgainMints,
     /// The same of a record that is over. It breaks nothing.
     AgainMintsOver,
-    /// An operator counts from the moment at which the read was sent.
+    /// An operator counts from when the read was sent.
     EvictsFromSend,
     /// An operator leaves one tick, whatever it has seen.
     EvictsShort,
@@ -169,7 +169,7 @@ impl Setup {
         }
     }
 
-    /// The same, where a release may keep the name for so long.
+    /// The same, where a release may keep the name for that long.
     #[must_use]
     pub fn keeping(self, keep: u8) -> Self {
         Self { keep, ..self }

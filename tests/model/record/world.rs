@@ -74,7 +74,7 @@ pub(super) struct Client {
     pub(super) counted: u8,
     /// Whether it knows what the record is, because it wrote that itself.
     pub(super) knows: bool,
-    /// For how long it has had the record's version in hand, if it has.
+    /// How long it has had the record's version in hand, if it has.
     pub(super) observed: Option<u8>,
     /// The request that it waits for.
     pub(super) sent: Option<Sent>,

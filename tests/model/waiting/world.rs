@@ -46,7 +46,7 @@ pub struct World {
 pub(super) struct Store {
     pub(super) lease: Lease,
     pub(super) queue: Row<Place>,
-    /// For how long it grants nothing.
+    /// How long it grants nothing.
     pub(super) keep_out: u8,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct Claim {
     pub(super) join: u8,
     /// The request that it waits for.
     pub(super) sent: Option<Sent>,
-    /// For how long a poll that it gave up may still be carried out, any number of times.
+    /// How long a poll that it gave up may still be carried out, any number of times.
     pub(super) doubt: u8,
 }
 

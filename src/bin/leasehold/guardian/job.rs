@@ -28,7 +28,7 @@ use crate::tree;
 #[derive(Debug)]
 pub struct Job {
     leader: Pid,
-    /// The session in which the job was started, which is the guardian's.
+    /// The session of the job at its start, which is the guardian's.
     session: i32,
     is_leader_reaped: bool,
     has_children: bool,

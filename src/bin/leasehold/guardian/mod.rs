@@ -226,7 +226,7 @@ impl Guardian {
         self.job.signal(number);
     }
 
-    /// Does what the timeline says, and returns the instant at which to ask it again.
+    /// Carries out the timeline's decision, and returns when to ask it again.
     fn act(&mut self) -> Instant {
         let now = self.alarm.now();
         let step = self.timeline.step(now);

@@ -135,7 +135,7 @@ impl<'a> Announcer<'a> {
         self.file.update(self.status.clone());
     }
 
-    /// Announces a job that is stopped, and so holds the name for as long as nobody resumes it.
+    /// Announces a job that is stopped, and so holds the name until it is resumed.
     pub fn suspended(&self, stopped: &[Pid]) {
         if !stopped.is_empty() {
             let message = format_args!(

@@ -54,7 +54,7 @@ impl Service {
         }
     }
 
-    /// Sends a notification soon; one for which there is no room is dropped.
+    /// Sends a notification soon; drops it if there is no room.
     pub fn tell(&self, text: impl Into<String>) {
         if let Some((notices, _)) = &self.notices {
             let _ = notices.try_send(text.into());

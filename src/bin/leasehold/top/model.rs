@@ -36,7 +36,7 @@ pub struct Model {
     servers_read_at: Instant,
 }
 
-/// The columns by which the rows can be ordered, in the order in which the key goes through them, most urgent first.
+/// The sort orders, in the order of the key that changes them, most urgent first.
 pub const SORTS: [Column; 6] = [
     Column::Left,
     Column::Name,
@@ -82,7 +82,7 @@ impl Model {
         (self.members, self.servers_read_at) = (members, now);
     }
 
-    /// The servers, with what is left of the time for which they grant nothing.
+    /// The servers, with the time left until they grant again.
     pub fn members(&self, now: Instant) -> Vec<Member> {
         let mut members = self.members.clone();
         for member in &mut members {

@@ -66,7 +66,7 @@ pub(crate) struct Bench {
     /// The number of servers of the store that do not answer.
     pub(crate) down: usize,
     pub(crate) open: Open,
-    /// Whether a time in which the check had to see something was over before it did.
+    /// Whether a time limit of the check passed before it saw what it had to.
     pub(crate) spoiled: Arc<AtomicBool>,
 }
 

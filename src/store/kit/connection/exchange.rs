@@ -1,4 +1,4 @@
-//! Requests over a shared connection, which is replaced when a failure says that it is of no use.
+//! Requests over a shared connection, which is replaced when a failure shows that it is useless.
 
 use std::future::Future;
 use std::pin::pin;
@@ -25,7 +25,7 @@ pub(crate) trait Exchange: Connect {
         budget: Budget,
     ) -> impl Future<Output = Result<Self::Answer, Self::Failure>> + Send;
 
-    /// Returns what this failure says about the connection. `None`: it can be used on.
+    /// Returns what this failure means for the connection. `None`: it stays in use.
     fn fault(failure: &Self::Failure, open: &Self::Open, replace_every: Duration) -> Option<Fault>;
 
     /// Records that a request sent at this moment is unanswered. Returns whether the server has been silent on this

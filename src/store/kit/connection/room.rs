@@ -1,7 +1,7 @@
 //! Who gets a connection where a server has too few: first the clients that hold leases.
 //!
 //! A client that the server refused for lack of room retries after growing pauses, so that holders find room. A client
-//! that holds nothing at once gives up its first connection to a server that was down, and reconnects a little later:
+//! that holds nothing gives up its first connection to a server that was down at once, and reconnects a little later:
 //! the first to connect would keep the room, and on a busy machine that is not always a holder.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

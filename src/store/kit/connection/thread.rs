@@ -55,7 +55,7 @@ impl Running {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let drive = move || {
-            // An error says that the store was dropped, which is what this waits for.
+            // An error means that the store was dropped: the awaited event.
             let _ = runtime.block_on(stopped);
             // A look-up of a host name may hang in a thread of its own; nothing waits for it.
             runtime.shutdown_background();

@@ -37,7 +37,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// minute.
 const MOST_GIVEN_UP: usize = 16;
 
-/// What the driver says of a server that answered the question for TLS with anything but yes.
+/// The driver's message for a server that answered the question for TLS with anything but yes.
 const NO_TLS: &str = "server does not support TLS";
 /// The question for TLS: a length, and a number where a version stands.
 const ASK_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];

@@ -53,7 +53,7 @@ pub(crate) struct Connector {
     lane: Lane,
 }
 
-/// The use of a connection, which says how long it is kept while it is idle.
+/// The use of a connection, which determines how long it is kept while idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lane {
     /// For renewals. Kept while a lease may be held.

@@ -19,7 +19,7 @@ use crate::store::redis::{Builder, Program, Redis, Script};
 use crate::store::{Failed, Info, Purpose};
 use crate::token::Token;
 
-/// Most releases that wait for one member. A lease left behind beyond that ends with its ttl.
+/// Maximum number of releases that wait for one member. Beyond it a lease that stays behind ends with its ttl.
 const MOST_OWED: usize = 1_024;
 
 static NAMES: LazyLock<Script> =
@@ -39,9 +39,9 @@ const PROGRAM: Program = Program {
 
 /// A server as a member of a quorum.
 ///
-/// The permits limit the work in the background for it: one adoption, and some releases. They are of these connections
-/// alone, because a task that waits may be on a runtime that is blocked, and must not keep the watchdog from the same
-/// work. A permit ends with its task or the runtime.
+/// The semaphores limit the background work for it: one adoption, and some releases. They belong to these connections
+/// alone, because a waiting task may be on a blocked runtime and must not keep the watchdog from the same work. A
+/// permit ends with its task or the runtime.
 #[derive(Debug)]
 pub(crate) struct QuorumMember {
     pub(crate) server: Redis,
@@ -63,13 +63,13 @@ pub(crate) struct NameRequest {
     pub(crate) mark: Option<u64>,
 }
 
-/// The work that a member is asked to do with names.
+/// A request to a member about names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     Claim,
     Renew,
     Release,
-    /// A release that no waiting client has to hear of.
+    /// A release without a notice to waiting clients.
     TakeBack,
     Evict,
     /// A read, which changes nothing.
@@ -110,7 +110,7 @@ impl NameRequest {
         Self::new(name, nobody, Token::MAX, Duration::ZERO)
     }
 
-    /// Returns the same request with the facts about the holder, which has asked for the name since this moment.
+    /// Returns the same request with the facts about the holder, which has claimed the name since this moment.
     pub(crate) fn with_info(mut self, info: &Info) -> Self {
         let info = serde_json::to_string(info).expect("text and numbers become JSON");
         let info = format!(r#"{{"since":{},{}"#, wall_clock_us(), &info[1..]);
@@ -191,12 +191,12 @@ impl QuorumMember {
         call
     }
 
-    /// Asks what the member keeps of itself.
+    /// Reads the member's record of itself.
     pub(crate) async fn read_node(&self, limit: Duration) -> Result<MemberNode, Failed> {
         self.node("look", &[], limit).await
     }
 
-    /// Calls `node.lua`, which lists the arguments of each word. Returns what the member keeps of itself then.
+    /// Calls `node.lua`, which lists the arguments of each word. Returns the member's record after it.
     pub(crate) async fn node(
         &self,
         word: &str,

@@ -1,4 +1,4 @@
-//! The members, and one question to several of them at once.
+//! The members, and questions to several of them at once.
 //!
 //! All members are asked at the same moment, and their answers are read as they come. Once a majority has answered and
 //! nothing depends on the others, the call waits only a short time for them: a member that hangs does not set the
@@ -35,16 +35,16 @@ use super::protocol::majority;
 const LINGER: Duration = Duration::from_millis(100);
 /// The remaining members get this many times the time the majority took.
 const TIMES_AS_LONG: u32 = 8;
-/// How long a member is not asked that did not answer.
+/// Pause before a member that did not answer is asked again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// The shortest silence that says something about the member, and not about a caller's short limit.
+/// Minimum silence that is attributed to the member, and not to a caller's short limit.
 const SILENCE: Duration = Duration::from_millis(100);
 
 /// The members of a quorum, on the connections of one purpose.
 #[derive(Debug, Clone)]
 pub(super) struct Members {
     each: Arc<[Arc<QuorumMember>]>,
-    /// From when each member is asked again that did not answer.
+    /// When to ask each member again that did not answer.
     health: Arc<Mutex<Vec<Option<Instant>>>>,
 }
 
@@ -104,13 +104,13 @@ impl Members {
         &self[member].server.location
     }
 
-    /// Returns where all members are, as `init` notes them.
+    /// Returns the locations of all members, as `init` records them.
     pub(super) fn locations(&self) -> String {
         let locations: Vec<_> = self.iter().map(|member| &*member.server.location).collect();
         locations.join(", ")
     }
 
-    /// Asks all members what they keep of themselves.
+    /// Reads the records of all members.
     pub(super) fn read_node(&self, limit: Duration) -> Poll<MemberNode> {
         self.ask(self.all(), limit, |_, member| async move {
             member.read_node(limit).await
@@ -169,7 +169,7 @@ impl fmt::Display for Members {
 }
 
 impl<T> Poll<T> {
-    /// Returns the next answer, with the number of its member. `None` if no more is to come in time.
+    /// Returns the next answer, with the index of its member. `None` if no more answers come in time.
     ///
     /// # Cancel safety
     /// Dropping the future loses no answer.
@@ -213,7 +213,7 @@ impl<T> Poll<T> {
     }
 }
 
-/// Returns which members are not asked at this moment.
+/// Returns the members that are skipped at this moment.
 fn skipped(until: &mut [Option<Instant>], now: Instant) -> Vec<bool> {
     let well = until.iter().filter(|until| until.is_none()).count();
     if well < majority(until.len()) {
@@ -230,7 +230,7 @@ fn skipped(until: &mut [Option<Instant>], now: Instant) -> Vec<bool> {
     until.iter_mut().map(is_skipped).collect()
 }
 
-/// Returns from when a member is asked again that answered in this way; `None` if it is well.
+/// Returns when to ask a member again after this answer; `None` if it is well.
 fn ill_until(failed: Option<&Failed>, asked_at: Instant) -> Option<Instant> {
     let (kind, now) = (failed?.error.kind(), Boottime.now());
     let is_silent = kind == ErrorKind::TimedOut && now.since(asked_at) >= SILENCE;

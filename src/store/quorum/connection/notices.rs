@@ -31,7 +31,7 @@ pub(crate) struct MergedNotices {
 /// The members that gave a notice of each name, and when the first of them did.
 #[derive(Debug)]
 struct Counted {
-    /// How many of them are a majority.
+    /// Number of members that are a majority.
     enough: usize,
     of: HashMap<Name, (Instant, BTreeSet<usize>)>,
 }
@@ -40,7 +40,7 @@ impl MergedNotices {
     /// Subscribes at all members. One that cannot be reached is listened to once it can.
     ///
     /// # Errors
-    /// Those of one member, if it is not for now that it cannot be subscribed to.
+    /// The error of a member where subscribing can never succeed.
     pub(crate) async fn of(members: &Members) -> Result<Self, Error> {
         let each = members.iter().map(|member| member.server.listen());
         Ok(Self {
@@ -92,8 +92,8 @@ impl Notices for MergedNotices {
 }
 
 impl Counted {
-    /// Ends the releases that have had their time. Returns a name that a majority has not freed in it: the others may
-    /// have had no lease, or be slower or dead. And whether more releases have their time.
+    /// Ends the releases whose time is up. Returns a name that no majority has freed within it, because the others may
+    /// have had no lease, or be slower or dead; and whether more releases are left.
     fn late(&mut self, now: Instant) -> (Option<Name>, bool) {
         let is_over = |_: &Name, (first, _): &mut (Instant, _)| now >= first.after(ONE_RELEASE);
         let late = self
@@ -123,7 +123,7 @@ mod tests {
 
     const AT: Instant = Instant::from_nanos(7_000_000_000);
 
-    /// Returns which of these members' notices at one moment are passed on.
+    /// Returns which of these simultaneous notices are passed on.
     fn passed_on(counted: &mut Counted, by: &[usize], at: Instant) -> Vec<bool> {
         let name = Name::new("a").expect("valid");
         let is_freed = |member: &usize| counted.is_freed(*member, &name, at);

@@ -69,7 +69,7 @@ pub(super) fn told(reply: &Value, asked: &[NameRequest]) -> Option<Option<Vec<Na
     if answers.len() != asked.len() {
         return None;
     }
-    // One that cannot be read says nothing of the other names.
+    // An unreadable answer does not affect the other names.
     let read = |(answer, asked): (&Value, &NameRequest)| {
         told_of(answer, &asked.name)
             .unwrap_or_else(|| Err(odd_key("it cannot be read", &asked.name)))

@@ -3,9 +3,9 @@
 use super::majority;
 use super::member::{Absence, Membership};
 
-/// Returns the highest token, by what [`Membership::highest`](super::Membership::highest) says of each of the `members`
-/// that answered after the keep-out of the one that is adopted had passed; that one is among them. `None`: it cannot be
-/// known, or the quorum was closed.
+/// Returns the highest token, from [`Membership::highest`](super::Membership::highest) of each of the `members` that
+/// answered after the keep-out of the adopted one had passed, that one included. `None`: it cannot be known, or the
+/// quorum was closed.
 ///
 /// A majority that knows has each token that was granted among its own. Without one, all have to answer, and what a
 /// member may have forgotten is covered by a clock: `clock_us` was read after the last answer, and is taken to be ahead
@@ -26,11 +26,11 @@ pub fn adoption(told: &[Result<u64, Absence>], members: usize, clock_us: u64) ->
     }
 }
 
-/// Returns the highest token of a quorum that was closed for its successor, by what each of its `members` that answered
-/// said when it was closed last. `None`: no majority that is in was closed for this one.
+/// Returns the highest token of a quorum that was closed for its successor, from what each of its `members` that
+/// answered reported when it was last closed. `None`: no majority that is in was closed for this one.
 ///
 /// The successor may be written one keep-out after the last of the answers. A member of the successor was closed for
-/// it. Members that are not closed are to be closed too, as far as they answer.
+/// it. Members that are not closed should be closed too, as far as they answer.
 pub fn closing(told: &[Membership], members: usize, successor: u64) -> Option<u64> {
     let is_closed = |it: &&Membership| {
         it.id.quorum == successor || it.is_in && it.closed_for == Some(successor)

@@ -17,7 +17,7 @@ pub struct Answers<L = MemberLease> {
     deadline: Instant,
 }
 
-/// The decision by the answers to a claim.
+/// The decision that follows from the answers to a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimOutcome<L = MemberLease> {
     /// A majority took the token in this round.
@@ -33,7 +33,7 @@ pub enum ClaimOutcome<L = MemberLease> {
         /// The lease that most members have; the one that was taken last, of several.
         leading: L,
     },
-    /// Too few members take part for a majority. Take back. With the reason of the last one that does not.
+    /// Too few members take part for a majority. Take back. Has the reason of the last absent one.
     Absent(Absence),
     /// Too few answered. Take back.
     Failed,
@@ -110,7 +110,7 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
         ClaimOutcome::Split { rivals, leading }
     }
 
-    /// Returns the members that may take the token, now or later. From each of them it has to be taken back.
+    /// Returns the members that may take the token, now or later. The claim has to take it back from each of them.
     pub fn to_take_back(&self) -> impl Iterator<Item = usize> {
         let may = move |of: &usize| matches!(self.answers[*of], None | Some(MemberAnswer::Yes));
         (0..self.answers.len()).filter(may)
@@ -173,8 +173,8 @@ impl<L: AsRef<MemberLease> + Clone> Answers<L> {
         counted.max_by_key(|(lease, members)| (*members, lease.as_ref().token))
     }
 
-    /// Returns the lease that a majority has, or may have together with the members that say nothing of it. What only
-    /// fewer have is no lease: a claim that is under way, or that its client left behind.
+    /// Returns the lease that a majority has, or may have together with the members that say nothing of it. A lease of
+    /// fewer members is none: a claim that is under way, or that its client left behind.
     pub fn agreed(&self) -> Option<&L> {
         let silent = self.answers.len() - self.taking_part();
         let (leading, members) = self.leading()?;

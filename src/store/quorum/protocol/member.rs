@@ -68,16 +68,16 @@ pub enum MemberAnswer<L = MemberLease> {
     NotHeld,
     /// The name is taken, by this lease.
     Taken(L),
-    /// The name is free, and the token is not above this mark. Sent back by a client that may vouch for the lease, the
-    /// mark says that nothing has happened in the slot since.
+    /// The name is free, and the token is not above this mark. When a client that may vouch for the lease sends the
+    /// mark back, it shows that nothing has happened in the slot since.
     Low(u64),
     /// The member takes no part.
     Absent(Absence),
 }
 
 impl Membership {
-    /// Returns why a server that was written so takes no part as this member; `None` if it is in. `None` was written on
-    /// a server that is blank. `away_us` is for how long it has been away, if it is.
+    /// Returns why a server with this record takes no part as this member; `None` if it is in. A blank server has no
+    /// record. `away_us` is how long it has been away, if it is.
     pub fn absence(of: Option<Self>, id: MemberId, away_us: u64) -> Option<Absence> {
         let away = Some(Absence::Away(away_us));
         match of {
@@ -108,7 +108,7 @@ impl Membership {
 }
 
 impl MemberLease {
-    /// Returns whether both are of one claim and token.
+    /// Returns whether both belong to the same claim and token.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.holder, self.token) == (other.holder, other.token)
     }

@@ -11,8 +11,8 @@ use crate::token::Token;
 /// The next sweep runs after this many new holders, so that a sweep costs little for each claim.
 const SWEEP_AT_LEAST: usize = 64;
 
-/// Remembers what each holder was granted: asked again, it has the lease renewed, and proposes a higher token only when
-/// that is refused.
+/// Remembers each holder's grant. When the holder asks again, its lease is renewed, and a higher token is proposed only
+/// if that is refused.
 #[derive(Debug, Default)]
 pub struct GrantMemory {
     of: HashMap<Holder, NotedGrant>,
@@ -52,7 +52,7 @@ impl GrantMemory {
         }
     }
 
-    /// Forgets a holder that has its lease no more.
+    /// Forgets a holder that has lost its lease.
     pub fn forget(&mut self, holder: Holder) {
         self.of.remove(&holder);
     }
@@ -82,7 +82,7 @@ impl MembersClock {
     }
 }
 
-/// The pauses of a claim that meets others.
+/// The pauses of a claim that meets competing claims.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rivalry {
     splits: u32,

@@ -26,13 +26,13 @@ use crate::store::Sent;
 use crate::store::kit::budget::{Budget, millis};
 use crate::telemetry::{AckOutcome, Sink};
 
-/// The longest time that a server waits for its replicas, and so keeps everything else on the connection waiting.
+/// Maximum time that a server waits for its replicas, and so delays everything else on the connection.
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// Returns whether a reply says that something was written that must not be lost.
+/// Returns whether a reply reports a write that must not be lost.
 pub(crate) type IsWritten = fn(&Value) -> bool;
 
-/// The writes of a connection, and what replicas are known to have of them.
+/// The writes of a connection, and those that replicas are known to have.
 #[derive(Debug, Default)]
 pub(super) struct Acks {
     /// Number of answered writes.
@@ -54,10 +54,10 @@ struct Wait {
 
 impl OpenConnection {
     /// Sends commands, and if any of them wrote something, waits until this many replicas have it. If fewer have it in
-    /// time, what was written fails, although it was carried out.
+    /// time, the write fails, although it was carried out.
     ///
     /// # Cancel safety
-    /// Other callers wait meanwhile if this is not polled, so it is for a task.
+    /// Run it in a task: while it is not polled, other callers wait.
     pub(super) async fn send_written(
         self: Arc<Self>,
         commands: Pipeline,
@@ -96,7 +96,7 @@ impl OpenConnection {
         let turn = timeout(budget.left(), self.acks.last.lock()).await;
         let mut wait = turn.map_err(|_| FailureCause::Silent)?;
         let is_enough = wait.replicas >= u64::from(replicas);
-        // A caller in a hurry says nothing to those who have more time.
+        // A caller with a short limit does not decide for those with more time.
         if wait.up_to >= ours && (is_enough || wait.limit >= limit_of(budget)) {
             return Ok(wait.replicas);
         }

@@ -19,13 +19,13 @@ use super::super::failure::Failure;
 use crate::future::BoxFuture;
 use crate::store::kit::connection::{HEAD_START, first_of, most_telling};
 
-/// Most requests that wait for their turn on the connection. Further callers wait within their limits.
+/// Maximum number of requests that wait for their turn on the connection. Further callers wait within their limits.
 const WAITING: usize = 512;
-/// After how long without traffic the connection is probed, so that no router on the way forgets it.
+/// Time without traffic before the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 /// Number of further probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// Time that the kernel waits for an acknowledgement before it closes the connection.
+/// How long the kernel waits for an acknowledgement before it closes the connection.
 #[cfg(not(target_os = "macos"))]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 

@@ -41,11 +41,10 @@ use crate::store::kit::connection::{
 };
 use crate::store::kit::server_url::HostPort;
 
-/// Time without an answer after which the connection is held responsible, and not a limit that
-/// is shorter than the round trip. A tenth of the ttl if that is less, so that a renewal gets another connection in
-/// time.
+/// Silence after which the connection is held responsible, and not a limit below the round trip. A tenth of the ttl if
+/// that is less, so that a renewal gets another connection in time.
 const LEAST_SILENCE: Duration = Duration::from_millis(250);
-/// The pause before a client that holds a lease, and has no connection for its renewals, asks for one again.
+/// Pause before a client that holds a lease, and has no connection for its renewals, tries to connect again.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// State that all connections to one address share.
@@ -62,11 +61,11 @@ pub(super) struct Connector {
     pub(super) connect_timeout: Duration,
     /// Number of replicas that must have a write before it counts.
     pub(super) acknowledged_by: u8,
-    /// Whether the leases are renewed over these connections: they are made at once, and again when they break, even
-    /// where others pause because the server is full.
+    /// Whether the leases are renewed over these connections: they are made at once, and remade when they break, even
+    /// while others pause because the server is full.
     pub(super) is_of_watchdog: bool,
     pub(super) need: Arc<Need>,
-    /// Those of the server at this address.
+    /// The observations about the server at this address.
     pub(super) refusals: Arc<Refusals<Failure>>,
     /// True if a write was ever carried out at this address, or if others say which server is a master.
     pub(super) has_written: Arc<AtomicBool>,
@@ -123,8 +122,8 @@ impl Exchange for Connector {
         let lacks_script =
             |answer: &Result<_, _>| answer.as_ref().is_err_and(Failure::is_no_script);
         if answers.iter().any(lacks_script) {
-            // The calls were refused, so this does not count as a second attempt. Boxed, because it is rare and would
-            // add to the size of every request.
+            // The calls were refused, so this is not a second attempt. Boxed, because it is rare and would add to the
+            // size of every request.
             let again = async {
                 let load = open.clone().load(self.program, loads, budget);
                 let loaded = in_a_task(load).await;
@@ -209,7 +208,7 @@ impl Connector {
         self.is_of_watchdog && self.need.is_there()
     }
 
-    /// Makes a connection, unless the server had no room just now, or was down, and others need it more.
+    /// Makes a connection, unless the server recently had no room, or was down, and other clients need it more.
     pub(super) async fn make_in_turn<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         make: impl Fn() -> F,
@@ -292,17 +291,17 @@ impl Connector {
         }
     }
 
-    /// Returns once the address has led to another server since there were so many `changes`.
+    /// Returns once the address has led to another server since it had this many `changes`.
     pub(super) async fn changed(&self, since: u32) {
         let mut changes = self.changes.subscribe();
         let is_over = |changes: &u32| *changes > since && changes.is_multiple_of(2);
-        // The sender is ours.
+        // This store owns the sender.
         let _ = changes.wait_for(is_over).await;
     }
 }
 
-/// Commands that are sent one right after the other. If an answer says that something was written that must not be
-/// lost, it counts only once replicas have it.
+/// Commands that are sent one right after the other. If an answer reports a write that must not be lost, it counts only
+/// once replicas have it.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a>(pub(super) &'a Pipeline, pub(super) Option<IsWritten>);
 
@@ -343,7 +342,7 @@ impl OpenConnection {
         let mut connection = self.connection.clone();
         let mut each = commands.cmd_iter();
         let answer = match (each.next(), each.next()) {
-            // Of a command alone the driver says what it could not read.
+            // For a single command the driver reports what it could not read.
             (Some(command), None) => {
                 let answer = connection.req_packed_command(command);
                 answer.map_ok(|answer| vec![answer]).boxed()
@@ -351,8 +350,8 @@ impl OpenConnection {
             _ => connection.req_packed_commands(commands, 0, commands.len()),
         };
         let mut answer = pin!(shielded(answer));
-        // Only a connection that was closed already fails without waiting for anything. Its task may run on another
-        // thread, so in rare cases it closed after it had sent this.
+        // Only a connection that was already closed fails without waiting. Its task may run on another thread, so in
+        // rare cases it closed after it had sent this.
         let at_once = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
         let answer = match at_once {
             Poll::Ready(Err(error)) if error.is_connection_dropped() => {
@@ -423,7 +422,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Does this in a task: it goes on if the caller is not polled, because others wait for it.
+/// Runs this in a task, which continues if the caller is not polled, because others wait for it.
 async fn in_a_task<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {

@@ -40,8 +40,8 @@ impl Server {
         }
     }
 
-    /// Sends a command and awaits its answer. If it `is_written` by its answer, that counts only once replicas have it.
-    /// Scripts that the server does not have are loaded.
+    /// Sends a command and awaits its answer. If its answer `is_written`, that counts only once replicas have the
+    /// write. Loads scripts that the server lacks.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the outcome unknown.

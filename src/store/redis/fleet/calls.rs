@@ -1,5 +1,5 @@
-//! Calls of scripts where several servers share the slots: each goes to the server of its slot, in one pipeline for
-//! each server.
+//! Calls of scripts for several servers that share the slots: each call goes to the server of its slot, in one pipeline
+//! per server.
 //!
 //! A call that was refused without being carried out is repeated within the budget, because another server may take it:
 //! the slot has moved or is moving, or the server is a replica by now. A call that waits for its server is given up
@@ -46,13 +46,13 @@ pub(crate) struct Call {
     pub(crate) command: Cmd,
 }
 
-/// A call by its index, and the server that is asked for it, unless that is the server of its slot: one that imports
-/// the slot and serves it only to those who were sent there.
+/// The index of a call, and its server, if that is not the server of its slot but one that imports the slot and serves
+/// it only to redirected clients.
 type Waiting = (usize, Option<HostPort>);
 
 impl Fleet {
     /// Calls a script on the server of this name's slot, and follows at `most` this many redirections. If its reply
-    /// says that something was written, that counts only once replicas have it.
+    /// reports a write, that counts only once replicas have it.
     pub(crate) async fn run(
         self: &Arc<Self>,
         name: &Name,
@@ -71,8 +71,8 @@ impl Fleet {
         asked.await.0.swap_remove(0)
     }
 
-    /// Makes each call on the server of its slot, and follows at `most` this many redirections. One that fails does not
-    /// concern the others. Returns the answers, and whether no call was redirected.
+    /// Makes each call on the server of its slot, and follows at `most` this many redirections. A call that fails does
+    /// not affect the others. Returns the answers, and whether no call was redirected.
     pub(crate) async fn run_each(
         self: &Arc<Self>,
         calls: &[Call],
@@ -118,8 +118,7 @@ impl Fleet {
         (outcomes.collect(), is_direct)
     }
 
-    /// Asks the servers for these calls once, each in one pipeline. Returns who was asked for each call, and its
-    /// answer.
+    /// Sends these calls once, in one pipeline per server. Returns the server of each call, and its answer.
     async fn ask_once(
         self: &Arc<Self>,
         calls: &[Call],
@@ -180,7 +179,7 @@ impl Fleet {
         let is_served = |map: &Map, call: &Call| map.owner(call.slot) == Some(endpoint);
         let is_right = |map: &Map| calls.iter().any(|call| is_served(map, call));
         let answers = self.watched(endpoint, is_right, budget, answers).await?;
-        // An answer of a server that was replaced meanwhile does not count.
+        // An answer of a server that was replaced in the meantime does not count.
         let map = self.map.borrow();
         let counted = |(answer, call): (Result<_, _>, &&Call)| match answer {
             Ok(_) if !is_served(&map, call) => Err(FailureCause::Deposed.into()),
@@ -206,7 +205,7 @@ impl Fleet {
         let mut discovery = (!self.is_cluster()).then(|| self.discover(DISCOVER_EVERY));
         let deposed = async {
             let mut map = self.map.subscribe();
-            // The sender is ours.
+            // This store owns the sender.
             let _ = map.wait_for(|map| !is_right(map)).await;
         };
         let impatient = async {

@@ -14,8 +14,8 @@ use crate::store::kit::server_url::HostPort;
 
 /// The index of an endpoint that is not known.
 const NOBODY: u16 = u16::MAX;
-/// How long a redirection counts more than what a node says of all slots: nodes learn of a move one after the other,
-/// and one that is cut off answers all the same.
+/// How long a redirection takes precedence over a node's map of all slots: nodes learn of a move one after the other,
+/// and one that is cut off still answers.
 const REDIRECTED: Duration = Duration::from_secs(2);
 
 /// Which server serves which slot, as far as known.
@@ -26,7 +26,7 @@ pub(super) struct Map {
     /// The index of the endpoint that serves each slot; a single one if it serves all of them; none if nothing is
     /// known.
     owners: Vec<u16>,
-    /// Slots whose server redirected a call lately: where to, and when.
+    /// Slots whose server recently redirected a call: the target, and when.
     redirected: HashMap<u16, (u16, Instant)>,
     /// Number of times that the Sentinels had changed the master.
     pub(super) epoch: u64,

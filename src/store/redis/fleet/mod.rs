@@ -51,7 +51,7 @@ pub(super) struct Fleet {
     servers: Mutex<Servers>,
 }
 
-/// Those to which there are connections, the Sentinels among them.
+/// The servers with connections, including Sentinels.
 #[derive(Default)]
 struct Servers {
     by_endpoint: HashMap<(HostPort, runtime::Id), Arc<Server>>,
@@ -81,7 +81,7 @@ impl Fleet {
         }
     }
 
-    /// Returns the same servers on connections of their own, with the same map. No other user of a pool can take those
+    /// Returns the same servers on separate connections, with the same map. No other user of a pool can take those
     /// connections.
     pub(super) fn beside(&self, purpose: Option<ConnectionPurpose>) -> Self {
         let settings = Connector {
@@ -147,7 +147,7 @@ impl Fleet {
     /// Returns a server that passes on notices: in a cluster any, because a node passes what is published to all
     /// others.
     pub(super) async fn listening(self: &Arc<Self>, budget: Budget) -> Result<Connector, Failure> {
-        // It may be asked because the last one broke its connection.
+        // The caller may ask because the last server broke its connection.
         self.discover(DISCOVER_EVERY);
         let servers = self.servers(budget).await?;
         let server = fastrand::choice(&servers).ok_or(FailureCause::Silent)?;
@@ -157,7 +157,7 @@ impl Fleet {
     /// Returns once there is a better server to listen to than the one at this address, which serves no slot any more.
     pub(super) async fn left(&self, address: &Address) {
         let mut map = self.map.subscribe();
-        // The sender is ours.
+        // This store owns the sender.
         let _ = map.wait_for(|map| !map.serves(&address.endpoint)).await;
     }
 
@@ -200,8 +200,8 @@ impl Fleet {
         })
     }
 
-    /// Returns the server at this endpoint, as the calling runtime uses it, or else this one. Closes those that serve
-    /// nothing any more, and forgets those of other runtimes that are down: their runtimes may have ended.
+    /// Returns the server at this endpoint, as the calling runtime uses it, or else this one. Closes servers that no
+    /// longer serve any slot, and forgets those of other runtimes that are down, because these runtimes may have ended.
     fn known_or(
         &self,
         endpoint: &HostPort,

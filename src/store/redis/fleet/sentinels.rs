@@ -31,9 +31,9 @@ pub(super) struct Opinion {
     sentinel: Option<String>,
 }
 
-/// Asks all Sentinels who the master is. A client that knows a master awaits the others only for a moment after the
-/// first answer: no older epoch is believed. One that knows none awaits most of them, or the end of the budget, because
-/// the one that answers first may have missed a failover.
+/// Asks all Sentinels for the master. A client that knows a master waits only a moment for the others after the first
+/// answer, because it believes no older epoch. A client that knows none waits for most of them, or the end of the
+/// budget, because the first to answer may have missed a failover.
 pub(super) async fn ask_all(
     fleet: &Fleet,
     group: &SentinelGroup,
@@ -57,7 +57,7 @@ pub(super) async fn ask_all(
     (opinions, failures)
 }
 
-/// Notes in the map the master that these opinions name. Returns whether any of them is believed.
+/// Records in the map the master that these opinions name. Returns whether any of them is believed.
 pub(super) fn settle(opinions: &[Opinion], sentinels: usize, map: &mut Map) -> bool {
     let chosen = choose(opinions, sentinels, map);
     if let Some(opinion) = chosen {
@@ -111,12 +111,11 @@ fn read(
     })
 }
 
-/// Chooses the newest opinion, and of several that are as new the one that most share, in doubt the master that is
-/// known.
+/// Chooses the newest opinion; of equally new ones the most frequent, and in doubt the known master.
 ///
 /// An epoch below the known one is believed only from a majority of at least two: Sentinels that were set up anew count
 /// from the start, but a single old one may have missed a failover. One address may lead to any of several Sentinels,
-/// and several addresses to one: so each Sentinel counts once, by its id, and one that does not say its id not at all.
+/// and several addresses to one: so each Sentinel counts once, by its id, and one without an id does not count.
 fn choose<'a>(opinions: &'a [Opinion], sentinels: usize, known: &Map) -> Option<&'a Opinion> {
     let most = (sentinels / 2 + 1).max(2);
     let is_believed = |opinion: &&Opinion| {

@@ -39,7 +39,7 @@ pub(super) async fn find(redis: &Redis, budget: Budget) -> Result<Vec<Hazard>, F
     };
     let asked = servers.iter();
     let asked = asked.map(|server| ServerFacts::of(redis, server, known_as, budget));
-    // One that is silent leaves the replicas their time.
+    // A silent server must leave the replicas their time.
     let sentinels = sentinels::find(fleet, budget.at_most(budget.left() / 2));
     let (granting, sentinels) = tokio::join!(try_join_all(asked), sentinels);
     let granting = granting?;
@@ -47,7 +47,7 @@ pub(super) async fn find(redis: &Redis, budget: Budget) -> Result<Vec<Hazard>, F
     let granting = granting.iter().map(ServerFacts::judged).collect();
     let mut hazards = told_once(sentinels, Vec::new());
     hazards.extend(told_once(granting, replicas));
-    // A store of another kind has its own rules for the tokens that its servers remember.
+    // Another kind of store has its own rules for the tokens on its servers.
     if fleet.settings.program.kind == super::KIND {
         hazards.extend(tokens::find(&redis.keys, &servers, budget).await?);
     }
@@ -89,7 +89,7 @@ const UNSEEN: Check<Failure> = Check::new(
     "Start it, and let this user in",
 );
 
-/// Reports each weakness once. Where not all servers that grant leases, or not all Sentinels, have it, it names them.
+/// Reports each weakness once. Names the servers that have it, unless all that grant leases, or all Sentinels, do.
 fn told_once(granting: Vec<Judged>, replicas: Vec<Judged>) -> Vec<Hazard> {
     let all: Vec<_> = granting
         .iter()
@@ -120,7 +120,7 @@ const ELECTION: Duration = Duration::from_secs(2);
 
 /// The identifier of a failover that takes longer than short leases last.
 const SLOW_FAILOVER: &str = "redis-slow-failover";
-/// The words for what it endangers: no lease of a ttl below this many seconds ...
+/// What it endangers, in words: no lease of a ttl below this many seconds ...
 const OUTLIVED: &str = "survives it";
 
 /// Returns the hazards of a failover that begins after this long without an answer. A renewal can have been due just

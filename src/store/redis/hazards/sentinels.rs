@@ -20,7 +20,7 @@ struct SentinelFacts {
     /// Why it could not replace the master, in its words.
     objection: Option<String>,
     is_refusing: bool,
-    /// After how long without an answer it takes the master for down.
+    /// Silence after which it takes the master for down.
     down_after: Option<Duration>,
     /// The URL names no other one.
     is_only: bool,
@@ -109,7 +109,7 @@ const CHECKS: &[Check<SentinelFacts>] = &[
     Check::new(
         Warning,
         SLOW_FAILOVER,
-        // How many of them must take the master for down is set too, and may be all.
+        // The number of Sentinels that must agree that the master is down is a setting, and may be all of them.
         |sentinel| {
             Some(slow_failover(
                 sentinel.down_after?,

@@ -53,9 +53,9 @@ pub(super) struct ServerFacts {
     known_as: KnownAs,
     /// Number of replicas that the store waits for.
     awaited: u64,
-    /// Whether the store takes this server for one that never has a replica.
+    /// Whether the operator declared that this server never has a replica.
     is_alone: bool,
-    /// Whether the store has a longest ttl, for which a server grants nothing that may have lost data.
+    /// Whether the store has a longest ttl, during which a server that may have lost data grants nothing.
     keeps_out: bool,
     /// How long the server grants nothing. `None` if no client has turned keep-out on.
     quiet: Option<Duration>,
@@ -116,7 +116,7 @@ impl ServerFacts {
             Some((fact("ip=")?.to_owned(), fact("port=")?.parse().ok()?))
         };
         match self.known_as {
-            // The replicas of a server alone matter only where they are waited for.
+            // The replicas of a single server matter only if the store waits for them.
             KnownAs::OneServer if self.awaited == 0 => Vec::new(),
             KnownAs::OneServer | KnownAs::Master | KnownAs::Primary => {
                 let lines = self.info.iter().flat_map(Fields::values);
@@ -161,7 +161,7 @@ impl ServerFacts {
         self.should_grant() && self.replicas() > 0
     }
 
-    /// Returns whether the server itself answers a write that no replica has.
+    /// Returns whether the server accepts writes that no replica has.
     fn waits_for_none(&self) -> bool {
         let is_off = |name| self.setting(name) == Some("0");
         is_off("min-replicas-to-write") || is_off("min-replicas-max-lag")
@@ -331,7 +331,7 @@ const CHECKS: &[Check<ServerFacts>] = &[
         Warning,
         "redis-no-keep-out",
         |facts| {
-            // A cluster is not offered it.
+            // Not available on a cluster.
             let may_keep_out = !facts.is_primary() && !facts.keeps_out;
             let what = "this server has replicas, and the store has no max_ttl";
             found(facts.may_fail_over() && may_keep_out, what)

@@ -16,7 +16,7 @@ use crate::store::kit::budget::Budget;
 use crate::store::kit::check::{Check, found, judge};
 use crate::store::{Hazard, Severity};
 
-/// Lead of a token above which it is reported: clocks between which a name moves differ by this much.
+/// Lead above which a token is reported: clocks of servers between which a name moves may differ by this much.
 const AHEAD: Duration = Duration::from_secs(60);
 /// Number of marks that one request reads: about a millisecond of the server's time.
 const AT_ONCE: usize = 1_024;
@@ -30,7 +30,7 @@ struct MarkFacts {
     refusal: Option<Failure>,
 }
 
-/// Reads the marks of all slots from each server. One that another server has is answered with a redirection.
+/// Reads the marks of all slots from each server. A server answers for a mark of another one with a redirection.
 pub(super) async fn find(
     keys: &Keys,
     servers: &[Arc<Server>],

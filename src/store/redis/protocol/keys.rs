@@ -55,8 +55,8 @@ impl Keys {
         keys
     }
 
-    /// Returns the key in which a server keeps whether it still has its data. It is there only where keep-out is on,
-    /// and on servers of a store of another kind.
+    /// Returns the key that shows whether a server still has its data. It is there only where keep-out is on, and on
+    /// servers of a store of another kind.
     pub(crate) fn node(&self) -> String {
         format!("{}:node", self.prefix)
     }
@@ -76,7 +76,7 @@ impl Keys {
         self.join(name.as_str(), "}:waiting")
     }
 
-    /// Returns the channel on which a client is told that it was granted the name.
+    /// Returns the channel with the notices of a client's grants of the name.
     pub(crate) fn granted_channel(&self, name: &Name, client: ClientId) -> String {
         self.join(name.as_str(), &format!("}}:granted:{client}"))
     }

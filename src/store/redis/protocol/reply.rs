@@ -225,7 +225,8 @@ fn inner_error(message: &Value) -> Result<Failure, Failure> {
     Ok(FailureCause::Refused { code, text }.into())
 }
 
-/// Returns the tag and the elements after it. A reply of a tag alone is not an array, which would cost the server more.
+/// Returns the tag and the elements after it. A reply that is only a tag is not an array, which would cost the server
+/// more.
 pub(crate) fn tagged(reply: &Value) -> Result<(&str, &[Value]), Failure> {
     match reply {
         Value::Array(items) => match items.as_slice() {
@@ -245,7 +246,7 @@ pub(crate) fn parsed<T: FromRedisValue>(value: &Value) -> Result<T, Failure> {
     from_redis_value_ref(value).map_err(|_| odd(value))
 }
 
-/// Makes a refusal among several replies a failure.
+/// Turns a refusal among several replies into a failure.
 pub(crate) fn no_error(value: Value) -> Result<Value, Failure> {
     match value {
         Value::ServerError(error) => Err(RedisError::from(error).into()),

@@ -18,7 +18,7 @@ pub(crate) struct Program {
     pub(crate) scripts: fn() -> Vec<&'static Script>,
 }
 
-/// Makes the scripts of this store: each joins the text of its file with the parts that it needs in front of it.
+/// Defines the scripts of this store: each is the text of its file behind the parts that it needs.
 macro_rules! scripts {
     ($($name:ident: $($part:literal),+;)+) => {
         /// All scripts of this store.
@@ -49,7 +49,7 @@ scripts! {
     init: "origin.lua", "node.lua", "init.lua";
 }
 
-/// The scripts with which this store calls its servers.
+/// The scripts that this store calls on its servers.
 pub(crate) const PROGRAM: Program = Program {
     kind: super::super::KIND,
     scripts: || SCRIPTS.each(),

@@ -1,7 +1,7 @@
 //! The hash slots of Redis Cluster, and for each slot a tag that is in it.
 //!
 //! All names of a slot share one mark of the highest token, so the mark's key must be in that slot, whatever the name:
-//! its tag is the least whole number whose decimal text has the slot. Clients in other languages find the same tags.
+//! its tag is the least whole number whose decimal text is in the slot. Clients in other languages find the same tags.
 
 use std::sync::LazyLock;
 

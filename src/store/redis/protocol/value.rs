@@ -17,7 +17,7 @@ struct StoredInfo {
     info: Info,
 }
 
-/// Fills in what the value says. What cannot be parsed stays unknown: the name is taken all the same.
+/// Fills in the facts from the value. Unreadable facts stay unknown: the name is taken all the same.
 pub(crate) fn read(value: &str, held: &mut Held) {
     let (state, lease) = match value.split_once(' ') {
         Some(("kept", lease)) => (HeldState::Kept, Some(lease)),
@@ -36,7 +36,7 @@ pub(crate) fn read(value: &str, held: &mut Held) {
     read_info(told, held);
 }
 
-/// Fills in the facts about the holder, and since when it has the lease: the token says it, unless the facts do.
+/// Fills in the facts about the holder, and since when it has the lease: from the token, unless the facts have it.
 pub(crate) fn read_info(told: &str, held: &mut Held) {
     let told: StoredInfo = serde_json::from_str(told).unwrap_or_default();
     let since = told.since.or(held.token.map(Token::get));

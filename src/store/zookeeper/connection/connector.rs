@@ -145,7 +145,7 @@ impl Connector {
         }
     }
 
-    /// Connects to a server, and asks for a session or for this one. `Ok(None)` says that it has ended.
+    /// Connects to a server, and asks for a new session or for this one. `Ok(None)` if this session has ended.
     async fn hello(&self, server: SocketAddr) -> io::Result<Option<(Line, ServerConnection)>> {
         let mut stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;

@@ -12,7 +12,7 @@ use crate::postgres::own_server;
 const CONTENDERS: usize = 8;
 const TTL: Duration = Duration::from_millis(1_500);
 const FOR: Duration = Duration::from_secs(150);
-/// The longest time for which a process stands still: more than two ttls.
+/// Maximum time that a process stands still: more than two ttls.
 const LONGEST_STOP: u64 = 4_000;
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until};
 use crate::postgres::{open, with_max_ttl};
 
-/// The longest ttl: for so long nothing is granted after a failover.
+/// The longest ttl: for that long nothing is granted after a failover.
 const MAX_TTL: Duration = Duration::from_secs(4);
 /// A lease that the standby misses.
 const TTL: Duration = Duration::from_secs(3);

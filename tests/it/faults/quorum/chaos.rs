@@ -21,7 +21,7 @@ const CONTENDERS: usize = 5;
 const TTL: Duration = Duration::from_secs(1);
 const MEMBERS: usize = 3;
 const SECONDS: u64 = 20;
-/// The longest time for which a server or a process stands still: more than two ttls.
+/// Maximum time that a server or a process stands still: more than two ttls.
 const LONGEST_STOP: u64 = 3_000;
 /// Of 1,000 requests, how many come two ttls late, and how many twice.
 const SHARES: [u32; 2] = [4, 60];
@@ -109,7 +109,7 @@ impl Chaos {
         }
     }
 
-    /// Notes what the processes say, and lets go on whoever has stood still for long enough.
+    /// Records what the processes say, and lets go on whoever has stood still for long enough.
     fn listen(&mut self) {
         let is_over =
             |until: &mut Option<Instant>| until.take_if(|until| now() >= *until).is_some();

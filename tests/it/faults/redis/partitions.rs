@@ -33,7 +33,7 @@ struct Sides<'a> {
     cut_off_at: Instant,
 }
 
-/// For how long both had a name, and which it is.
+/// How long both had a name, and which it is.
 type Overlap<'a> = (&'a str, Duration);
 
 impl<'a> Sides<'a> {
