@@ -25,11 +25,11 @@ use crate::holder::ClientId;
 use crate::name::Name;
 use crate::store::Topic;
 
-/// After the name of the file: the folder of its bells.
+/// Suffix of the folder of a file's bells.
 const ENDING: &str = "-bells";
 
-/// The number of bells of watchers. Part of the file's format, with [`slot`]: those who ring and those who listen have
-/// to agree.
+/// Number of bells for watchers. Part of the file's format, with [`slot`]: ringing and listening processes have to
+/// agree.
 const SLOTS: u32 = 64;
 
 /// Returns the slot of a name: by FNV-1a, whose upper bits are mixed into the lower ones.
@@ -43,19 +43,19 @@ fn slot(name: &Name) -> u32 {
 /// A bell. It is displayed as the name of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Bell {
-    /// Of those who watch one of the names of this slot.
+    /// The bell of the clients that watch a name of this slot.
     Watchers(u32),
-    /// Of a client that waits in queues.
+    /// The bell of a client that waits in queues.
     Client(ClientId),
 }
 
 impl Bell {
-    /// The bell of those who watch this name.
+    /// The bell of the clients that watch this name.
     pub(super) fn of_watchers(name: &Name) -> Self {
         Self::Watchers(slot(name))
     }
 
-    /// The bell of those who follow this topic.
+    /// The bell of the clients that follow this topic.
     pub(super) fn of(topic: &Topic) -> Self {
         match topic {
             Topic::Freed(name) => Self::of_watchers(name),
@@ -79,13 +79,13 @@ type Inode = (u64, u64);
 /// A bell that is open to listen.
 type Opened = (File, Inode);
 
-/// Who listens to a bell.
+/// Whether a client listens to a bell.
 #[derive(Debug)]
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there are none"))]
 pub(super) enum Listener {
-    /// Somebody, who is rung when this is dropped.
+    /// A client listens; dropping this rings it.
     Alive(File),
-    /// Nobody any more.
+    /// No client listens any longer.
     Dead,
     /// There is no such bell, or it cannot be opened.
     Unknown,
@@ -114,7 +114,7 @@ impl Bells {
         fs::symlink_metadata(self.path(bell)).is_ok()
     }
 
-    /// Removes the bell of a client that listens no longer.
+    /// Removes the bell of a client that stopped listening.
     pub(super) fn remove(&self, client: ClientId) {
         // A later client removes the rest.
         let _ = fs::remove_file(self.path(Bell::Client(client)));
@@ -188,7 +188,7 @@ mod fifos {
                 Ok(folder) => folder,
                 Err(error) => return Some((self.folder.clone(), error)),
             };
-            // Each client makes one of its own in it.
+            // Each client makes its own bell in it.
             if let Err(error) = accessat(CWD, &self.folder, Access::WRITE_OK, AtFlags::empty()) {
                 return Some((self.folder.clone(), error.into()));
             }
@@ -196,7 +196,7 @@ mod fifos {
                 |bell: Bell, way| accessat(&folder, bell.to_string(), way, AtFlags::empty());
             let try_one = |bell| {
                 self.bell_for_all(&folder, bell)?;
-                // To open it for writing would wake all who wait.
+                // Opening it for writing would wake all waiting clients.
                 Ok(allows(bell, Access::WRITE_OK)?)
             };
             // Those that are there, and one that a client could have to make.
@@ -263,8 +263,8 @@ mod fifos {
             }
         }
 
-        /// Removes the bells of clients that died, of some that are drawn at random: the folder then has hardly more
-        /// than clients wait. Those that live are rung, and poll once.
+        /// Removes the bells of dead clients, among some that are drawn at random, so that the folder has hardly more
+        /// bells than waiting clients. Those that live are rung, and poll once.
         fn sweep(&self, folder: &File) {
             let found = fs::read_dir(&self.folder).into_iter().flatten().flatten();
             let names = found.map(|found| found.file_name());

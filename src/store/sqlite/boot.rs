@@ -1,8 +1,8 @@
 //! Identifies this boot of this kernel, with its clock as every process of the machine reads it.
 //!
 //! A time namespace shifts `CLOCK_MONOTONIC` for the processes within, while the boot id stays the same. So moments are
-//! kept in the clock of the initial namespace: the own reading minus the own offset. Both facts are read once, when the
-//! file is opened; a process cannot change them while it has threads.
+//! stored in the clock of the initial namespace: this process's reading minus its offset. Both facts are read once,
+//! when the file is opened; a process cannot change them while it has threads.
 
 use std::io::ErrorKind::NotFound;
 use std::{fs, io};

@@ -1,7 +1,7 @@
 //! The file itself: creates it, recognises it or refuses it untouched, and runs transactions on it within a limit.
 //!
-//! This process never opens the file but through SQLite: the kernel drops all of a process's locks on a file when any
-//! one of its descriptors is closed. So it is examined by its path only ([`identity`](super::identity)), and made under
+//! This process opens the file only through SQLite: the kernel drops all of a process's locks on a file when any one of
+//! its descriptors is closed. So it is examined by its path only ([`identity`](super::identity)), and made under
 //! another name, or while no other thread opens it.
 
 use std::ffi::OsString;
@@ -39,8 +39,8 @@ const SCHEMAS: [&str; 5] = [
     include_str!("protocol/waiting.sql"),
 ];
 
-/// Enough for every statement that a claim or a release may need: a statement that is prepared again takes twice the
-/// time.
+/// Capacity of the cache of statements: enough for every statement of a claim or a release, because preparing one again
+/// doubles its time.
 const STATEMENTS: usize = 32;
 
 /// Held while a file is sought and made: no other thread opens one whose descriptor its maker has still to close.
@@ -64,7 +64,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Opens it, and makes it first if it is not there.
+    /// Opens the file, and creates it if it is missing.
     pub(super) fn open(path: &Path, boot: Boot, caller: Caller<'_>) -> Result<Self, Failure> {
         let alone = alone(path, caller)?;
         {
@@ -134,8 +134,8 @@ impl Database {
             let transaction = self
                 .db
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
-            // The caller may have given up and taken the request back already, over another connection. No other
-            // process writes now, so a caller that still waits takes it back after us.
+            // The caller may have given up and already taken the request back, over another connection. No other
+            // process writes now, so a caller that still waits takes it back after this.
             if caller.is_gone() {
                 return Err(Failure::Late);
             }
@@ -221,7 +221,7 @@ impl Database {
         Ok(())
     }
 
-    /// With `auto_vacuum` no page of the file is ever free, and so no lease would find room.
+    /// With `auto_vacuum` no page of the file is ever free, so no lease would find room.
     pub(super) fn refuse_auto_vacuum(&self) -> Result<(), Failure> {
         let mode: i64 = self
             .db
@@ -272,8 +272,8 @@ fn alone(path: &Path, caller: Caller<'_>) -> Result<Option<fs::File>, Failure> {
     Ok(Some(folder))
 }
 
-/// Puts an empty file at this path, for the users who share it. A process that comes second finds the file of the
-/// first.
+/// Creates an empty file at this path, for the users who share it. If two processes do this, the second finds the file
+/// of the first.
 fn create(path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::io("create the file", source);
     let (fresh, file) = create_beside(path)?;

@@ -24,7 +24,7 @@ pub(crate) enum Failure {
     Late,
     #[error("the disk is full")]
     Full,
-    /// It was undone, because only a commit that is synced may do it: see
+    /// The transaction was undone, because only a synced commit may carry it out: see
     /// [`write_though_full`](super::database::Database::write_though_full), which then makes one.
     #[error("a token that no power cut takes back needs a commit that is synced")]
     Unsynced,
@@ -93,7 +93,7 @@ impl Failing for Failure {
         match self {
             Self::Refused(error) => error.kind(),
             Self::Closed => ErrorKind::Closed,
-            // An operator makes room, and what waits goes on then.
+            // An operator makes room, and waiting requests continue.
             Self::Ended | Self::Full | Self::Unsynced => ErrorKind::Unavailable,
             Self::Busy | Self::Late => ErrorKind::TimedOut,
             Self::Sqlite(error) => codes::sqlite::meaning(error).0,

@@ -9,8 +9,8 @@ use super::database::Database;
 use super::failure::Failure;
 use super::transaction::{Caller, Tx};
 
-/// Free pages below which the file grows first: a claim adds a lease and a place in the queue at most, and each splits
-/// at most a few pages in each of three trees.
+/// Number of free pages below which the file grows first: a claim adds a lease and a place in the queue at most, and
+/// each splits at most a few pages in each of three trees.
 const LEAST_PAGES: i64 = 24;
 
 /// Bytes by which it grows: 48 pages, some hundred leases.

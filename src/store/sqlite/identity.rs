@@ -74,7 +74,7 @@ pub(super) fn examine(path: &Path) -> Result<Identity, Failure> {
     }
     let file = fs::canonicalize(path).map_err(unseen)?;
     let folder = file.parent().unwrap_or(Path::new("/"));
-    // A mount point of its own, as one that is handed to a container by itself.
+    // A mount point of its own, such as a file that is mounted alone into a container.
     if let (Some(of_file), Some(of_folder)) = (mount_of(&file)?, mount_of(folder)?)
         && of_file != of_folder
     {

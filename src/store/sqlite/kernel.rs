@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::boot::Boot;
 use super::users::Users;
 
-/// Between the name of the file and the boot id.
+/// The part of the name between that of the file and the boot id.
 const MARK: &str = "-boot-";
 
 /// A FIFO that is open for reading, for as long as this lives.
@@ -37,15 +37,15 @@ impl Drop for Presence {
     }
 }
 
-/// Returns the boot under the id by which the processes of this kernel go in this file, and shows that id to others.
-/// The folder may be `locked` already.
+/// Returns the boot under the id that the processes of this kernel use in this file, and shows that id to others. The
+/// folder may be `locked` already.
 pub(super) fn settle(file: &Path, boot: Boot, locked: Option<File>) -> (Boot, Option<Presence>) {
     let Ok(file) = fs::canonicalize(file) else {
         return (boot, None);
     };
     let own = fifo(&file, boot.id());
     let is_known = open(&own, OFlags::WRONLY).is_ok();
-    // Of two boot ids that come at the same moment the second has to find the first. Without the lock they stay apart.
+    // If two boot ids arrive at the same moment, the second has to find the first. Without the lock they stay apart.
     let locked = (!is_known)
         .then(|| locked.or_else(|| lock_folder(&file)))
         .flatten();
@@ -101,7 +101,7 @@ fn present(fifo: PathBuf) -> Option<Presence> {
     let _ = mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR);
     let reader = open(&fifo, OFlags::RDONLY).ok()?;
     let mode = Users::of(&fifo).ok()?.mode();
-    // Its owner has done it, if that is another user.
+    // If that is another user's, its owner has done it.
     let _ = reader.set_permissions(fs::Permissions::from_mode(mode));
     let reader = Some(reader);
     Some(Presence { fifo, reader })

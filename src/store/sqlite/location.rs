@@ -25,7 +25,7 @@ const NETWORK: &[(u64, &str)] = &[
     (0x6573_5546, "FUSE"),
 ];
 
-/// The default path: of this user on this file system; of the machine for root.
+/// The default path: for this user on this file system; for root, one path of the machine.
 pub(super) fn default_path() -> Result<PathBuf, Failure> {
     let folder = if geteuid().is_root() {
         PathBuf::from("/var/lib")

@@ -13,8 +13,8 @@ use super::transaction::Tx;
 use crate::clock;
 use crate::token::Token;
 
-/// The time by which the mark is lifted ahead. One grant in this time is synced, which takes some milliseconds; and a
-/// machine that restarts within this time mints ahead of its clock for the rest of it.
+/// How far ahead the mark is lifted. One grant in this time is synced, which takes some milliseconds; a machine that
+/// restarts within this time mints ahead of its clock for the rest of it.
 const LIFT: Duration = Duration::from_secs(10);
 
 /// SQLite's number for commits that survive a power cut.
@@ -28,7 +28,7 @@ impl Tx<'_> {
 
     /// The same, and the mark.
     fn tokens(&self) -> Result<(Option<Token>, Option<Token>), Failure> {
-        // Of another boot's grants some may be gone.
+        // Some grants of another boot may be gone.
         let mut find = self.db.prepare_cached(
             "SELECT iif(mark.boot = ?1, counter.token, max(counter.token, mark.token)), mark.token
             FROM counter, mark",

@@ -10,10 +10,10 @@
 //!
 //! # Guarantees
 //! 1. The guarantees of [the contract](super) hold among all processes of one kernel, also across containers, time
-//!    namespaces and boot ids. A container with a boot id of its own (systemd-nspawn) is of this kernel if it is
-//!    opened while another process has the file open: a FIFO next to the file shows it. Else, and on a kernel of its
-//!    own (gVisor, Kata), it gets a name of another one's dead holder, and cannot wait for a name that a live one
-//!    renews.
+//!    namespaces and boot ids. A container with its own boot id (systemd-nspawn) counts as this kernel if it opens the
+//!    file while another process has it open: a FIFO next to the file shows it. Otherwise, and on a separate kernel
+//!    (gVisor, Kata), it only gets a name from a dead holder of the other kernel, and cannot wait for a name that a
+//!    live one renews.
 //! 2. Leases are timed by `CLOCK_MONOTONIC`, which stops while the machine is suspended: every rival is suspended too.
 //! 3. A lease written under another boot id counts until this boot has watched it unchanged for its whole ttl; each
 //!    boot watches for itself. So after
@@ -49,13 +49,13 @@
 //! Mount the **folder** of the file, never the file alone: the write-ahead log and the locks are next to the file, and
 //! a file that is itself a mount point would have a log of its own on each side. Such a file is refused if the kernel
 //! can tell (Linux 5.8). If the log is deleted while it is in use, nothing more is granted, and renewals are refused,
-//! so each holder is told within a third of its ttl.
+//! so each holder hears within a third of its ttl.
 //!
 //! # Assumptions
 //! One kernel writes the file, no program but leasehold opens it, and no second copy of the SQLite library in this
 //! process does: closing its descriptor would drop the store's locks. A process that is stopped inside its transaction
-//! blocks all others until it is resumed or killed: their calls time out meanwhile, and the leases of other names in
-//! the file that cannot be renewed in time are lost.
+//! blocks all others until it is resumed or killed: until then their calls time out, and leases of other names in the
+//! file that cannot be renewed in time are lost.
 //!
 //! # Errors
 //! `Misconfigured` for a file that is damaged, foreign, newer, replaced, mounted by itself or read-only, and for one
@@ -117,7 +117,7 @@ const OPENING: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Sqlite {
     path: PathBuf,
-    /// The same as text.
+    /// The path as text.
     location: String,
     boot: Boot,
     thread: Thread,
@@ -294,7 +294,8 @@ impl Backend for Sqlite {
         self.write(budget, move |tx| tx.evict(&name, how)).await
     }
 
-    // A highest token ahead of the clock is none: it is lost only with the whole file, which no server loses by itself.
+    // A highest token ahead of the clock is no hazard: it is lost only with the whole file, which no server loses by
+    // itself.
     async fn try_hazards(&self, budget: Budget) -> Result<Vec<Hazard>, Failure> {
         let file = self.path.clone();
         let survey = move |open: &mut Database, caller: Caller<'_>| {

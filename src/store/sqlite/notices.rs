@@ -34,7 +34,7 @@ use crate::token::Token;
 
 /// Interval between polls while nothing rings: finds what was changed without a ring, at no cost to speak of.
 const PACE: Duration = Duration::from_secs(1);
-/// The same for a listener that lacks a bell.
+/// Interval between polls of a listener without a bell.
 const PACE_WITHOUT_BELL: Duration = Duration::from_millis(10);
 /// Minimum interval between polls, in multiples of their processor time: a listener of very many names, or among very
 /// many releases, spends a tenth of a core on polls.

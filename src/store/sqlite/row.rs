@@ -1,8 +1,8 @@
 //! One lease as the file keeps it, and whether it still counts.
 //!
-//! A row of another boot is not an *earlier* boot's for certain: a container or a virtual machine that shares the file
-//! has a boot id of its own and may renew right now. So it counts until this boot has watched it unchanged for its
-//! whole ttl. The watch is in the file, since the tool's processes are short-lived; each boot has its own.
+//! A row of another boot need not be from an *earlier* boot: a container or a virtual machine that shares the file has
+//! a boot id of its own and may renew right now. So it counts until this boot has watched it unchanged for its whole
+//! ttl. The watch is in the file, since the tool's processes are short-lived; each boot has its own.
 
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
@@ -37,13 +37,13 @@ pub(super) struct Row {
     pub(super) boot: String,
     pub(super) ends_at: Instant,
     pub(super) ttl: Duration,
-    /// Whether it counts, to the transaction that has read it.
+    /// Whether it counts, for the transaction that has read it.
     pub(super) validity: Validity,
     token: i64,
     info: String,
     since_us: i64,
     renewals: i64,
-    /// Until when this boot waits for a sign of life of another one, and the renewals that it saw.
+    /// When this boot stops waiting for a sign of life of another one, and the renewals that it saw.
     watch: Option<(Instant, i64)>,
 }
 
@@ -110,7 +110,7 @@ impl Row {
         }
     }
 
-    /// Returns whether it is the grant to this holder that has this token.
+    /// Returns whether it is the grant with this holder and token.
     pub(super) fn is_granted_to(&self, holder: Holder, token: Token) -> bool {
         self.token == as_stored(token) && self.holder == holder.to_string()
     }
@@ -121,7 +121,7 @@ impl Row {
         token.map_err(|_| Failure::damaged("a token is out of range"))
     }
 
-    /// Returns the facts that other clients see. What cannot be read is left out.
+    /// Returns the facts that other clients see, without unreadable ones.
     pub(super) fn held(&self) -> Result<Held, Failure> {
         let name = Name::new(&self.name);
         let name = name.map_err(|_| Failure::damaged("a name breaks the rules of names"))?;

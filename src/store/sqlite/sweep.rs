@@ -25,7 +25,7 @@ impl Tx<'_> {
     /// Removes a few rows that no longer count: leases that have run out or were watched for long enough, and dead
     /// clients in queues.
     pub(super) fn sweep(&self) -> Result<(), Failure> {
-        // Mostly there are none, and a removal that finds nothing costs several times this query.
+        // Usually there are none, and a removal that finds nothing costs several times this query.
         let facts = params![self.boot.id(), stored(self.now)];
         let found = (self.db.prepare_cached(&HAS_ENDED)?)
             .query_row(facts, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]));

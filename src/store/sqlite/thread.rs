@@ -12,8 +12,8 @@ use super::failure::Failure;
 use super::transaction::Caller;
 use crate::clock::{Clock, Monotonic};
 
-/// Requests that wait for the thread. Each takes some 20 to 50 microseconds, so a full queue is a few milliseconds of
-/// work; a caller that finds it full waits, within the limit.
+/// Maximum number of requests that wait for the thread. Each takes some 20 to 50 microseconds, so a full queue is a few
+/// milliseconds of work; a caller that finds it full waits, within the limit.
 const QUEUE: usize = 128;
 
 /// Extra time after its limit before a request gives up on a thread that does not answer, because the disk hangs.
@@ -72,7 +72,7 @@ impl Thread {
     /// Runs this work on the thread. Returns at the limit, whatever the thread does.
     ///
     /// # Cancel safety
-    /// Work that the thread has not begun is not begun, and work that waits to write is not carried out.
+    /// From then on the thread does not begin the work, nor carry it out if it still waits to write.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -105,7 +105,7 @@ impl Thread {
         }
     }
 
-    /// Leaves the thread to this work, after which it ends.
+    /// Gives the thread to this work, after which it ends.
     pub(super) async fn devote(&self, work: impl FnOnce(&mut Database) + Send + 'static) {
         let jobs = self.jobs.lock().take();
         if let Some(jobs) = jobs {

@@ -17,14 +17,14 @@ use crate::name::Name;
 /// One transaction: the connection, the boot in whose name it reads and writes, and when it began. Made by
 /// [`Database::read`](super::database::Database::read) and its writing siblings.
 ///
-/// Its methods are in the files of what they read and write: leases in [`row`](super::row), the clients that wait in
-/// [`queue`](super::queue), tokens in [`mint`](super::mint); the requests are in [`leases`](super::leases).
+/// Its methods are in the files of the rows that they read and write: leases in [`row`](super::row), the clients that
+/// wait in [`queue`](super::queue), tokens in [`mint`](super::mint); the requests are in [`leases`](super::leases).
 #[derive(Clone, Copy)]
 pub(super) struct Tx<'a> {
     pub(super) db: &'a Connection,
     pub(super) boot: &'a Boot,
-    /// Read once this transaction is the writer, so that no transaction of this boot that is written earlier is later
-    /// by this clock.
+    /// Read once this transaction is the writer, so that by this clock it is later than every earlier transaction of
+    /// this boot.
     pub(super) now: Instant,
     pub(super) bells: &'a Bells,
     /// The bells to ring once it is committed.
@@ -101,7 +101,7 @@ impl<'a> Caller<'a> {
         Self { until, is_gone }
     }
 
-    /// The same caller, but one that waits up to its limit in any case: for work that must not be left half done.
+    /// The same caller, but waiting up to its limit in any case: for work that must not be left half done.
     pub(super) fn staying(self) -> Caller<'static> {
         Caller::new(self.until, &|| false)
     }
@@ -116,7 +116,7 @@ impl<'a> Caller<'a> {
         self.waits_for(Duration::ZERO)
     }
 
-    /// Returns whether the caller still waits and will, as far as is known, after this time.
+    /// Returns whether the caller still waits, and as far as known still will after this time.
     pub(super) fn waits_for(self, time: Duration) -> bool {
         Monotonic.now().after(time) < self.until && !self.is_gone()
     }

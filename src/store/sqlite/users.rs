@@ -24,7 +24,7 @@ pub(super) enum Users {
 }
 
 impl Users {
-    /// Returns the users of the file at this path, or of what is next to it.
+    /// Returns the users of the file at this path, or of the files next to it.
     pub(super) fn of(path: &Path) -> Result<Self, Failure> {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let found = fs::metadata(folder);
@@ -50,7 +50,7 @@ impl Users {
         }
     }
 
-    /// Returns the mode of a new folder. What a member of the group makes in it is the group's.
+    /// Returns the mode of a new folder. New files of a member of the group in it belong to the group.
     #[cfg(target_os = "linux")]
     pub(super) const fn mode_of_folder(self) -> u32 {
         match self {

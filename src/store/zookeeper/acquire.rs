@@ -1,4 +1,4 @@
-//! The way from a claim to a grant: read, judge, and one transaction that holds only if nothing changed meanwhile.
+//! The way from a claim to a grant: read, judge, and one transaction that succeeds only if nothing changed in between.
 
 use super::connection::session::SessionCall;
 use super::failure::Failure;
@@ -45,8 +45,8 @@ impl SessionCall<'_> {
                         .map(|stat| stat.children_changes.wrapping_add(1));
                     // Unless only the place changed, the name may be free.
                     if Some(joined.children_changes) != changes {
-                        // It was another session that joined, perhaps at another server. A read of a followed name asks
-                        // for the change itself.
+                        // Another session joined, perhaps at another server. A read of a followed name asks for the
+                        // change itself.
                         if self.shared.remembered.lock().seen(&claim.name) < joined.zxid {
                             self.sync(&reading.path).await?;
                         }

@@ -12,7 +12,7 @@ use crate::store::kit::server_url::{Reason, ServerUrl};
 const PORT: u16 = 2181;
 /// The node that has all names by default.
 const PREFIX: &str = "leasehold";
-/// The time-out of a session that is asked for; what an ensemble grants at most with the usual settings.
+/// Requested time-out of a session: the maximum that an ensemble grants with the usual settings.
 const SESSION: Duration = Duration::from_secs(40);
 
 /// How long a name's last token is remembered after it was freed. To a server that lags behind for longer, a name that

@@ -42,7 +42,7 @@ pub(crate) enum Failure {
     /// The answer of a server to a request that no longer fits: another version, or a node that is there.
     #[error("the name changed under each attempt")]
     Changed,
-    /// The answer is none of ours.
+    /// The answer does not follow the protocol.
     #[error("unexpected {0}")]
     Odd(&'static str),
     /// The node at this path, or its content, is not ours.
@@ -85,7 +85,7 @@ impl Failure {
             wire::NO_LOGIN | -124 => Self::LockedOut,
             error => {
                 let outage = OUTAGES.iter().find(|(code, _)| *code == error);
-                // Bad arguments, a quota, and others that no later time makes right.
+                // Bad arguments, a quota, and others that retrying does not change.
                 let unable = || Self::Unable(format!("the server refused it error={error}"));
                 outage.map_or_else(unable, |(_, why)| Self::Broken(why))
             }

@@ -10,7 +10,7 @@ use crate::store::Severity::Warning;
 use crate::store::kit::budget::Budget;
 use crate::store::kit::check::{Check, found, judge};
 
-/// Where the servers of an ensemble are written down.
+/// The node with the ensemble's configuration.
 const ENSEMBLE: &str = "/zookeeper/config";
 /// Largest difference between the leader's clock and ours.
 const APART: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ impl Zookeeper {
         let sent_at = Boottime.now();
         let stat = call.freshen().await?;
         let wrote_in = Boottime.now().since(sent_at);
-        // Not to be seen by everybody: then the URL has to tell.
+        // Not visible to every user: then the URL has to supply them.
         let (ensemble, _) = call.data(ENSEMBLE).await.unwrap_or_default();
         let ensemble = String::from_utf8_lossy(&ensemble);
         let listed = ensemble.lines().filter(|line| line.starts_with("server."));

@@ -51,21 +51,21 @@
 //!
 //! - A lease is a node with a ttl of its own, measured by the clock of the leader that wrote it; it is not a session.
 //!   So every ttl works with every `tickTime`, and one lease can end while others of its client go on.
-//! - A session only removes the nodes that a dead process left behind, those of leases whose ttl is at most three
-//!   quarters of the session's time-out. So a killed process frees a name after its ttl, as with every store.
+//! - A session only removes the nodes of a dead process, except leases with a ttl above three quarters of the session's
+//!   time-out. So after a kill a name is free after its ttl, as with every store.
 //! - A grant is a write of a quorum to its disks. Use it where an ensemble exists, not for 10,000 grants a second.
 //! - After a change of leaders, the new leader's clock cannot be compared with the stamps of the old one: a name whose
 //!   holder *died* is granted after one more ttl. Leases that are renewed are not affected. Choose short ttls if that
 //!   matters.
-//! - Alive in the queue is a client whose session (9 s) has not expired, not one that claimed lately. A client that was
-//!   cut off for nine seconds stands at the end again.
+//! - A client in the queue counts as alive while its session (9 s) has not expired, regardless of its last claim. A
+//!   client that was cut off for nine seconds joins the end again.
 //! - A freed name is kept for the first client in the queue for 2 s, and its claim takes it: a release grants nothing.
 //! - After an operator removed a last token (`t-`), the next grant removes the whole name and makes it anew, and
 //!   clients that waited for the name join its queue again.
-//! - A restored snapshot does not know later grants: their holders are told at their next renewal, and a name can be
+//! - A restored snapshot does not know later grants: their holders hear at their next renewal, and a name can be
 //!   granted before that. Only the fence protects until then.
 //! - The clock of the servers shows in tokens and in `since`; clocks of two leaders may differ by any amount, and
-//!   shorten no lease. Run a time daemon, for the tokens' sake should the data be lost.
+//!   shorten no lease. Run a time daemon, so that tokens keep rising should the data be lost.
 //! - `close` ends the session, and with it what it still holds: drop or release the leases first.
 //! - An operator's `deleteall` of a name is an eviction, found at the next renewal: use `leasehold evict`.
 //!
@@ -148,18 +148,18 @@ pub(crate) struct Shared {
     address: Arc<Address>,
     tree: Tree,
     remembered: Mutex<Remembered>,
-    /// Where connections live that no thread of the client's has for itself.
+    /// Where the shared connections of the client live.
     driver: Arc<Driver>,
     /// The session of the leases, which the watchdog uses, and the number of handles on it.
     leases: Mutex<Option<(Arc<KeptSession>, usize)>>,
-    /// The session of everything else: places in queues, watches, and requests while there is no watchdog. It is as
-    /// long as a client without a sign of life keeps its places. It is closed when the store is.
+    /// The session of everything else: places in queues, watches, and requests while there is no watchdog. Its time-out
+    /// is how long a client without a sign of life keeps its places. It is closed with the store.
     waiting: Arc<KeptSession>,
     /// Has one permit, which a sweep takes.
     sweeping: Arc<Semaphore>,
 }
 
-/// Whose requests come through a handle, and so over which session they go.
+/// The user of a handle, which decides the session of its requests.
 #[derive(Clone)]
 enum Role {
     /// The user's: its requests go through the watchdog's session as long as there is one.

@@ -27,7 +27,7 @@ use crate::store::kit::budget::Budget;
 use crate::store::kit::subscription::{Subscription, Teller, Wanted};
 use crate::store::{Notice, Topic};
 
-/// The longest time that one request of a subscription may take.
+/// Time limit for one request of a subscription.
 const LIMIT: Duration = Duration::from_secs(2);
 /// The pause before a name without a node is read again, or after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -55,7 +55,7 @@ struct FollowedTopic {
 struct View {
     /// The notice to give, and the node that it is about: it is new if it is about another one than the last notice.
     notice: Option<(String, Notice)>,
-    /// The nodes besides the name whose end would change it.
+    /// The other nodes whose end would change it.
     watched: Vec<String>,
 }
 
@@ -194,7 +194,7 @@ fn view(children: &Children, topic: &Topic) -> View {
     let node = |place: usize| children.queue[place].nodes[0].clone();
     let notice = match (&taken, place) {
         (None, 0) => Some((node(0), Notice::Freed(name))),
-        // It learns when the name is no longer kept.
+        // It hears when the name is no longer kept.
         (Some((Kind::Kept, kept)), 0) => Some((kept.clone(), Notice::Freed(name))),
         _ => None,
     };

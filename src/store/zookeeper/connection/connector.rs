@@ -1,8 +1,8 @@
 //! Keeps a session, over a connection to one server after the other.
 //!
-//! The task of the connection runs on the runtime that is to keep the session alive: the session ends when that runtime
-//! is blocked or has ended. A lost connection is made again at once, to another server if there is one, and the session
-//! goes on over it; one that the servers no longer know is followed by a new one.
+//! The task of the connection runs on the runtime that has to keep the session alive: the session ends when that
+//! runtime is blocked or has ended. A lost connection is remade at once, to another server if there is one, and the
+//! session continues over it; a new session follows one that the servers no longer know.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
@@ -28,11 +28,11 @@ use super::{End, ServerConnection};
 use crate::clock::{Boottime, Clock, Instant, half_random};
 use crate::store::kit::connection::{AfterEnd, Connect, Driven};
 
-/// Time that one server has to answer a hello, before the next is tried.
+/// Time for one server to answer a hello, before the next is tried.
 const HELLO: Duration = Duration::from_secs(1);
-/// The same once all of them took longer: a new session is a write to their disks.
+/// That time once all of them took longer: a new session is a write to their disks.
 const HELLO_MOST: Duration = Duration::from_secs(4);
-/// The pause once no server was reached.
+/// Pause after no server was reached.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Longest pause of a client without a session whose connections the servers close at once. The pause doubles each
 /// time, so that clients with a session find room first.
@@ -40,11 +40,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 /// How long to try servers for a new session: an election has ended by then. The next request tries again.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest frame that is read. The children of a folder with a million names fit.
+/// Maximum size of a frame. The children of a folder with a million names fit.
 const LONGEST: usize = 64 << 20;
 /// Queue length at which callers have to wait. The store's permits bound their number.
 const QUEUE: usize = 1_024;
-/// Most claims and releases under way at once in a session, so that renewals never queue behind more.
+/// Maximum number of claims and releases under way at once in a session, so that renewals never queue behind more.
 const IN_FLIGHT: usize = 256;
 
 /// Makes the connections of a session, and remembers some facts from one to the next.
@@ -56,9 +56,9 @@ pub(crate) struct Connector {
     /// The servers, in the order of attempts. A server that was left or did not answer goes to the end, so that one
     /// that hangs is tried again only after all others.
     servers: VecDeque<String>,
-    /// For how many ticks the next server may be silent at first.
+    /// Number of ticks that the next server may be silent at first.
     silent: u32,
-    /// Until when no server is asked for a new session, and the pause that led there.
+    /// When to ask a server for a new session again, and the pause before it.
     refused: Option<(Instant, Duration)>,
     /// Why the last attempt failed, as ": reason", for callers that time out before the connector stops trying.
     last_failure: Arc<Mutex<String>>,
@@ -223,7 +223,7 @@ impl Connect for Connector {
 
     async fn connect(&mut self) -> Result<(Line, ServerConnection), Failure> {
         if self.silent == silence::MOST {
-            // It was lost again and again.
+            // It was lost repeatedly.
             tokio::time::sleep(PAUSE).await;
         }
         let made = self.walk().await;

@@ -88,7 +88,7 @@ impl ServerConnection {
     pub(super) async fn serve(&mut self, closing: &CancellationToken) -> End {
         let (mut is_closing, mut taken) = (false, Vec::new());
         let mut ticks = interval(TICK);
-        // One that was missed while this thread was busy does not count: only a server's silence does.
+        // A tick that was missed while this thread was busy does not count: only the server's silence does.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let handled = tokio::select! {
@@ -126,7 +126,7 @@ impl ServerConnection {
         }
     }
 
-    /// Has all fail that was not answered.
+    /// Fails all unanswered requests.
     fn ended(&mut self, end: End) -> End {
         let failure = match end {
             End::Lost | End::Expired => LOST,
@@ -199,7 +199,7 @@ impl ServerConnection {
         let _ = reply.send(failure.map_or(Ok(frame), Err));
         match header.error {
             wire::EXPIRED | wire::UNKNOWN => Err(End::Expired),
-            // Another server has the session since: one that hung has read our hello after all.
+            // Another server has the session since then: one that hung has read the hello after all.
             wire::MOVED => Err(End::Lost),
             _ => Ok(()),
         }

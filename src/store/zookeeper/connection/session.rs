@@ -33,12 +33,12 @@ pub(crate) struct Line {
     /// Closed when the connection has ended.
     pub(super) requests: mpsc::Sender<WireRequest>,
     pub(crate) silence_limit: SilenceLimit,
-    /// Has a permit for each claim and release that may be under way.
+    /// Has a permit for each claim or release that may be under way.
     pub(super) in_flight: Semaphore,
 }
 
 /// One call of the store, with the session through which its requests go; all of them end with its budget. The outcome
-/// of a request that was cut off is unknown. What it writes is heard by the clock.
+/// of a request that was cut off is unknown. The clock learns from its writes.
 pub(crate) struct SessionCall<'a> {
     pub(crate) store: &'a Zookeeper,
     pub(crate) shared: &'a Shared,
@@ -126,8 +126,8 @@ impl SessionCall<'_> {
         }
     }
 
-    /// Does all steps or none. Returns the stat of the node that each `Set` wrote; the stats of other steps are of no
-    /// use, because the server fills them with arbitrary values.
+    /// Carries out all steps or none. Returns the stat of the node that each `Set` wrote; the stats of other steps are
+    /// of no use, because the server fills them with arbitrary values.
     pub(crate) async fn transact(&self, steps: &[Change]) -> Result<Vec<Stat>, Aborted> {
         let whole = |failure| Aborted {
             step: None,
@@ -174,8 +174,8 @@ impl SessionCall<'_> {
             .await
     }
 
-    /// Attempts something until no other client changes the name meanwhile. From the third attempt on the server first
-    /// catches up with its leader: on one that lags behind the name looks the same until it has.
+    /// Repeats an attempt until no other client changes the name during it. From the third attempt on the server first
+    /// catches up with its leader: until then a server that lags behind shows the same state.
     pub(crate) async fn until_unchanged<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, Failure>>,

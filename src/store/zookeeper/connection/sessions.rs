@@ -1,5 +1,5 @@
-//! The sessions of a client, and over which of them a handle's requests go: the watchdog's for everything about leases,
-//! as long as there is one, and the one of everything else.
+//! The sessions of a client, and the choice between them for a handle's requests: the watchdog's session for everything
+//! about leases, as long as there is one, and another for everything else.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

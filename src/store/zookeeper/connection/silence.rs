@@ -6,13 +6,13 @@ use std::time::Duration;
 
 /// Interval between checks of a connection.
 pub(super) const TICK: Duration = Duration::from_millis(125);
-/// Ticks that a server may be silent: a second.
+/// Number of ticks that a server may be silent: a second.
 pub(super) const USUAL: u32 = 8;
-/// The same if a lease has a ttl of two seconds or less: half a second.
+/// That number if a lease has a ttl of two seconds or less: half a second.
 const LEAST: u32 = 4;
-/// The same for servers that were slow: their writes may take that long. Four seconds.
+/// That number for servers that were slow, because their writes may take as long: four seconds.
 pub(super) const MOST: u32 = 32;
-/// After how many ticks a connection has shown that its server is not slow: three seconds.
+/// Number of ticks after which the server of a connection counts as not slow: three seconds.
 const PROBATION: u32 = 24;
 
 /// The limit for a server that is not slow, which the leases of a session set.
@@ -24,9 +24,10 @@ pub(crate) struct SilenceLimit(Arc<AtomicU32>);
 pub(super) struct Silence {
     /// Age of the connection in ticks.
     age: u32,
-    /// For how many ticks the server has been silent.
+    /// Number of ticks that the server has been silent.
     quiet: u32,
-    /// For how many it may be, as was so when the silence began: so the question comes in time before the end.
+    /// Number of ticks that it may be silent, as of the beginning of the silence, so that the ping comes in time before
+    /// the end.
     limit: u32,
     /// The limit as long as the server may be slow.
     first: u32,
@@ -38,7 +39,7 @@ pub(super) struct Silence {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
-    /// Ask the server for a word.
+    /// Ping the server.
     Ask,
     /// Leave the server.
     Leave,
@@ -90,7 +91,7 @@ impl Silence {
         }
     }
 
-    /// Returns for how many ticks the server of the next connection may be silent at first.
+    /// Returns the number of ticks that the server of the next connection may be silent at first.
     pub(super) fn first_of_next(&self) -> u32 {
         if self.is_tried() {
             USUAL

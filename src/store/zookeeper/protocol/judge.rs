@@ -1,4 +1,4 @@
-//! Decides what becomes of a claim, from one reading of its name. Pure.
+//! Decides about a claim, from one reading of its name. Pure.
 
 use super::reading::{NameReading, Taken};
 use super::tree::{Kind, QueuePlace};
@@ -11,9 +11,9 @@ use crate::token::Token;
 pub(crate) enum Judgement {
     /// The claimant has the lease, with this token: set its full ttl again.
     Extend(Token),
-    /// Grant the name to the claimant, instead of what has run out, and delete these nodes of the queue.
+    /// Grant the name to the claimant, replacing a lease that has run out, and delete these nodes of the queue.
     Grant(Vec<String>),
-    /// Free the name of what has run out, delete these nodes of the queue, and keep the name for the next client in it.
+    /// Remove a lease that has run out, delete these nodes of the queue, and keep the name for the next client in it.
     PassOn(Vec<String>),
     /// Another holder has the name, or it is kept for a client.
     Held(Box<Held>),
@@ -29,7 +29,7 @@ pub(crate) fn judge(reading: &NameReading, claim: &Claim, ask: Ask) -> Judgement
     }
     let is_own = |taken: &Taken| taken.kind == Kind::Leased && taken.holder == claim.holder;
     if reading.taken.as_ref().is_some_and(is_own) {
-        // One whose token an operator removed is granted anew.
+        // A lease whose token an operator removed is granted anew.
         let last = reading.last_of(claim.holder);
         let anew = Judgement::Grant(Vec::new());
         return last.map_or(anew, |(last, _)| Judgement::Extend(last.token));
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn the_first_in_the_queue_gets_an_offer_of_what_ran_out() {
         let ran_out = reading(Some(Kind::Leased), false, &[2, 3]);
-        // Of the second one the session ended: there is no node to delete, and no offer was begun.
+        // The session of the second one ended: there is no node to delete, and no offer was begun.
         for reading in [ran_out, reading(None, false, &[2, 3])] {
             let passed_on = ask(&reading, 4, true, Duration::ZERO);
             assert_eq!(passed_on, Judgement::PassOn(Vec::new()));

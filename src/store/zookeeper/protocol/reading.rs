@@ -54,7 +54,7 @@ pub(crate) struct Signature {
     pub(crate) info: Info,
 }
 
-/// From which number of children on the next grant of a name makes it anew, a million before the last number.
+/// Number of children at which the next grant makes the name anew: a million before the last possible number.
 const LAST_NUMBERS: u32 = (1 << 31) - 1_000_000;
 
 /// How long a freed name is kept for the first client of the queue before it is kept for the next.
@@ -77,8 +77,8 @@ impl NameReading {
         self.stat.map(|stat| stat.version)
     }
 
-    /// Returns whether a grant has to make the name, or to make it anew: there is no last token that shows that the
-    /// name is the one that was read, or the numbers of its places come to their end.
+    /// Returns whether a grant has to make the name, or make it anew: without a last token it could not check that the
+    /// name is unchanged, or the numbers of its places run out.
     pub(crate) fn is_to_be_made(&self) -> bool {
         let are_numbers_used_up = |stat: Stat| stat.children_made > LAST_NUMBERS;
         self.last.is_none() || self.stat.is_some_and(are_numbers_used_up)
