@@ -23,7 +23,7 @@ static KNOWN: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 impl Group {
     /// The group of a client that sets none.
     pub(crate) const DEFAULT: Self = Self("default");
-    /// The group of all clients whose word came after the limit was reached.
+    /// The group of all clients that chose a word after the limit was reached.
     pub(crate) const OTHER: Self = Self("other");
 
     /// Returns the group with this word, or [`OTHER`](Self::OTHER) if there are too many already.

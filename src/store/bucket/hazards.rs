@@ -1,4 +1,4 @@
-//! What weakens leases in a bucket: a server that was not tried out, and a clock that is off.
+//! The hazards of leases in a bucket: a server that was not tried out, and a clock that is off.
 
 use ::object_store::ObjectStoreExt as _;
 

@@ -1,4 +1,4 @@
-//! Leases as objects in a bucket of S3, or of a server like it: a team that has a bucket runs nothing for them.
+//! Leases as objects in a bucket of S3, or of a server like it: a team that has a bucket needs no further service.
 //!
 //! ```no_run
 //! # #[tokio::main]
@@ -39,7 +39,7 @@
 //!
 //! # Limits
 //! A put takes tens of milliseconds on S3, and some hundreds at times: a ttl of 5 s is the least that holds there.
-//! Nothing tells a waiting client that a name was freed: it polls once a second.
+//! There are no notices: a waiting client polls once a second.
 
 mod address;
 mod credentials;
@@ -83,7 +83,7 @@ pub struct Bucket {
     prefix: String,
     skew: Duration,
     look_every: Duration,
-    /// Whether the note that the server compares versions was read.
+    /// Whether the note was read that the server compares versions.
     is_tried: Arc<AtomicBool>,
 }
 

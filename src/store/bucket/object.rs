@@ -17,7 +17,7 @@ use crate::store::record::{Failure, MARK, Record, Version};
 pub(super) const FOLDER: &str = "leases";
 /// The longest name of an object that is not a hash: a key has at most 1,024 bytes, and the prefix is before it.
 const LONGEST: usize = 700;
-/// Begins the names that are a hash; no other has this letter.
+/// First letter of names that are a hash; no other name begins with it.
 const HASHED: char = '=';
 /// The bytes of a name that are written as `%XX`: all that could be read as a part of a path.
 const CODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');

@@ -18,9 +18,9 @@ const FIRST: &[u8] = br#"{"v":1,"compares":true,"by":"a claim"}"#;
 /// How much is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// What finds a server that compares nothing, or never two puts at once, within the limit of a claim.
+    /// Finds, within the limit of a claim, a server that compares nothing or never two puts at once.
     First,
-    /// What also finds one that lets several puts win now and then.
+    /// Also finds one that lets several puts win now and then.
     Whole,
 }
 

@@ -1,7 +1,7 @@
 //! A store whose calls always end: the wrapper around every store that a client uses.
 //!
 //! A store promises to end each call within its limit, and a client that trusted it would hang with it. The wrapper
-//! gives a call up at one and a half times its limit and catches its panics. The outcome of such a call is unknown, as
+//! gives up a call at one and a half times its limit and catches its panics. The outcome of such a call is unknown, as
 //! after a lost reply. Connections made through it are wrapped as well.
 
 use std::future::{Future, poll_fn};
@@ -22,12 +22,11 @@ use crate::holder::Holder;
 use crate::name::Name;
 use crate::telemetry::{ServerState, Sink, StoreCall};
 
-/// The limit of a call that brings none, such as making a connection. Every store connects within two seconds unless it
-/// is set otherwise, and none may be set to more than this.
+/// Time limit of a call without one, such as making a connection. Every store connects within two seconds by default,
+/// and no setting may exceed this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// After how long a call of this limit is given up. The extra half lets the store's own
-/// time-out end the call first.
+/// Returns how long a call with this limit may take. The extra half lets the store's own time-out end the call first.
 pub(crate) fn gives_up_after(limit: Duration) -> Duration {
     limit + limit / 2
 }
@@ -86,7 +85,7 @@ impl Bounded {
         }
     }
 
-    /// Counts a call that was begun at this moment and has ended now, and the error that it failed with.
+    /// Counts a call that began at this moment and has just ended, and its error.
     fn count(&self, call: StoreCall, began_at: Instant, error: Option<ErrorKind>) {
         let took = self.clock.now().since(began_at);
         // The threads that have a connection of their own must not block.
@@ -94,7 +93,7 @@ impl Bounded {
         self.counts.call_ended(call, took, error, is_background);
     }
 
-    /// The watchdog has few calls at once, and leases live by them: they are worth a timer that a suspend does not
+    /// The watchdog has few calls at once, and leases depend on them, so they get a timer that a suspend does not
     /// delay.
     fn timer(&self, at: Instant) -> Sleep<'_> {
         match self.purpose {
@@ -103,7 +102,7 @@ impl Bounded {
         }
     }
 
-    /// Makes a call that fails with an error, and counts it if it is of a kind that is counted.
+    /// Makes a call that can fail with an error, and counts it if its kind is counted.
     fn call<'a, T>(
         &'a self,
         called: Called<'a>,
@@ -263,7 +262,7 @@ impl Store for Bounded {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // One that hangs or panics has nothing more to close for us.
+            // If it hangs or panics, there is nothing more to close.
             let closing = async { self.store.close().await };
             let _ = self.answer(("close", None, None), LIMIT, closing).await;
         })

@@ -57,8 +57,8 @@ impl Ask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Queued {
-    /// How long from this attempt the store keeps the place, with this claim. A name that is freed meanwhile is granted
-    /// to it for the rest of this time.
+    /// How long from this attempt the store keeps the place, with this claim. A name that is freed during this time is
+    /// granted to the claim for the rest of it.
     pub term: Duration,
     /// Whether the client hears of a grant at once. A store that finds no subscription of such a client passes over its
     /// place.
@@ -128,7 +128,7 @@ fn short_label<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::
     Ok(Option::deserialize(from)?.map(shortened))
 }
 
-/// Cuts a text to the length of the longest name of a host: another program may have written one of any length.
+/// Cuts a text to the maximum length of a host name: another program may have written one of any length.
 fn shortened(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(255) {
         text.truncate(end);

@@ -61,7 +61,7 @@ impl Facts {
         self
     }
 
-    /// Returns the same facts with notices that are proof of a grant, or not.
+    /// Returns the same facts with notices that prove a grant, or do not.
     #[must_use = "returns the facts with what notices prove"]
     pub const fn with_trusted_notices(mut self, trusts_notices: bool) -> Self {
         self.trusts_notices = trusts_notices;

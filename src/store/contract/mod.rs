@@ -1,5 +1,5 @@
-//! What every store promises and says: the trait, whose contract is the text of [`store`](crate::store), and one file
-//! for each kind of message.
+//! The promises and messages of every store: the trait, whose contract is the text of [`store`](crate::store), and one
+//! file for each kind of message.
 
 pub(crate) mod bounded;
 mod claim;

@@ -13,7 +13,7 @@ use crate::token::Token;
 pub enum Topic {
     /// Releases, evictions and expiries of this name, as far as the store reports them.
     Freed(Name),
-    /// What concerns this client in the store's queue of this name.
+    /// The notices for this client in the store's queue of this name.
     Queue(Name, ClientId),
 }
 
@@ -43,9 +43,9 @@ pub enum Notice {
     Reconnected,
 }
 
-/// A grant that a waiting client did not ask for at that moment: the name was freed, and its place was the first. It
-/// extends nothing: it holds for what is left of the term of the place, which began when the claim was last answered,
-/// or until the end that it tells, if that is earlier.
+/// A grant to a waiting client without a request at that moment: the name was freed, and the client's place was the
+/// first. It extends nothing: it lasts for the rest of the term of the place, which began with the last answer to the
+/// claim, or until its own end, if that is earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Handover {
@@ -82,7 +82,7 @@ impl Handover {
 /// A subscription to notices. They can be lost, so a waiting client also polls from time to time.
 pub trait Notices: fmt::Debug + Send + Sync {
     /// Starts to follow this topic. As soon as the store listens for it, the subscription gives the topic's [first
-    /// notice](Topic::first_notice), because a caller that checked before cannot know what was freed meanwhile. It is
+    /// notice](Topic::first_notice), because a caller that checked before cannot know what was freed in between. It is
     /// idempotent.
     fn follow(&self, topic: &Topic);
 

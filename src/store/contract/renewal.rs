@@ -27,9 +27,8 @@ pub struct Renewal {
 }
 
 impl Renewal {
-    /// Makes a renewal that extends the lease that was granted to this holder with this token, to `ttl` from now. A
-    /// token that was never granted must not be named: a member of a quorum would take it for the claim that it has
-    /// missed.
+    /// Makes a renewal that extends the lease that was granted to this holder with this token, to `ttl` from now. Do
+    /// not use a token that was never granted: a member of a quorum would take it for a claim that it has missed.
     pub const fn new(name: Name, holder: Holder, token: Token, ttl: Duration) -> Self {
         Self {
             name,

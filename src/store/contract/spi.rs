@@ -1,4 +1,4 @@
-//! The types that an implementation of [`Store`](super::Store) meets, and a user of a client does not.
+//! The types for implementations of [`Store`](super::Store), which users of a client do not need.
 //!
 //! Until version 1.0 they may change with a minor version: a new kind of request adds a method to the trait, which has
 //! no defaults, so that a store that lacks it does not compile.

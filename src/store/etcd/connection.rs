@@ -51,7 +51,7 @@ pub(super) struct Connection {
     address: Arc<Address>,
     watches: bool,
     gauge: Arc<ConnectionGauge>,
-    /// The connection that is there or being made, for all who wait for it, and its number.
+    /// The connection, made or being made, for all callers that wait for it, and its number.
     line: Mutex<Option<(usize, Connecting)>>,
     /// The number of the next one; its rest names the server that is tried first.
     next: AtomicUsize,
@@ -216,7 +216,7 @@ impl Connection {
         Ok((number, line))
     }
 
-    /// Drops the connection of this number, if it is still that.
+    /// Drops the connection, if it still has this number.
     fn replace(&self, number: usize) {
         let mut line = self.line.lock();
         if line.as_ref().is_some_and(|(known, _)| *known == number) {
@@ -372,7 +372,7 @@ async fn try_open(address: &Address, index: usize, watches: bool) -> Result<Link
     log_in(address, &server, stream, watches).await
 }
 
-/// Begins HTTP/2, waits for a sign of life, because a server that hangs still accepts, and logs in.
+/// Begins HTTP/2, waits for a sign of life (a server that hangs still accepts connections), and logs in.
 async fn log_in(
     address: &Address,
     server: &str,
@@ -425,7 +425,7 @@ async fn log_in(
     Ok(line)
 }
 
-/// Returns when the server is not there any more.
+/// Returns once the server is gone.
 async fn silence(mut pings: PingPong) {
     loop {
         Boottime.nap_until(Boottime.now().after(PING_EVERY)).await;

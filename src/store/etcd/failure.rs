@@ -1,4 +1,4 @@
-//! What an answer that is no result means to the caller, and what a connection that could not be made.
+//! Maps error answers and failed connections to errors for the caller.
 
 use std::error::Error as StdError;
 use std::io;

@@ -1,4 +1,4 @@
-//! What weakens leases in etcd, as a table over what the servers say of themselves.
+//! The hazards of leases in etcd, as a table over the servers' reports about themselves.
 
 use super::Etcd;
 use super::connection::Ended;
@@ -15,7 +15,7 @@ pub(super) struct SetUp {
     conditions: Vec<(String, StatusResponse)>,
     /// Number of the members that vote.
     voters: usize,
-    /// Why the servers do not say it.
+    /// Why the servers do not report it.
     refused: Option<String>,
     is_plain_login: bool,
 }

@@ -1,4 +1,5 @@
-//! Leases in an etcd cluster: a team that runs one for its databases or its cluster has a consensus for its jobs, too.
+//! Leases in an etcd cluster: a team that already runs one for its databases or its Kubernetes can use it for its jobs,
+//! too.
 //!
 //! ```no_run
 //! # #[tokio::main]
@@ -122,7 +123,7 @@ impl Etcd {
         futures_util::future::join_all(asked.collect::<Vec<_>>()).await
     }
 
-    /// Removes a lease to which no key is attached any more, without anybody who waits for it.
+    /// Removes a lease without keys in the background.
     fn revoke(&self, id: i64) {
         let connection = self.connection.clone();
         tokio::spawn(async move {
@@ -227,7 +228,7 @@ impl Register for Etcd {
         &*self.address
     }
 
-    // Without the word that it may be of one server's own sight: the answer is that of a majority.
+    // Without `serializable`, so that a majority answers.
     async fn read(&self, key: &str) -> Result<Seen, Failure> {
         let steps = [self.keys.held(key), self.keys.mark(key)].map(|key| RequestOp {
             range: Some(range(key)),
@@ -314,8 +315,8 @@ impl Register for Etcd {
         if !seen.kvs.iter().any(|kv| kv.mod_revision == held.revision) {
             return Ok(Put::Conflict);
         }
-        // A leader that stood still and wakes ends the leases that it knew, although they were renewed under the next
-        // one, and may renew one for itself alone. So the record gets a lease of the present one.
+        // A leader that stood still and wakes up ends the leases that it knew, although the next leader renewed them,
+        // and may renew one for itself alone. So the record gets a lease of the current leader.
         let headers = [kept.header, seen.header];
         let is_of_one_leader = headers.into_iter().all(|header| {
             let term = header.unwrap_or_default().raft_term;

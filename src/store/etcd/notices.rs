@@ -1,4 +1,4 @@
-//! A watch of each name that is waited for: the servers tell when its record is gone.
+//! A watch of each awaited name: the servers report when its record is gone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

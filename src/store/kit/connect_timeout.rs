@@ -1,4 +1,4 @@
-//! The limits of the time that a store may take to connect to a server.
+//! The limits of connect time-outs.
 
 use std::time::Duration;
 

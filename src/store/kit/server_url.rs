@@ -1,8 +1,8 @@
-//! Reads the URL of a store on servers: its parts, decoded.
+//! Reads the URL of a store on servers, and decodes its parts.
 //!
-//! What can be shown of a URL, its hosts, path and parameters, consists of few letters; all others are written as `%XX`
-//! and shown so. So no connection string of another program, with a password behind a `,` or a `;`, is accepted as a
-//! part of it. A reason for a refusal repeats nothing of the URL: any part may be half of a password.
+//! The parts of a URL that messages may show (hosts, path, parameters) consist of few letters; all others have to be
+//! written as `%XX`, and are shown so. This refuses connection strings of other programs, with a password behind a `,`
+//! or a `;`. A reason for a refusal repeats no part of the URL, because any part may be half of a password.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -81,7 +81,7 @@ pub(super) struct Location {
 
 impl Location {
     /// # Errors
-    /// `Misconfigured` if the namespace of the kubeconfig can be that of nothing.
+    /// `Misconfigured` if the namespace in the kubeconfig cannot be one.
     pub(super) fn new(address: &Address, config: &Config) -> Result<Self, Error> {
         let namespace = address.namespace.as_ref();
         let namespace = namespace.unwrap_or(&config.default_namespace).clone();

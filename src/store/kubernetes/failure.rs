@@ -1,4 +1,4 @@
-//! What an answer that is no object means to the caller.
+//! Maps answers without an object to errors for the caller.
 
 use std::error::Error as StdError;
 use std::io;
@@ -43,7 +43,7 @@ impl Status {
         match code {
             401 => Some("the credentials are missing, wrong or expired"),
             403 if self.is_of_a_namespace_that_ends() => Some("the namespace is being deleted"),
-            // In the words of every authorizer of the API server; admission refuses with others.
+            // The words of every authorizer of the API server; admission refuses with others.
             403 if self.message().contains(" cannot ") => Some(
                 "the role needs get, list, watch, create, patch and delete on leases of coordination.k8s.io",
             ),

@@ -1,4 +1,4 @@
-//! Leases as `Lease` objects of a Kubernetes namespace: a team that runs on Kubernetes runs nothing else for them.
+//! Leases as `Lease` objects of a Kubernetes namespace: a team on Kubernetes needs no further service.
 //!
 //! ```no_run
 //! # #[tokio::main]
@@ -30,8 +30,8 @@
 //! `doctor` names those that are missing. Who has them can take any name.
 //!
 //! # Limits
-//! Each renewal is a write to etcd: 100 leases of 30 s are ten writes a second. Where the API server limits its clients
-//! (429), that is an outage as any other.
+//! Each renewal is a write to etcd: 100 leases of 30 s are ten writes a second. If the API server limits its clients
+//! (429), that counts as an outage.
 
 mod address;
 mod connection;
@@ -132,7 +132,7 @@ fn is_absent(error: &KubeconfigError) -> bool {
     }
 }
 
-/// What of an object is read after it was written: a failure to read the rest would hide that it was.
+/// The part of an object that is read after a write: a failure to read the rest would hide that the write succeeded.
 #[derive(Debug, Deserialize)]
 struct Written {
     metadata: WrittenMetadata,

@@ -1,4 +1,4 @@
-//! The `Lease` object of a name: what stands in it for other clients, and for people and other programs. Pure.
+//! The `Lease` object of a name, and its content for other clients, for people, and for other programs. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -21,7 +21,7 @@ use crate::percent;
 use crate::store::Tls;
 use crate::store::kit::server_url::{HostPort, Reason, ServerUrl, read_host};
 
-/// After how long without traffic the connection is probed, so that no router on the way forgets it.
+/// Time without traffic before the connection is probed, so that no router on the way forgets it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 /// Interval between further probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);

@@ -206,7 +206,7 @@ impl Seen {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a conflict changes nothing"]
 pub enum Put {
-    /// It was carried out, and the record has this version now. After a removal it means nothing.
+    /// It was carried out, and the record has this version now. After a removal the version has no meaning.
     Done(Version),
     /// The record has another version, and nothing was changed.
     Conflict,

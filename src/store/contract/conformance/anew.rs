@@ -1,5 +1,4 @@
-//! A store that was opened a moment ago, as by a process that begins: it knows what is written, and nothing of what was
-//! seen before.
+//! A store that was just opened, as by a new process: it reads the stored state, and has seen nothing before.
 
 use std::time::Duration;
 

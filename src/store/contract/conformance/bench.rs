@@ -70,8 +70,8 @@ pub(crate) struct Bench {
     pub(crate) spoiled: Arc<AtomicBool>,
 }
 
-/// Requests whose answers are only as expected within a time. Dropped after that time, also by a failed assertion, it
-/// spoils the attempt: a busy machine took too long, and nothing is shown.
+/// A span during which requests get the expected answers. If it is dropped later, also by a failed assertion, the
+/// attempt does not count: a busy machine took too long.
 pub(crate) struct Within {
     clock: Arc<dyn Clock>,
     ends_at: Instant,

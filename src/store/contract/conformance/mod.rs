@@ -93,8 +93,8 @@ where
     check_as(open, |facts| facts, 0).await;
 }
 
-/// Runs the checks of [`check`] against a store in a set-up where other facts hold than it says: it can give notices,
-/// but not behind a transaction pooler, for example, and must return no subscription there. `down` of its servers do
+/// Runs the checks of [`check`] against a store whose set-up changes its facts: for example, a store that can give
+/// notices cannot do so behind a transaction pooler, and must return no subscription there. `down` of its servers do
 /// not answer.
 ///
 /// # Panics

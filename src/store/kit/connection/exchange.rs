@@ -43,8 +43,8 @@ pub(crate) trait Exchange: Connect {
         failure
     }
 
-    /// Makes this the failure of a request whose first connection was found closed. Where that is looked at before
-    /// anything is sent, it is the same one.
+    /// Makes this the failure of a request whose first connection was found closed. If that is checked before anything
+    /// is sent, it is the same failure.
     fn sent_before(failure: Self::Failure) -> Self::Failure {
         failure
     }
@@ -195,7 +195,7 @@ impl<C: Exchange> Connection<C> {
         Some(given_up)
     }
 
-    /// Uses a connection on that was set aside and has answered, unless there is another one.
+    /// Puts back a connection that was set aside and has answered, unless there is another one.
     fn take_back(&self, open: &Arc<C::Open>) {
         let mut state = self.shared.state();
         if matches!(*state, State::Down | State::Connecting(_)) {
@@ -206,7 +206,7 @@ impl<C: Exchange> Connection<C> {
         }
     }
 
-    /// Awaits no answers on the old connection any longer. Returns whether there was one.
+    /// Stops waiting for answers on the old connection. Returns whether there was one.
     fn give_up_old(&self) -> bool {
         let old = self.shared.old.lock().take();
         let old = old.filter(|old| old.open.strong_count() > 0);
@@ -217,7 +217,7 @@ impl<C: Exchange> Connection<C> {
         matches!(&*self.shared.state(), State::Up(current) if Arc::ptr_eq(current, open))
     }
 
-    /// Gives up a connection that is of no use. Returns whether the next request gets another one.
+    /// Gives up a useless connection. Returns whether the next request gets another one.
     fn note(&self, fault: Option<Fault>, open: &Arc<C::Open>, replace_every: Duration) -> bool {
         match fault {
             None => false,

@@ -42,12 +42,12 @@ use crate::error::ErrorKind;
 use crate::future::shielded;
 use crate::telemetry::ConnectionGauge;
 
-/// Makes the connections of one kind of store. It is cloned for each attempt, so what a clone notes is known for as
-/// long as its connection is kept up.
+/// Makes the connections of one kind of store. It is cloned for each attempt, so the notes of a clone last as long as
+/// its connection is kept up.
 pub(crate) trait Connect: Clone + Send + Sync + 'static {
     /// A connection that was made. It ends when this is dropped.
     type Open: Send + Sync + 'static;
-    /// The part of it that has to be driven.
+    /// The part that has to be driven.
     type Engine: Send;
     type Failure: Clone + Send + Sync + From<Unconnected> + 'static;
 
@@ -63,7 +63,7 @@ pub(crate) trait Connect: Clone + Send + Sync + 'static {
         driven: &Driven<Self>,
     ) -> impl Future<Output = AfterEnd> + Send;
 
-    /// Returns after which pause another attempt follows one that failed, without a request. `None`: the next request
+    /// Returns the pause before another attempt after a failed one, without a request. `None`: the next request
     /// connects.
     fn again_after(&self, _failure: &Self::Failure) -> Option<Duration> {
         None

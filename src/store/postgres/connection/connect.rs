@@ -26,7 +26,7 @@ use crate::store::kit::connection::{
     HEAD_START, Unconnected, best, first_of, is_transient, most_telling,
 };
 
-/// This many connections to one server may be given up, with their end not seen, before the next one has to wait.
+/// Number of given-up connections to one server, whose end was not seen, before the next one has to wait.
 const GIVEN_UP: usize = 2;
 /// The first of the pauses between further connections to it; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -248,7 +248,7 @@ impl Walk<'_> {
             }
             Err(error) => return Err(Failure::unmade(&error)),
         };
-        // What the server remarks at the login, on an outdated collation for example, is about no request.
+        // Remarks of the server at the login, for example about an outdated collation, belong to no request.
         let mut remark = || poll_fn(|context| connection.poll_message(context)).now_or_never();
         while let Some(Some(Ok(_))) = remark() {}
         Ok(Opened {

@@ -17,7 +17,7 @@ use crate::store::kit::budget::Budget;
 use crate::store::kit::connection::{Connection, Driver, HomeRuntime};
 use crate::telemetry::ConnectionPurpose;
 
-/// After how long an unused connection is closed, because each costs the server a process.
+/// Time before an unused connection is closed, because each costs the server a process.
 const IDLE: Duration = Duration::from_secs(10);
 /// The longest pause before a request that conflicted with another transaction is sent again.
 const AGAIN: Duration = Duration::from_millis(5);
@@ -29,7 +29,7 @@ const WORTH_A_LOCK: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) struct Connections {
     all: Vec<Arc<Connection<Connector>>>,
-    /// Held while a listener takes one of them.
+    /// Locked while a listener takes one of them.
     listening: Mutex<()>,
     room: Arc<Room>,
 }
