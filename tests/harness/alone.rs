@@ -17,7 +17,7 @@ pub fn alone_as(test: &str, body: impl FnOnce()) {
     alone_under(Command::new(own), test, body);
 }
 
-/// The path of the test in which this closure is.
+/// The path of the test that contains this closure.
 pub fn test_of<F>(_: &F) -> &'static str {
     let closure = std::any::type_name::<F>();
     let test = closure.split_once("::{{closure}}");

@@ -159,7 +159,7 @@ impl KubernetesServer {
         None
     }
 
-    /// Sends a request as the administrator. `None`: nobody answered.
+    /// Sends a request as the administrator. `None`: there was no answer.
     async fn told(
         &self,
         method: Method,

@@ -37,7 +37,7 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts a pooler in which all transactions share this many server connections.
+    /// Starts a pooler whose transactions share this many server connections.
     pub async fn before(database: &Database, connections: usize) -> Self {
         assert!(
             Path::new(PROGRAM).exists(),

@@ -147,7 +147,7 @@ impl RedisServer {
         self.setup.host.as_ref().expect("it was set up on a host")
     }
 
-    /// Returns the address at which its port is.
+    /// Returns the address of its port.
     pub fn address(&self) -> Ipv4Addr {
         let host = self.setup.host.as_ref();
         host.map_or(Ipv4Addr::LOCALHOST, Host::address)

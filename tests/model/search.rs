@@ -59,7 +59,7 @@ pub(crate) struct Walked<S> {
     depth: usize,
     /// Whether all states were seen, and none breaks a promise.
     pub(crate) is_whole: bool,
-    /// The promise that is broken, and in which state.
+    /// The broken promise, and the state that breaks it.
     pub(crate) broken: Option<(&'static str, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! From the requests of a history: who could believe in which lease, and until when.
+//! Derives from the requests of a history who could believe in which lease, and until when.
 //!
 //! The deadline is computed here from the requests alone, as DESIGN and README promise it: `sent + ttl - margin` of the last
 //! request that was confirmed before the deadline then in force. What the leases themselves said is held against it.

@@ -121,7 +121,7 @@ struct Spell<'h> {
     until_us: u64,
 }
 
-/// Returns the faults for which this is true.
+/// Returns the faults that satisfy this.
 fn spells(events: &[Event], is_one: impl Fn(&Event) -> bool) -> Vec<Spell<'_>> {
     let mut begun: BTreeMap<(&str, u64), usize> = BTreeMap::new();
     let mut spells = Vec::new();

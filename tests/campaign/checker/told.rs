@@ -109,7 +109,7 @@ impl<'h> Stops<'h> {
     }
 }
 
-/// A time in which a process stood still.
+/// A time during which a process stood still.
 #[derive(Debug)]
 pub(super) struct Stall<'h> {
     process: &'h str,

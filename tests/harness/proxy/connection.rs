@@ -84,7 +84,7 @@ async fn pass_requests(
         }
         road.flowing().await;
         for fate in planned {
-            // Subscriptions are answered by pushes, for which nothing is decided.
+            // Subscriptions are answered by pushes, which have no fault of their own.
             if !request.words[0].to_uppercase().ends_with("SUBSCRIBE") {
                 let _ = fates.send(fate).await;
             }

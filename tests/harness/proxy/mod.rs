@@ -105,7 +105,7 @@ impl Proxy {
         self.road.desk().policy = Box::new(policy);
     }
 
-    /// The next request for which this is true meets this fault.
+    /// The next request that satisfies this meets this fault.
     pub fn once(&self, is_it: impl Fn(&Request) -> bool + Send + 'static, fault: Fault) {
         let mut fault = Some(fault);
         self.set(move |request| fault.take_if(|_| is_it(request)));

@@ -153,7 +153,7 @@ fn an_alert_that_never_fires_fails_its_tests() {
         );
     }
     copy("recording.yml", read("rules/recording.yml"));
-    // All of them at once: each is missed by the cases in which it fires.
+    // All of them at once: each is missed by the cases that make it fire.
     let silent = read("rules/alerts.yml").replace("- alert: Lease", "- alert: OtherLease");
     copy("alerts.yml", silent);
     let mut promtool = Command::new("promtool");

@@ -1,4 +1,4 @@
-//! What lives of a job when the next holder begins, in every way in which a lease ends.
+//! What is left of a job when the next holder begins, for every way a lease ends.
 
 use crate::tool::{boundary, schedules};
 

@@ -16,7 +16,7 @@ pub(super) struct Journal {
     names: BTreeMap<String, BTreeMap<u64, Option<Hold>>>,
 }
 
-/// The first and the last moment at which a lease was certainly held.
+/// The first and the last moment when a lease was certainly held.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     first: u64,
@@ -68,7 +68,7 @@ impl Journal {
         }
     }
 
-    /// Returns the longest time in which no lease of any name began.
+    /// Returns the longest time without the beginning of a lease of any name.
     pub(super) fn longest_gap(&self) -> Duration {
         let holds = self.names.values().flat_map(BTreeMap::values).flatten();
         let mut begun: Vec<u64> = holds.map(|hold| hold.first).collect();

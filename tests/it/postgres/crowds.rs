@@ -66,7 +66,7 @@ async fn a_client_that_only_waits_has_one_connection() {
     lease.check().expect("held");
 }
 
-/// A client that holds two leases of rows that nobody locks, and drops guards of rows that a stranger locks.
+/// A client that holds two leases of unlocked rows, and drops guards of rows that a stranger locks.
 pub(crate) async fn dropped_guards_of_locked_rows(others: usize, dropped: usize) {
     let ttl = Duration::from_millis(1_500);
     let database = super::database().await;

@@ -102,7 +102,7 @@ async fn while_the_replica_follows_leases_are_granted_and_renewed_and_without_it
         let outcome = &renewed.outcomes[0];
         assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
     }
-    // They share the time for which the server waits for its replicas.
+    // They share the time that the server waits for its replicas.
     assert!(
         now().since(began_at) < limit * 3 / 2,
         "{:?}",

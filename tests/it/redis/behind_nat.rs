@@ -1,4 +1,4 @@
-//! Servers that name one another by addresses at which this process does not reach them.
+//! Servers that name one another by addresses that this process cannot reach.
 
 use std::collections::HashMap;
 

@@ -247,7 +247,7 @@ async fn a_slot_that_nobody_serves_costs_no_lease_of_its_batch() {
         let () = node.told(&format!("CLUSTER DELSLOTS {slot}")).await;
     }
     let batch: Vec<_> = claims.iter().map(renewal).collect();
-    // The second finds that the map has nobody for the slot.
+    // The second finds no node for the slot in the map.
     for _ in 0..2 {
         let outcomes = store.renew(&batch, LIMIT).await.outcomes;
         assert!(matches!(outcomes[0], Outcome::Unknown(_)), "{outcomes:?}");

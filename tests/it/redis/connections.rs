@@ -212,7 +212,7 @@ fn each_runtime_has_a_connection_that_ends_with_it() {
     let connections = |expected: usize| {
         main.block_on(until("the connections", async || {
             let clients: String = server.told("CLIENT LIST").await;
-            // One is that which asks.
+            // One is the connection that asks.
             (clients.lines().count() == expected + 1).then_some(())
         }));
     };

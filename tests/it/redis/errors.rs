@@ -1,4 +1,4 @@
-//! Each way in which a server can fail a request, brought about for real, and what the caller is told to do about it.
+//! Each way a server can fail a request, brought about for real, and the advice that the caller gets.
 
 use std::fs;
 use std::time::Duration;

@@ -61,7 +61,7 @@ impl Turns {
     }
 }
 
-/// Takes the name for a moment, in which nobody else may have it.
+/// Takes the name for a moment; no one else may have it then.
 async fn take_turn(client: &Client, inside: &AtomicUsize) {
     let request = client.request("a").on_outage(OutagePolicy::WaitOut);
     let lease = request.acquire().await.expect("granted at last");

@@ -186,7 +186,7 @@ impl Plan {
     }
 }
 
-/// A delay between the limit of an attempt and the time for which an answer is awaited.
+/// A delay between the limit of an attempt and the longest wait for an answer.
 fn slow_line(ttl: Duration) -> Duration {
     (request_limit(ttl) + answer_limit(ttl)) / 2
 }

@@ -92,7 +92,7 @@ struct Caller {
     claim: Option<Own>,
     permit: Option<Own>,
     door: Option<Own>,
-    /// Permits that the checks of this step still have to show, and answers that are awaited.
+    /// Permits that the checks of this step still have to show, and answers still to come.
     unseen: BTreeSet<u16>,
     is_done: bool,
     began_at: u64,

@@ -56,7 +56,7 @@ impl Drifting {
     }
 }
 
-/// What is still to happen, in the order of time; what is due at the same moment, in the order in which it was put in.
+/// The events to come, in the order of time; those due at the same moment, in the order of their insertion.
 #[derive(Debug)]
 pub(super) struct Agenda<E> {
     events: Vec<Option<E>>,

@@ -198,7 +198,7 @@ impl Stage {
         self.turns.claimed(claim, shown.after(queued.term));
         let server = self.server_of(&claim.name);
         let is_cut = self.outages[server].is_some_and(|(_, until)| now < until);
-        // A claim that arrives after its end has nobody who waits.
+        // A claim that arrives after its end has no waiter.
         let is_over = self.turns.gone.contains_key(&claim.holder);
         let is_sound = !is_cut && !is_over && !self.turns.away.contains(&client);
         let wait = (self.turns.waits.entry((claim.name.clone(), client))).or_insert(Wait {

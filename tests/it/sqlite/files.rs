@@ -253,7 +253,7 @@ async fn a_deleted_or_replaced_file_grants_nothing_more_and_tells_its_holders() 
     }
 }
 
-/// A second process would make a log of its own, in which nothing is held.
+/// A second process would make a log of its own, without any lease.
 #[tokio::test]
 async fn a_deleted_or_replaced_log_grants_nothing_more_and_tells_its_holders() {
     for (gone, replace) in [

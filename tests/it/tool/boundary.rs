@@ -24,7 +24,7 @@ pub(super) const LOOK: &str = r#"for pid in $(cat pids); do
     case $(sed 's/.*) //; s/ .*//' /proc/$pid/stat 2>/dev/null) in ''|Z|X) ;; *) echo alive $pid ;; esac
 done > found; mv found rivals"#;
 
-/// A way in which the work of a job leaves the command's group, or does not.
+/// A way for the work of a job to leave the command's group, or to stay.
 #[derive(Debug)]
 struct Way {
     name: &'static str,
@@ -81,7 +81,7 @@ const fn leaves(name: &'static str, script: &'static str) -> Way {
     }
 }
 
-/// A way in which a lease, or a run, ends.
+/// A way a lease, or a run, ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     Eviction,
@@ -98,7 +98,7 @@ pub(crate) enum Ending {
     MaxRuntime,
 }
 
-/// The ways in which a lease ends that one test of each run looks at.
+/// The ends of a lease that one test of each run examines.
 const USUAL: [Ending; 3] = [
     Ending::Eviction,
     Ending::ToolKilled,
@@ -167,7 +167,7 @@ pub(super) fn killed(pids: &[Pid]) {
     }
 }
 
-/// Makes a program of this script, and the file in which it notes its number. Other users may run and write them.
+/// Makes a program of this script, and the file for its process number. Other users may run and write them.
 pub(super) fn program(bench: &Bench, name: &str, script: &str) {
     fs::write(bench.path("script"), script).expect("written");
     // By another process, as a descriptor of ours that is open for writing would keep it from being run.

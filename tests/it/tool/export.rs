@@ -196,7 +196,7 @@ fn clients_that_send_nothing_keep_none_from_an_answer() {
         let connected = now();
         assert_eq!(page(&address, "/healthz").0, "HTTP/1.1 200 OK");
         let took = now().since(connected);
-        // Within the second in which they are not closed yet, unless the machine was too slow to fill it.
+        // Before they are closed, after a second, unless the machine was too slow to open them all in it.
         println!("connected in {:?}", connected.since(began));
         assert!(took < Duration::from_millis(500), "{took:?}");
     }

@@ -32,7 +32,7 @@ const TARGETS: [&str; 4] = ["tool", "warden", "guardian", "job"];
 #[derive(Debug, Default)]
 struct Found {
     schedules: u64,
-    /// Those in which the rival was granted the name: in the others the job goes on, or is stopped.
+    /// Those that granted the name to the rival: in the others the job goes on, or is stopped.
     granted: u64,
     /// Those in which none of the three ran at some moment.
     all_out: u64,

@@ -35,7 +35,7 @@ const ODD: [&str; 20] = [
 const SEPARATORS: [&str; 10] = [",", ";", " ", "#", "=", "; ", ", ", "&", "|", "\t"];
 /// What stands before a secret behind a separator.
 const KEYS: [&str; 5] = ["password=", "Password=", "auth=", "key=", ""];
-/// The parameters in which some scheme takes a password, or another program does.
+/// The parameters that take a password in some scheme, or in another program.
 const PARAMETERS: [&str; 6] = [
     "pass",
     "password",

@@ -43,7 +43,7 @@ impl Shell {
         let (mut output, target) = (keys.try_clone().expect("a copy"), screen.clone());
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // An error is the end: nobody has the other side open any more.
+            // An error is the end: no process has the other side open any more.
             while let Ok(length @ 1..) = output.read(&mut bytes) {
                 let text = String::from_utf8_lossy(&bytes[..length]);
                 target.lock().expect("whole").push_str(&text);

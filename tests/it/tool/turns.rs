@@ -1,4 +1,4 @@
-//! Those who wait are served in the order in which they came.
+//! Waiting runs are served in the order of their arrival.
 
 use rusqlite::Connection;
 use rustix::process::Signal;

@@ -160,7 +160,7 @@ async fn a_process_that_dies_as_it_is_granted_the_name_holds_for_its_term() {
     next.unwrap().check().unwrap();
 }
 
-/// In the middle of a hand-off: the release has granted, and nobody heard of it.
+/// In the middle of a hand-off: the release has granted, and no client has heard of it.
 #[tokio::test]
 async fn a_grant_that_a_restart_kept_from_its_client_is_found_by_its_next_poll() {
     let server = PostgresServer::start(&["fsync=off"]).await;

@@ -18,7 +18,7 @@ use crate::harness::wait::{now, soon, until_so};
 /// How long a lost notice can cost at most: a client that waits polls three times in the term of its place.
 const CAP: Duration = STORED_TTL;
 const LEASE: &str = "leasehold:{a}";
-/// A claim that nobody made.
+/// A claim that no client made.
 const RIVAL: &str = "00000000000000000000000000000002-0000000000000002";
 
 /// A lease of a minute, which no test outlives.

@@ -27,7 +27,7 @@
 //!   bounded.
 //! - Permits are alike, and so are actors of one kind: states that differ only in their order are one.
 //! - The queue at the door has any order.
-//! - A limit of the hold begins when the lease is handed over, so it is one of the moments at which a holder leaves.
+//! - A limit of the hold begins when the lease is handed over, so it is one of the moments when a holder leaves.
 //!   One that counts at the door is refuted ([`Newcomers::is_limited`]).
 
 mod actors;

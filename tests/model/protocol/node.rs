@@ -48,7 +48,7 @@ pub(super) struct MemberRecord<I> {
     /// What `max` was when the member came in. No claim at or below it is taken, and a lease that was taken under
     /// another floor does not count: a member comes in without its leases, but for the names that are kept taken.
     pub(super) floor: u64,
-    /// The quorum for which this one was closed. The first one stays.
+    /// The quorum that this one was closed for. The first one stays.
     pub(super) closed_for: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Writing<I> {
     pub(super) id: MemberId,
     /// The longest ttl of the quorum.
     pub(super) max_ttl_us: u64,
-    /// The incarnation for which this was found out. An adoption writes no other.
+    /// The incarnation that this was found out for. An adoption writes no other.
     pub(super) found: I,
     /// The highest token that any grant can have.
     pub(super) highest: u64,

@@ -124,7 +124,7 @@ struct Run {
     /// Which of the new members it has reserved, and seen to be reserved still after the last one.
     reserved: u8,
     checked: u8,
-    /// What each old member said: for which quorum it is closed, its highest token, and whether it is in.
+    /// The answer of each old member: the quorum it is closed for, its highest token, and whether it is in.
     closed: [Option<(u8, u8, bool)>; SERVERS],
     keep_out: u8,
     /// Its quorum is there already: the rest is adopted.

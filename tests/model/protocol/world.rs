@@ -43,7 +43,7 @@ pub enum Promise {
     KeptIsNotGranted,
     /// R: a holder can put its lease on each member that is in and has the name free.
     Repaired,
-    /// Not a promise: the state in which a lease is put back at a member that was adopted.
+    /// Not a promise: reaches the repair of a lease at a member that was adopted.
     ReachesARepair,
 }
 

@@ -59,7 +59,7 @@ impl Setup {
         Claiming::Put(leased(last.max(floor) + 1))
     }
 
-    /// Whether nobody has this record any more.
+    /// Whether this record has no holder any more.
     pub(super) fn is_over(&self, read: &Read, observed: u8) -> bool {
         let record = read.record;
         let kind = self.kind;

@@ -19,7 +19,7 @@ pub struct Setup {
     pub keeps_by_stamp: bool,
     /// How the store tells when a lease is over.
     pub kind: Kind,
-    /// Whether the time of a write is that at which it was sent, and not the one at which it was carried out.
+    /// Whether a write has the time of its sending, and not that of its execution.
     pub stamps_early: bool,
     /// By how much the clocks of the store and of observers may gain on those of holders in a run.
     pub gains: u8,

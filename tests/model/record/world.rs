@@ -147,7 +147,7 @@ pub enum Promise {
     LeftIsLeft,
     /// Who was evicted does not extend its lease.
     EvictedIsNotRenewed,
-    /// A kept name is granted to nobody before its time.
+    /// No kept name is granted before its time.
     KeptIsKept,
 }
 
@@ -222,7 +222,7 @@ impl World {
         self.broken.get_or_insert(promise);
     }
 
-    /// The record has another version from now on, which nobody has had in hand.
+    /// The record has another version from now on, one that no client has read.
     pub(super) fn changed(&mut self) {
         for client in &mut self.clients {
             client.knows = false;

@@ -2,7 +2,7 @@
 
 use super::world::{CLIENTS, Fault};
 
-/// The ticks for which a store grants at most by a release, where it tells the end.
+/// The longest grant by a release, in ticks, of a store that announces the end.
 pub(super) const HANDED: u8 = 2;
 
 /// What a search tries.
@@ -35,7 +35,7 @@ pub struct Setup {
 /// What the store is, and so what its clients rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// One server that knows whether a client listens: a notice that nobody hears passes to the next place at once.
+    /// One server that knows whether a client listens: a notice without a listener passes to the next place at once.
     Counts,
     /// It does not know: a cluster, Postgres.
     Plain,
@@ -220,7 +220,7 @@ impl Setup {
         confirms && !self.has(Wrong::NotConfirmed)
     }
 
-    /// The ticks for which a release grants at most.
+    /// The longest grant by a release, in ticks.
     pub(super) fn handed(&self) -> u8 {
         match self.kind {
             Kind::Local => HANDED,

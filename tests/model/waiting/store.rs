@@ -171,7 +171,7 @@ impl Setup {
         world.due.retain(|due| due.left > 0);
     }
 
-    /// Whether the store knows that a notice to this client would be heard by nobody, and it does not ask itself.
+    /// Whether the store knows that no one would hear a notice to this client, and the client does not ask by itself.
     fn is_unheard(&self, world: &World, client: u8, asker: Option<u8>) -> bool {
         let asks = asker == Some(client) && !self.has(Wrong::PassesAsker);
         let counts = matches!(self.kind, Kind::Counts | Kind::Local) || self.keeps_out();

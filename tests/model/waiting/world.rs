@@ -22,7 +22,7 @@ pub struct World {
     pub(super) replica: Option<Store>,
     pub(super) clients: [Client; CLIENTS],
     pub(super) claims: [Claim; CLAIMS],
-    /// The clients in the order in which they are to be served, kept by the rules as they are meant.
+    /// The clients in the order of service that the rules intend.
     pub(super) due: Row<Due>,
     /// The highest token that was given away.
     pub(super) mark: u8,

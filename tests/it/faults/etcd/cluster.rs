@@ -60,7 +60,7 @@ async fn no_lease_is_lost_when_the_leader_is_killed_and_waiting_clients_go_on() 
             "case=a leader of etcd killed: another after={:.1?}",
             now().since(begun)
         );
-        // Longer than a lease that nobody renews.
+        // Longer than a lease lasts without a renewal.
         pause(TTL + TTL / 2).await;
         are_held(&leases, &rival).await;
         cluster.servers[leader].run();

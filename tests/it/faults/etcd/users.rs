@@ -12,7 +12,7 @@ use crate::harness::leases::{client_at, take};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, pause, soon};
 
-/// The time after which a server forgets a login that nobody uses.
+/// The time until a server forgets an unused login.
 const FORGOTTEN: Duration = Duration::from_secs(2);
 
 /// A server that forgets logins soon, on which `jobs` may use the keys below `jobs`.
@@ -50,7 +50,7 @@ async fn a_user_with_a_right_on_the_prefix_has_all_calls() {
         let request = other.request("b");
         async move { (request.acquire().await.expect("granted"), now()) }
     });
-    // Longer than a login lasts that nobody uses: the next request logs in again.
+    // Longer than an unused login lasts: the next request logs in again.
     pause(3 * FORGOTTEN).await;
     let released_at = now();
     first.release().await;

@@ -1,4 +1,4 @@
-//! The crowds of `postgres::crowds` at the size at which leases were lost and no name was granted.
+//! The crowds of `postgres::crowds`, at the size that once lost leases and granted no name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

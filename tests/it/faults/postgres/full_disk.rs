@@ -57,7 +57,7 @@ async fn on_a_full_log_the_holder_is_told_by_its_deadline_and_tokens_rise() {
     let lease = client.acquire("a").await.expect("granted");
     let stranger = database.connect().await;
     disk.set(Full::DataAndLog);
-    // Another program writes until the log needs a further file, at which the whole server stops.
+    // Another program writes until the log needs a further file; then the whole server stops.
     let fill = "SELECT pg_logical_emit_message(false, 'full', repeat('x', 1000000))";
     until("the end of the log's room", async || {
         stranger.query_one(fill, &[]).await.err()

@@ -1,4 +1,4 @@
-//! A server that is recovered from an archive to a point in time, at which some leases were not granted so far.
+//! A server that is recovered from an archive to a point in time before some leases were granted.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Every way in which a server stops, under a client that holds a lease.
+//! Every way a server stops, under a client that holds a lease.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The crowd of `redis::crowds` at the size at which leases were lost.
+//! The crowd of `redis::crowds`, at the size that once lost leases.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use crate::harness::wait::{at, now};
 
 /// How long a busy machine may take beside what the promise says.
 const SLACK: Duration = Duration::from_secs(10);
-/// The time-out of the sessions in which places in queues live, and how long a place is offered.
+/// The time-out of the sessions that own the places in queues, and how long a place is offered.
 const PLACE: Duration = Duration::from_secs(9 + 2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,7 +24,7 @@ use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, STORED_TTL};
 use crate::harness::wait::{lost, now, until};
 
-/// The longest ttl of these servers, and so the time for which they keep out.
+/// The longest ttl of these servers, and so the time of their keep-out.
 const MAX_TTL: Duration = STORED_TTL;
 /// A ttl that no test outlives is longer than that: a server with it is settled by hand.
 const WITH_LONG: &str = "max_ttl=60s";
@@ -220,7 +220,7 @@ async fn those_who_wait_in_turn_keep_their_places_while_a_server_keeps_out() {
     held(&*store, &second).await;
     let snapshot = server.snapshot().await;
     server.restart_from(&snapshot).await;
-    // The server may have forgotten who has the name: the release grants it to nobody.
+    // The server may have forgotten who has the name, so the release grants it to no one.
     released(&*store, &holder).await;
     for (claim, ahead) in [(&first, 0), (&second, 1)] {
         let held = held(&*store, claim).await;
@@ -285,7 +285,7 @@ async fn a_promoted_replica_renews_what_it_has_and_grants_after_the_longest_ttl(
     let client = client_at(&url, ttl).await;
     let lease = take(&client, "a").await;
     group.fail_over().await;
-    // Until it is demoted the old master grants what nobody has.
+    // Until it is demoted, the old master grants free names.
     let names = AtomicU32::new(0);
     let (began_at, rival) = until("the first answer of the new master", async || {
         let name = format!("new-{}", names.fetch_add(1, Ordering::Relaxed));

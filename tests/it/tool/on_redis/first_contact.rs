@@ -98,7 +98,7 @@ async fn a_server_that_is_silent_for_less_than_the_limit_is_waited_for() {
         assert_eq!(ended, None, "{}", command.said());
     }
     server.resume();
-    // The last one found nobody to evict.
+    // The last one found no holder to evict.
     for (command, code) in commands.iter_mut().zip([0, 0, 0, 0, 0, 1]) {
         let ended = command.end();
         assert_eq!(ended.code, Some(code), "{ended:?}");
