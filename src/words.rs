@@ -1,6 +1,6 @@
 //! Closed sets of words: enums whose variants each have one word for logs, metrics and files.
 
-/// Defines such an enum, in the order in which its words are counted.
+/// Defines such an enum, in the order of its counters.
 macro_rules! words {
     ($(#[$meta:meta])* $vis:vis enum $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)+ }) => {
         $(#[$meta])*

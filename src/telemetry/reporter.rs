@@ -39,7 +39,7 @@ struct Inbox {
     samples: Vec<Telling>,
     /// The clients of the process. The thread ends with the last of them.
     sources: Vec<Weak<dyn Surveyed>>,
-    /// The process in which the thread runs, because a forked child has none. 0: it does not run.
+    /// The process that runs the thread, because a forked child has none. 0: it does not run.
     runs_in: u32,
     /// Whether the thread waits without a limit.
     rests: bool,

@@ -3,7 +3,7 @@
 use crate::words::words;
 
 words! {
-    /// The cause for which a call to acquire asked the store.
+    /// Why a call to acquire asked the store.
     pub(crate) enum Trigger {
         /// The call began.
         First = "first",

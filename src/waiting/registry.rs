@@ -1,5 +1,5 @@
-//! All waiters of a client by name and by what they wait for: brings together who waits, and the names for which the
-//! client listens to the store's notices.
+//! All waiters of a client, by name and by what they wait for: keeps the waiters and the names that the client follows
+//! in step.
 //!
 //! The client follows a name from the first poll that found it held. It stays followed for a while after its last
 //! waiter left: a task that waits again and again for one name does not subscribe to it again and again.

@@ -15,7 +15,7 @@ use crate::name::Name;
 use crate::store::{Handover, Held};
 use crate::term::Instant;
 
-/// The waiters of one name, in the order in which they came.
+/// The waiters of one name, in the order of their arrival.
 #[derive(Debug)]
 pub struct Waiters {
     waiters: BTreeMap<WaiterId, Sleeper>,
@@ -49,7 +49,7 @@ pub struct QueueKey {
 pub enum WaitFor {
     /// A grant of the name, in turn with other clients where the store has a queue.
     Grant,
-    /// That nobody has the name.
+    /// That the name is free.
     Freedom,
 }
 

@@ -309,7 +309,7 @@ mod tests {
     use crate::holder::{ClientId, Holder};
     use crate::{Name, Token};
 
-    /// A file in a folder of its own, in which this pass is kept for `a`.
+    /// A file, in a folder of its own, that keeps this pass for `a`.
     fn with_a_raise() -> (tempfile::TempDir, State, Pass) {
         let folder = tempfile::tempdir().expect("a folder");
         let mut state = State::open(folder.path().join("fences")).expect("opened");

@@ -55,7 +55,7 @@ impl Caller {
         }
     }
 
-    /// Waits for the end of a call, or begins it where there is a callback to tell of its end.
+    /// Waits for the end of a call, or begins it if a callback is to hear of its end.
     pub fn call<'py, T>(
         &self,
         py: Python<'py>,

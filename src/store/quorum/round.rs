@@ -27,7 +27,7 @@ pub(super) struct Round {
     asked: Arc<[NameRequest]>,
     pub(super) poll: Poll<Vec<NameAnswer>>,
     pub(super) votes: Votes,
-    /// The members that know for which names that a majority has them.
+    /// Pairs of a name and a member: the member knows that a majority has the name.
     vouched: BTreeSet<(usize, usize)>,
 }
 

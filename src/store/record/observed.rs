@@ -20,7 +20,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     records: HashMap<String, Sighting>,
-    /// Number of names at which the next clean-up runs, if that is more than [`MANY`].
+    /// Number of names that starts the next clean-up, if that is more than [`MANY`].
     many: usize,
     /// The time that the storage last reported, and when the answer arrived. The storage's clock has gone on since, so
     /// this is never ahead of it.

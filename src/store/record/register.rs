@@ -129,7 +129,7 @@ impl Traits {
     }
 }
 
-/// What ends a record that nobody renews.
+/// What ends a record without renewals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
     /// Each client, as soon as it has seen the record unchanged for its ttl; and the storage's own clock, for a client

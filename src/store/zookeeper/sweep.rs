@@ -100,8 +100,8 @@ impl SessionCall<'_> {
             return Ok(None);
         }
         if !is_freed {
-            // It ran out, or its session ended at an unknown time: the time for which its token is remembered begins
-            // now. One that was granted or renewed meanwhile stays as it is.
+            // It ran out, or its session ended at an unknown time: its token is remembered from now on for the usual
+            // time. One that was granted or renewed meanwhile stays as it is.
             let _ = self.pass_on(&reading, &[]).await;
             return Ok(None);
         }

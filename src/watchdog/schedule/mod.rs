@@ -50,7 +50,7 @@ pub const RELEASES_IN_FLIGHT: usize = 64;
 const STEPS_PER_TURN: usize = 4_096;
 /// Leases read for the gauges under one lock: a few tenths of a millisecond.
 const SURVEYED_AT_ONCE: usize = 4_096;
-/// The time before its deadline at which a lease is ended, so that a late timer still ends it in time.
+/// How long before its deadline a lease is ended, so that a late timer still ends it in time.
 pub const EARLY: Duration = Duration::from_millis(5);
 
 /// All leases of one client: those that are claimed or held, and those that are still to be released.
@@ -76,7 +76,7 @@ pub struct Schedule {
 pub struct Effects {
     /// The holders to cancel, first of all.
     pub losses: Vec<Loss>,
-    /// Leases that were renewed, or whose guards ended, and for which a task may wait.
+    /// Leases that were renewed, or whose guards ended, that a task may wait for.
     pub moved: Vec<Awaited>,
     /// Whether the loop has to be woken: for what is due before it would wake, or because it has to end.
     pub must_wake: bool,

@@ -105,7 +105,7 @@ impl Queues {
         self.ends.insert(id, ends_at);
     }
 
-    /// Returns when the next entry is due, among those for which there is room. A renewal that is already due counts as
+    /// Returns when the next entry is due, among those that there is room for. A renewal that is already due counts as
     /// due at zero; to become due takes no room.
     pub(super) fn next(&self, has_batch_room: bool, has_release_room: bool) -> Instant {
         if has_batch_room && !self.due.0.is_empty() {

@@ -16,7 +16,7 @@ use crate::term::{Instant, Timing};
 use crate::watchdog::server_time::{Finding, Reading};
 use crate::watchdog::signal::Signal;
 
-/// A lease for which a task may wait.
+/// A lease that a task may wait for.
 #[derive(Debug)]
 pub struct Awaited {
     /// The name that is held.

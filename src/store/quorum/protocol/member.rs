@@ -27,7 +27,7 @@ pub struct Membership {
     pub is_in: bool,
     /// The highest mark of any slot.
     pub max: u64,
-    /// The quorum for which this one was closed. The first one stays.
+    /// The quorum that this one was closed for. The first one stays.
     pub closed_for: Option<u64>,
 }
 

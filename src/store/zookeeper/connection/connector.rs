@@ -42,7 +42,7 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum size of a frame. The children of a folder with a million names fit.
 const LONGEST: usize = 64 << 20;
-/// Queue length at which callers have to wait. The store's permits bound their number.
+/// Queue length that makes callers wait. The store's permits bound their number.
 const QUEUE: usize = 1_024;
 /// Maximum number of claims and releases under way at once in a session, so that renewals never queue behind more.
 const IN_FLIGHT: usize = 256;

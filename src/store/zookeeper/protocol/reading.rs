@@ -54,7 +54,7 @@ pub(crate) struct Signature {
     pub(crate) info: Info,
 }
 
-/// Number of children at which the next grant makes the name anew: a million before the last possible number.
+/// Number of children that makes the next grant create the name anew: a million before the last possible number.
 const LAST_NUMBERS: u32 = (1 << 31) - 1_000_000;
 
 /// How long a freed name is kept for the first client of the queue before it is kept for the next.

@@ -39,7 +39,7 @@ pub(crate) struct LeaderClock {
     latest: Option<Heard>,
     /// When the last change of leaders was noticed.
     changed_at: Option<Instant>,
-    /// The moments at which this client first saw terms that began with a stamp, with their lengths.
+    /// The moments when this client first saw terms that began with a stamp, with their lengths.
     seen: HashMap<Stamp, (Instant, Duration)>,
 }
 
