@@ -1,4 +1,4 @@
-//! A test in a process of its own, because it changes what all tests of a process share.
+//! A test in a process of its own, because it changes state that all tests of a process share.
 
 use std::process::{Command, Stdio};
 
@@ -43,6 +43,6 @@ pub fn alone_under(mut command: Command, test: &str, body: impl FnOnce()) {
     let errors = String::from_utf8_lossy(&ended.stderr);
     let is_passed = ended.status.success() && output.contains("1 passed");
     assert!(is_passed, "{output}\n{errors}");
-    // What the test measured.
+    // The measurements of the test.
     eprint!("{errors}");
 }

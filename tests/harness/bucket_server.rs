@@ -132,7 +132,7 @@ impl BucketServer {
         BUCKET
     }
 
-    /// What programs in other languages need in their environment.
+    /// The variables that programs in other languages need.
     pub fn environment(&self) -> [(&'static str, String); 4] {
         [
             (
@@ -145,7 +145,7 @@ impl BucketServer {
         ]
     }
 
-    /// What it has logged.
+    /// Its log so far.
     fn said(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }

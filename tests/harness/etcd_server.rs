@@ -215,7 +215,7 @@ impl EtcdServer {
         serde_json::from_str(&answer).ok()
     }
 
-    /// Does what an operator does with `etcdctl`, and returns the answer.
+    /// Makes an operator's request, as `etcdctl` does, and returns the answer.
     pub async fn call(&self, path: &str, body: Value) -> Value {
         let answer = self.try_call(path, &body).await;
         let answer = answer.expect("it answers");

@@ -1,4 +1,4 @@
-//! A Sentinel that says what the test wants: that one server is the master, for ever.
+//! A Sentinel that gives the answer of the test: one server is the master, for ever.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

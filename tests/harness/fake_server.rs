@@ -1,4 +1,4 @@
-//! A server that speaks the servers' protocol and answers what the test wants.
+//! A server that speaks the servers' protocol and gives the answers of the test.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU16, Ordering};

@@ -82,7 +82,7 @@ struct Counts {
     connections: AtomicUsize,
 }
 
-/// A clock that can be told to panic once on the watchdog's thread, to let it oversleep, or to jump.
+/// A clock that can be made to panic once on the watchdog's thread, to let it oversleep, or to jump.
 #[derive(Debug)]
 pub struct FaultyClock {
     pub is_cracked: AtomicBool,
@@ -232,7 +232,7 @@ impl FaultyStore {
         Self::with(Arc::new(Memory::with_clock(clock.clone())), clock)
     }
 
-    /// A store that does what this one does, until a fault is planned.
+    /// A store that behaves as this one until a fault is planned.
     pub fn over(store: Arc<dyn Store>) -> Self {
         let clock = Arc::new(FaultyClock::on(store.clock()));
         Self::with(store, clock)

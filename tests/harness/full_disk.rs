@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use super::preload;
 
-/// Which files cannot grow.
+/// The files that cannot grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     /// None: there is room.

@@ -97,7 +97,7 @@ impl Elected {
         self.said.is_empty()
     }
 
-    /// Has it release what it leads, and end.
+    /// Makes it release the names that it leads, and end.
     pub fn end(&mut self) {
         drop(self.process.stdin.take());
     }
@@ -192,7 +192,7 @@ impl KubernetesServer {
         })
     }
 
-    /// What a kubeconfig says of this cluster, at this address.
+    /// The entry of a kubeconfig for this cluster, at this address.
     fn cluster(&self, host_port: &str) -> Value {
         json!({
             "server": format!("https://{host_port}"),
@@ -235,7 +235,7 @@ impl Namespace {
         self.url_with(&cluster, &json!({ "token": account }))
     }
 
-    /// What a kubeconfig says of the cluster.
+    /// The entry of a kubeconfig for the cluster.
     pub fn cluster(&self) -> Value {
         self.server.cluster(&format!("127.0.0.1:{}", self.port()))
     }
@@ -341,7 +341,7 @@ impl Namespace {
         found.unwrap_or_else(|| panic!("no object {name}"))
     }
 
-    /// Writes an object as another program would: makes it, or changes what is given.
+    /// Writes an object as another program would: creates it, or changes the given fields.
     pub async fn write(&self, name: &str, mut object: Value) {
         object["metadata"]["name"] = name.into();
         let path = format!("{LEASES}/{}/leases", self.name);

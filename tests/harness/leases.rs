@@ -1,4 +1,4 @@
-//! A client whose leases are short, and short words for what most tests do with them.
+//! A client whose leases are short, and short words for the usual steps of tests.
 
 use std::time::Duration;
 

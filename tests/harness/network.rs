@@ -79,7 +79,7 @@ impl Host {
         command
     }
 
-    /// From now on no packet passes to or from it, and neither side is told.
+    /// From now on no packet passes to or from it, without notice to either side.
     pub fn cut_off(&self) {
         ip(&format!("link set link{} down", self.0));
     }

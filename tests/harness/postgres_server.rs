@@ -31,7 +31,7 @@ const PROGRAMS: &str = "/usr/lib/postgresql";
 /// The port in the name of the socket, and the TCP port if the server has one.
 const PORT: u16 = 5432;
 
-/// Runs the server, sends it signals and starts it again when told to, and ends it at the end of this pipe, however the
+/// Runs the server, sends it signals and starts it again on request, and ends it at the end of this pipe, however the
 /// test process ends. It sends `QUIT` and not `KILL`, so that the server frees its shared memory.
 const GUARD: &str = r#"
     folder=$1; shift
@@ -253,7 +253,7 @@ impl PostgresServer {
         .await;
     }
 
-    /// Sends the server's first process a signal, and does not wait for what comes of it.
+    /// Sends the server's first process a signal, and does not wait for the effect.
     pub fn signal(&self, signal: Signal) {
         let file = fs::read_to_string(self.folder.join("data/postmaster.pid"));
         let file = file.expect("it runs");

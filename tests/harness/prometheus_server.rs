@@ -57,7 +57,7 @@ impl PrometheusServer {
         None
     }
 
-    /// What it has logged.
+    /// Its log so far.
     pub fn said(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }

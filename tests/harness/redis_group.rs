@@ -18,7 +18,7 @@ use super::times::PATIENCE;
 use super::tls::Certificate;
 use super::wait::{now, until, until_so};
 
-/// What the Sentinels call the group.
+/// The Sentinels' name of the group.
 pub const GROUP: &str = "main";
 
 /// The servers and their Sentinels. They end on drop.
@@ -269,7 +269,7 @@ impl SentinelServer {
     }
 }
 
-/// Returns what stands after this key.
+/// Returns the value after this key.
 fn value<'a>(pairs: &'a [String], key: &str) -> Option<&'a str> {
     let at = pairs.iter().position(|word| word == key)?;
     pairs.get(at + 1).map(String::as_str)

@@ -33,7 +33,7 @@ pub struct MemoryRegister {
     pub lost_answers: Arc<AtomicUsize>,
     /// Number of the next puts that are lost before they arrive.
     pub lost_requests: Arc<AtomicUsize>,
-    /// Whether each answer tells the storage's time, or only a request for it.
+    /// Whether each answer has the storage's time, or only the answer to a request for it.
     pub tells_time: bool,
     /// Number of requests, by kind.
     pub reads: Arc<AtomicUsize>,

@@ -1,4 +1,4 @@
-//! A network between client and server that does not parse what they send: it passes bytes on, or does not.
+//! A network between client and server that does not parse what they send: it passes bytes on, or holds them back.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -8,14 +8,14 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What the network passes on.
+/// The bytes that the network passes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passing {
     /// Everything.
     All,
-    /// What the client sends; the client receives nothing any more.
+    /// The client's bytes; the client receives nothing any more.
     Requests,
-    /// Nothing, and neither side is told.
+    /// None, without notice to either side.
     Nothing,
 }
 
@@ -79,7 +79,7 @@ impl Relay {
         current.send_replace(passing);
     }
 
-    /// Forgets the existing connections: neither side is told, and nothing passes on them any more. Later ones pass.
+    /// Forgets the existing connections: without notice to either side, no byte passes on them any more. Later ones do.
     pub fn forget(&self) {
         let mut current = self.passing.lock().expect("no panic");
         current.send_replace(Passing::Nothing);

@@ -31,7 +31,7 @@ pub struct Rivalry {
 struct Seen {
     /// When the holder of a name was told of its loss.
     told: HashMap<String, Instant>,
-    /// What the rival was granted.
+    /// The grants of the rival.
     granted: HashMap<String, Granted>,
     calls: Calls,
 }
@@ -47,7 +47,7 @@ struct Granted {
     is_believed: bool,
 }
 
-/// What the caller saw.
+/// The observations of the caller.
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
     pub made: usize,
@@ -64,17 +64,17 @@ pub struct Calls {
 /// How it ended.
 pub struct Ended {
     pub leases: usize,
-    /// How many holders were told of a loss.
+    /// Number of holders that were cancelled.
     pub lost: usize,
     /// How many names the rival was granted.
     pub granted: usize,
-    /// How long both had a name.
+    /// The time that both had a name.
     pub overlaps: Vec<Duration>,
     pub calls: Calls,
 }
 
 impl Rivalry {
-    /// Takes that many names by the store at one URL, and lets a rival ask for them over another.
+    /// Takes this many names by the store at one URL, while a rival asks for them over another.
     pub async fn begin(url: &str, rival_url: &str, names: usize, ttl: Duration) -> Self {
         let mut rivalry = Self::without_rival(url, names, ttl, 1).await;
         let rival = store::open(rival_url).await.expect("a URL in order");
@@ -126,7 +126,7 @@ impl Rivalry {
         soon(join_all(renewed)).await;
     }
 
-    /// Waits until every holder is told of its loss.
+    /// Waits until every holder was cancelled.
     pub async fn all_are_lost(&self) {
         until_so("every holder is told", async || {
             let seen = self.seen.lock().expect("no panic");
@@ -135,7 +135,7 @@ impl Rivalry {
         .await;
     }
 
-    /// What was seen so far.
+    /// The observations so far.
     pub fn calls(&self) -> Calls {
         self.seen.lock().expect("no panic").calls.clone()
     }
@@ -158,7 +158,7 @@ impl Rivalry {
         .await;
     }
 
-    /// Ends it and returns what was seen.
+    /// Ends it and returns its observations.
     pub fn end(self) -> Ended {
         let ended_at = now();
         let seen = self.seen.lock().expect("no panic");

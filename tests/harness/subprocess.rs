@@ -1,4 +1,4 @@
-//! This test binary, started again as a process of its own that does as it is told, line by line.
+//! This test binary, started again as a process of its own that follows orders, line by line.
 //!
 //! It runs one test, which finds its task here. So it is always built, always of the same build, and no helper program
 //! has to be found or shipped; and it can be stopped, killed and cut off. It ends with its standard input, however the

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long a test waits for what must come. Long enough for a busy machine; a test that reaches it has failed.
+/// How long a test waits for an event that must come. Enough for a busy machine; a test that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// The limit of a request that should be answered.
 pub const LIMIT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Waits with a limit for what a test expects.
+//! Waits with a limit for the event that a test expects.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T
     }
 }
 
-/// As [`until`], for what is so or is not.
+/// As [`until`], for a condition.
 pub async fn until_so(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     until(what, async || is_so().await.then_some(())).await;
 }

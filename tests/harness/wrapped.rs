@@ -30,7 +30,7 @@ pub enum Call {
     Notice,
 }
 
-/// What comes before and after each call. It forwards, unless it is told otherwise.
+/// What comes before and after each call. It forwards by default.
 pub trait Hook: fmt::Debug + Clone + Send + Sync + 'static {
     fn facts(&self, store: &dyn Store) -> Facts {
         store.facts()
@@ -71,7 +71,7 @@ pub trait Hook: fmt::Debug + Clone + Send + Sync + 'static {
         store.notices()
     }
 
-    /// What `inspect` says of the name, instead of this.
+    /// The answer of `inspect` for the name, instead of this one.
     fn inspected(&self, _: &Name, held: Option<Held>) -> Option<Held> {
         held
     }

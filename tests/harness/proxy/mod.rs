@@ -1,4 +1,4 @@
-//! A network between client and server that fails when told to, or at random from a seed.
+//! A network between client and server that fails on request, or at random from a seed.
 //!
 //! Requests pass one by one, so that a test can decide what happens to *this* request or to its reply:
 //!
@@ -30,13 +30,13 @@ pub enum Fault {
     DropRequest,
     /// It is carried out; the connection ends instead of the reply.
     DropReply,
-    /// The server never receives it or what follows it, and the client is not told.
+    /// The server never receives it or the requests after it, and the client gets no error.
     HoldRequest,
-    /// It is carried out; the client never receives the reply or what follows it.
+    /// It is carried out; the client never receives the reply or the replies after it.
     HoldReply,
-    /// It arrives late, and so does what follows it.
+    /// It arrives late, and so do the requests after it.
     DelayRequest(Duration),
-    /// Its reply arrives late, and so does what follows it.
+    /// Its reply arrives late, and so do the replies after it.
     DelayReply(Duration),
     /// It is carried out twice; the client receives the first reply.
     DoubleRequest,
@@ -138,7 +138,7 @@ impl Proxy {
         self.road.stalled.send_replace(true);
     }
 
-    /// Passes on what was stopped, in order.
+    /// Passes on the stopped bytes, in order.
     pub fn flow(&self) {
         self.road.stalled.send_replace(false);
     }

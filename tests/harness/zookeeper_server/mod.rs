@@ -28,7 +28,7 @@ use super::ports::free_port;
 use super::server_clock::ServerClock;
 use super::wait::{at, now, until_so};
 
-/// What to type where the server is missing.
+/// The command that installs a missing server.
 const INSTALL: &str = "apt-get install -y default-jre-headless libzookeeper-java";
 /// Where Debian keeps the server.
 const JARS: &[&str] = &[

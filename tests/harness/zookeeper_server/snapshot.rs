@@ -1,4 +1,4 @@
-//! Changes a server's snapshot by hand, to have what two thousand million changes would lead to.
+//! Changes a server's snapshot by hand, to have the effect of two thousand million changes.
 
 use std::fs;
 

@@ -17,7 +17,7 @@ use crate::run::plan::Wanted;
 use crate::span::milliseconds;
 use crate::status_file;
 
-/// Maximum time that `hold` waits at its end until its last line is read, which may be the loss. A program that computes,
+/// Maximum time that `hold` waits at its end until its last line, perhaps the loss, is read. A program that computes,
 /// or a busy machine, can take longer than the second that messages for people get.
 const FLUSH: Duration = Duration::from_secs(5);
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   run(slot, call) --> map: slot to endpoint --> server --> answer, which counts if the endpoint is still right
 //!                        ^
-//!                        +-- discovery asks the Sentinels or the cluster's nodes in the background; refusals correct it
+//!                        +-- discovery asks the Sentinels or cluster nodes in the background; refusals correct it
 //! ```
 //!
 //! The clients and the watchdog of a store share one map, so both give up a server at the same moment. Each discovers
