@@ -75,7 +75,7 @@ pub struct LeaseHandle {
 /// The limits of a hold. Both begin when the caller receives the lease.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Hold {
-    /// What ends the lease.
+    /// The limits that end the lease.
     pub(crate) limits: Limits,
     /// Minimum time that the name stays taken.
     pub(crate) least: Duration,

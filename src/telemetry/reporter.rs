@@ -33,7 +33,7 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 /// A line of the log or a sample of a histogram: a call of the user's subscriber or recorder.
 type Telling = Box<dyn FnOnce() + Send>;
 
-/// What the thread is to do. Locked for a push or a swap, never while code of the user's runs.
+/// The work for the thread. Locked for a push or a swap, never while code of the user's runs.
 struct Inbox {
     events: Vec<Telling>,
     samples: Vec<Telling>,

@@ -64,7 +64,7 @@ words! {
         Rusqlite = "rusqlite",
         Sqlx = "sqlx",
         TokioPostgres = "tokio_postgres",
-        /// One that this crate does not know.
+        /// A guard that this crate does not know.
         Other = "other",
     }
 }

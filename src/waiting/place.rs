@@ -123,7 +123,7 @@ pub(crate) struct Turn<'a> {
     trigger: Trigger,
     /// The grant from the notice before it.
     handover: Option<Box<Handover>>,
-    /// What the poll asks of the store's queue.
+    /// The request to the store's queue that the poll carries.
     queued: Option<Queued>,
     is_told: bool,
 }

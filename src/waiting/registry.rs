@@ -117,7 +117,7 @@ impl Registry {
         }
     }
 
-    /// What the first waiter's claim, for a lease with this ttl, asks of the store's queue.
+    /// The request to the store's queue in the first waiter's claim, for a lease with this ttl.
     pub fn queued(&mut self, key: &QueueKey, ttl: Duration) -> Option<Queued> {
         let listens = self.waiters(key).hears;
         self.is_in_turn(key)

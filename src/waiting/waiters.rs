@@ -44,7 +44,7 @@ pub struct QueueKey {
     pub awaited: WaitFor,
 }
 
-/// What a waiter waits for.
+/// The event that a waiter waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WaitFor {
     /// A grant of the name, in turn with other clients where the store has a queue.
@@ -68,7 +68,7 @@ enum NextPoll {
 /// The moment of a poll that is due.
 const DUE: Instant = Instant::ZERO;
 
-/// What a poll found that brought no grant: the holder, or why the store could not be asked.
+/// The finding of a poll without a grant: the holder, or why the store could not be asked.
 pub type Found = Result<Arc<Held>, Error>;
 
 /// The next step of a waiter.
@@ -208,7 +208,7 @@ impl Waiters {
         self.wake_first()
     }
 
-    /// What the last poll found.
+    /// The finding of the last poll.
     pub fn last_found(&self) -> Option<&Found> {
         self.found.as_ref()
     }

@@ -77,7 +77,7 @@ impl Output {
     }
 }
 
-/// What a path names, with its links resolved.
+/// The target of a path, with its links resolved.
 enum Target {
     /// A regular file, or nothing yet.
     File(PathBuf),

@@ -108,7 +108,7 @@ pub fn summary(leases: &[Seen], shown: usize, listed_at: Option<Instant>, now: I
 /// The rows of a table, and their order.
 #[derive(Debug)]
 pub struct Order {
-    /// What a name, a holder or a label has in it, in any case.
+    /// The text that a name, a holder or a label contains, in any case.
     pub filter: String,
     pub sort: Column,
     pub is_reversed: bool,

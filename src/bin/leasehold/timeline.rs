@@ -87,7 +87,7 @@ impl Cause {
     }
 }
 
-/// Which processes of a job are ended.
+/// The processes of a job that are ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Those in the job's original session: processes that left it (`setsid`) while the lease was held stay.

@@ -144,7 +144,7 @@ impl Caller {
     }
 }
 
-/// What a call returns, in Python.
+/// The result of a call, in Python.
 type Ended = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
 /// A call that has begun. It keeps its result until that is taken, so that a lease without a waiting caller is released

@@ -12,7 +12,7 @@ use crate::call::{Call, Caller};
 use crate::error::result;
 use crate::options::seconds;
 
-/// What releases the lease when it is dropped.
+/// Releases the lease when it is dropped.
 pub enum Guard {
     Lease(leasehold::Lease),
     Share(Share),

@@ -1,4 +1,4 @@
-//! What a request asks for beside the name: the keyword arguments that all calls have in common.
+//! The settings of a request beside the name: the keyword arguments that all calls have in common.
 
 use std::time::Duration;
 

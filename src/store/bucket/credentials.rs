@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::error::{Error, ErrorKind};
 
-/// What signs requests.
+/// The credentials that sign requests.
 pub(super) struct Credentials {
     pub(super) key_id: String,
     pub(super) secret: String,

@@ -13,7 +13,7 @@ use crate::percent;
 use crate::store::Sent;
 use crate::store::record::{Failure, MARK, Record, Version};
 
-/// What the keys of leases begin with, below the prefix.
+/// The beginning of the keys of leases, below the prefix.
 pub(super) const FOLDER: &str = "leases";
 /// The longest name of an object that is not a hash: a key has at most 1,024 bytes, and the prefix is before it.
 const LONGEST: usize = 700;

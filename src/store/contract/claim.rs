@@ -31,7 +31,7 @@ pub struct Claim {
 pub struct Ask {
     /// The token of a new grant must be above this one.
     pub floor: Option<Token>,
-    /// What the claim asks of the queue, if it waits.
+    /// The request to the queue, if the claim waits.
     pub queued: Option<Queued>,
 }
 

@@ -10,7 +10,7 @@ use crate::store::kit::server_url::{HostPort, Reason, ServerUrl};
 
 /// The port on which servers listen by default.
 const PORT: u16 = 2379;
-/// What all keys begin with by default.
+/// The prefix of all keys by default.
 const PREFIX: &str = "leasehold";
 
 const PARAMETERS: [&str; 5] = ["prefix", "ca", "cert", "key", "server_name"];

@@ -8,7 +8,7 @@ use crate::store::Severity::{Critical, Unknown, Warning};
 use crate::store::kit::check::{Check, Weakness, found, judge};
 use crate::store::record::Failure;
 
-/// What was read of the servers.
+/// The findings about the servers.
 #[derive(Debug, Default)]
 pub(super) struct SetUp {
     /// Each server that answered, with what it says.

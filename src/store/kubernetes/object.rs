@@ -218,7 +218,7 @@ mod tests {
 
     const NOW: Duration = Duration::from_micros(1_795_900_000_000_001);
 
-    /// What the API server makes of an object that is written.
+    /// The form that the API server gives a written object.
     fn stored(mut written: Value, version: &str) -> LeaseObject {
         written["metadata"]["resourceVersion"] = version.into();
         written["metadata"]["managedFields"] = json!([

@@ -19,7 +19,7 @@ pub struct Waiting {
     pub client: ClientId,
     /// The end of its term.
     pub until: Instant,
-    /// What the client said of [its hearing](Queued::listens).
+    /// Whether the client [listens](Queued::listens), as it said.
     pub listens: bool,
     /// The claim that a freed name is granted to. `None` once it was released: another caller of the client may take
     /// the place.

@@ -96,7 +96,7 @@ pub trait Register: fmt::Debug + Send + Sync + 'static {
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// What the engine has to know about a storage.
+/// The properties of a storage that the engine has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traits {
@@ -185,7 +185,7 @@ impl Versioned {
     }
 }
 
-/// What a read saw.
+/// The result of a read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Seen {

@@ -1,4 +1,4 @@
-//! What asks the storage, and notes what each answer showed.
+//! The requests to the storage. They record what each answer showed.
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ pub(super) struct Revision {
     pub(super) extends: bool,
 }
 
-/// What a client does next.
+/// The next step of a client.
 #[derive(Debug)]
 pub(super) enum Next<T> {
     Write(Box<Revision>),

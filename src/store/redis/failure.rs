@@ -69,7 +69,7 @@ pub(super) enum FailureCause {
     Other(String),
 }
 
-/// What to do when the server answers that nothing was executed.
+/// The next step when the server answers that nothing was executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// Ask the server at this address from now on.

@@ -58,7 +58,7 @@ struct Listener {
     look_up_at: Instant,
 }
 
-/// What is reported once, however often the file is polled while it is so.
+/// The conditions that are reported once, however many polls find them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Told {
     /// A name was kept after its release, until this moment. Nothing is written then, so a waiting client has to hear
@@ -71,7 +71,7 @@ enum Told {
     Left(Name),
 }
 
-/// What a poll finds about a topic.
+/// The finding of a poll about a topic.
 #[derive(Default)]
 struct Found {
     notice: Option<Notice>,

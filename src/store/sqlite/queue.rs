@@ -34,7 +34,7 @@ pub(super) struct Waiting {
     pub(super) floor: Option<Token>,
     /// JSON.
     pub(super) info: String,
-    /// What is left of the term of the place.
+    /// The rest of the term of the place.
     pub(super) left: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Which servers of the ensemble answer.
+//! The servers of the ensemble that answer.
 
 use std::io;
 

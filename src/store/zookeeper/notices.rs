@@ -50,7 +50,7 @@ struct FollowedTopic {
     watches: Watches,
 }
 
-/// What a reading of a name shows for a topic.
+/// The state of a topic that a reading of a name shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct View {
     /// The notice to give, and the node that it is about: it is new if it is about another one than the last notice.

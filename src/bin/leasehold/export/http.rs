@@ -46,7 +46,7 @@ const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// What is served. The job or the scan writes the content.
+/// The served pages. The job or the scan writes the content.
 pub struct Pages {
     recorder: Recorder,
     pub content: watch::Sender<Content>,
@@ -61,7 +61,7 @@ pub struct Content {
     pub snapshot: Option<Snapshot>,
 }
 
-/// What `/status` says.
+/// The content of `/status`.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Status {

@@ -38,7 +38,7 @@ pub struct JobStatus {
     pid: u32,
 }
 
-/// What a run does.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(left(&model, later(15)), Some(Duration::from_secs(20)));
         model.seen(&held("a", 1).name, None, later(16));
         assert!(model.selection().expect("a row").is_free);
-        // One that no list has shown.
+        // A name that no list has shown.
         model.seen(&held("z", 1).name, Some(held("z", 1)), later(16));
         assert_eq!(model.leases.len(), 1);
     }

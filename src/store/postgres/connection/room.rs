@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 use super::super::failure::Failure;
 use crate::store::kit::connection::room::{Need, Refusals};
 
-/// What the connections of one client share.
+/// The state that the connections of one client share.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     refusals: Refusals<Failure>,
     need: Need,
-    /// How many watchdogs there are: without one nothing is renewed.
+    /// Number of watchdogs: without one nothing is renewed.
     pub(crate) watchdogs: AtomicUsize,
-    /// How many connections are up over which leases can be renewed.
+    /// Number of connections that are up and can renew leases.
     up: AtomicUsize,
     /// Records that one of them broke.
     pub(crate) broke: Notify,

@@ -1,4 +1,4 @@
-//! What a call returns: one value, or a record of the values of a function with several results.
+//! The result of a call: one value, or a record of the values of a function with several results.
 //!
 //! Each call is `SELECT f()`. With `SELECT * FROM f()` the server would give the results as columns, but it stores the
 //! rows of such a function before it reads them, which costs it a seventh of its processor time for a claim and a

@@ -18,7 +18,7 @@ const NOBODY: u16 = u16::MAX;
 /// and one that is cut off still answers.
 const REDIRECTED: Duration = Duration::from_secs(2);
 
-/// Which server serves which slot, as far as known.
+/// The server of each slot, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map {
     /// Every endpoint that was ever seen: an endpoint keeps its index, which is its shard.

@@ -25,7 +25,7 @@ const CLOCK_APART: Duration = Duration::from_secs(1);
 /// The least `min-replicas-max-lag` that works, in seconds: replicas report once a second.
 const LEAST_LAG: u64 = 2;
 
-/// What the store knows about a server.
+/// The store's knowledge of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum KnownAs {
     /// By its URL alone.
