@@ -111,19 +111,34 @@ impl ServerUrl {
         text.map(Into::into)
     }
 
-    /// Returns a time in whole seconds, or this one if none is given.
+    /// Returns a time of at least a second, or this one if none is given.
     ///
     /// # Errors
     /// Why it is refused.
     #[cfg(feature = "_records")]
     pub(crate) fn seconds(&self, name: &str, default: Duration) -> Result<Duration, Reason> {
+        self.time(name, Duration::from_secs(1), default)
+    }
+
+    /// Returns a time in whole seconds or milliseconds, of at least `least`, or this one if none is given.
+    ///
+    /// # Errors
+    /// The reason for which it is refused.
+    #[cfg(feature = "_records")]
+    pub(crate) fn time(
+        &self,
+        name: &str,
+        least: Duration,
+        default: Duration,
+    ) -> Result<Duration, Reason> {
         let Some(text) = self.text(name) else {
             return Ok(default);
         };
-        let seconds = text.strip_suffix('s').and_then(|text| text.parse().ok());
-        let time = seconds.filter(|seconds| (1..=3_600).contains(seconds));
-        time.map(Duration::from_secs)
-            .ok_or_else(|| format!("its {name} is not between 1s and 3600s").into())
+        let number = |unit: &str| text.strip_suffix(unit)?.parse().ok();
+        let millis = number("ms").map(Duration::from_millis);
+        let time = millis.or_else(|| number("s").map(Duration::from_secs));
+        time.filter(|time| (least..=Duration::from_secs(3_600)).contains(time))
+            .ok_or_else(|| format!("its {name} is not between {least:?} and 3600s").into())
     }
 
     /// Gives a parameter another name.
