@@ -30,7 +30,7 @@ pub(crate) enum StoreHome {
 }
 
 /// All kinds, in the order of messages.
-pub(crate) static KINDS: [StoreKind; 9] = [
+pub(crate) static KINDS: [StoreKind; 10] = [
     StoreKind {
         word: "redis",
         schemes: &[
@@ -87,6 +87,17 @@ pub(crate) static KINDS: [StoreKind; 9] = [
             "a database, set up once by `leasehold init`",
         )],
         is_compiled: cfg!(feature = "postgres"),
+        home: StoreHome::OnServers,
+        has_set_up: true,
+    },
+    StoreKind {
+        word: "mysql",
+        schemes: &["mysql", "mariadb"],
+        forms: &[(
+            "mysql://HOST/DATABASE",
+            "a database of MySQL or MariaDB, set up once by `leasehold init`",
+        )],
+        is_compiled: cfg!(feature = "mysql"),
         home: StoreHome::OnServers,
         has_set_up: true,
     },
@@ -151,10 +162,13 @@ pub(crate) static KINDS: [StoreKind; 9] = [
 
 /// Forms of server addresses in other programs, or a part that they all have, and the form here. A form that is sought
 /// in the middle of a text is in lower case.
-const FOREIGN: [(Sign, &str, &str); 9] = [
+const FOREIGN: [(Sign, &str, &str); 12] = [
     (Sign::Begins, "jdbc:postgresql", POSTGRES),
     (Sign::Begins, "postgresql+", POSTGRES),
     (Sign::Begins, "postgres+", POSTGRES),
+    (Sign::Begins, "jdbc:mysql", MYSQL),
+    (Sign::Begins, "jdbc:mariadb", MYSQL),
+    (Sign::Begins, "mysql+", MYSQL),
     (Sign::Begins, "host=", POSTGRES),
     (Sign::Begins, "server=", POSTGRES),
     (Sign::Begins, "dbname=", POSTGRES),
@@ -163,6 +177,7 @@ const FOREIGN: [(Sign, &str, &str); 9] = [
     (Sign::Begins, ":memory:", "memory:"),
 ];
 const POSTGRES: &str = "postgres://USER:PASSWORD@HOST/DATABASE";
+const MYSQL: &str = "mysql://USER:PASSWORD@HOST/DATABASE";
 const REDIS: &str =
     "redis://:PASSWORD@HOST:PORT, or rediss://:PASSWORD@HOST:PORT for a server with TLS";
 
@@ -342,6 +357,7 @@ mod tests {
             ("postgresql://a/b", "postgres"),
             ("zookeeper://a", "zookeeper"),
             ("etcds://a", "etcd"),
+            ("mariadb://a/b", "mysql"),
             ("kubernetes:a", "kubernetes"),
         ] {
             let (kind, _) = StoreKind::of(url).expect("known");
@@ -386,7 +402,7 @@ mod tests {
                 "{told}"
             );
         }
-        assert!(!told("mysql://a").contains("perhaps"));
+        assert!(!told("mongodb://a").contains("perhaps"));
     }
 
     #[test]
@@ -402,6 +418,11 @@ mod tests {
             ("host=h password=s3cret", "postgres://USER:PASSWORD@"),
             ("Host = h; Password=s3cret", "postgres://USER:PASSWORD@"),
             ("Server=h;Password=s3cret", "postgres://USER:PASSWORD@"),
+            (
+                "jdbc:mysql://h/db?password=s3cret",
+                "mysql://USER:PASSWORD@",
+            ),
+            ("mysql+pymysql://me:s3cret@h/db", "mysql://USER:PASSWORD@"),
             (
                 "postgresql+psycopg2://me:s3cret@h/db",
                 "postgres://USER:PASSWORD@",

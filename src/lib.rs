@@ -78,6 +78,7 @@
 //! | `redis` | the store on a Redis or Valkey server, and the fence in Redis |
 //! | `quorum` | the store on a quorum of such servers |
 //! | `postgres` | the store in a Postgres database |
+//! | `mysql` | the store in a table of a MySQL or MariaDB database |
 //! | `bucket` | the store in a bucket of S3, or of a server like it |
 //! | `zookeeper` | the store in a ZooKeeper ensemble |
 //! | `etcd` | the store in an etcd cluster |

@@ -15,6 +15,7 @@ use alternating::alternating;
 use harness::bucket_server::{BucketServer, Program};
 use harness::etcd_server::EtcdServer;
 use harness::kubernetes_server::{KubernetesServer, Namespace};
+use harness::mysql_server::MysqlServer;
 use harness::postgres_server::{Database, PostgresServer};
 use harness::redis_cluster::RedisCluster;
 use harness::redis_group::RedisGroup;
@@ -135,6 +136,7 @@ fn main() {
         "cluster",
         "quorum",
         "postgres",
+        "mysql",
         "bucket",
         "zookeeper",
         "etcd",
@@ -174,6 +176,12 @@ fn main() {
             drop(server);
             let (_server, database) = postgres(&[]).await;
             beside("postgres_flushing", &database.url(), &redis().await).await;
+        }
+        if has("mysql") && MysqlServer::is_unpacked() {
+            let server = MysqlServer::start().await;
+            beside("mysql", &server.url().await, &redis().await).await;
+        } else if has("mysql") {
+            println!("mysql: left out, tests/run --faults unpacks its server");
         }
         if has("bucket") {
             let server = BucketServer::start(Program::Moto).await;

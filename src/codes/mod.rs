@@ -1,5 +1,7 @@
 //! The meanings of the servers' answers, for stores and fences alike: one table per server.
 
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]

@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use super::{Pass, Shown};
+use super::Pass;
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::token::Token;
@@ -21,7 +21,8 @@ pub(super) fn pass(resource: &str, row: Option<Columns>) -> Result<Option<Pass>,
 }
 
 /// The error of a raise that changed no row, given the row in storage.
-pub(super) fn refusal(resource: &str, shown: &Shown<'_>, row: Option<Columns>) -> Error {
+#[cfg(any(feature = "rusqlite", feature = "sqlx", feature = "tokio-postgres"))]
+pub(super) fn refusal(resource: &str, shown: &super::Shown<'_>, row: Option<Columns>) -> Error {
     let judged = pass(resource, row).and_then(|row| shown.judge(resource, row.as_ref()));
     judged.err().unwrap_or_else(|| {
         damaged(

@@ -11,6 +11,8 @@ use super::etcd;
 #[cfg(feature = "kubernetes")]
 use super::kubernetes;
 use super::memory::Memory;
+#[cfg(feature = "mysql")]
+use super::mysql;
 #[cfg(feature = "postgres")]
 use super::postgres::{self, Postgres};
 #[cfg(feature = "quorum")]
@@ -104,6 +106,16 @@ static ROWS: &[Row] = &[
         }),
         replacement: None,
     },
+    #[cfg(feature = "mysql")]
+    Row {
+        word: "mysql",
+        open: |url| Box::pin(async move { shared(mysql::open(url).await) }),
+        set_up: Some(Initializer {
+            run: |url, settings, limit| Box::pin(mysql::init(url, settings, limit)),
+            script: mysql::init_script,
+        }),
+        replacement: None,
+    },
     #[cfg(feature = "bucket")]
     Row {
         word: "bucket",
@@ -175,6 +187,7 @@ fn shared<S: Store>(opened: Result<S, Error>) -> Result<Arc<dyn Store>, Error> {
 /// | `redis+sentinel://`, `redis+cluster://` | [`redis`](redis/index.html#sentinel-and-cluster) |
 /// | `redis+quorum://` | [`quorum`](quorum/index.html#urls) |
 /// | `postgres://` | [`postgres`](postgres/index.html#urls) |
+/// | `mysql://`, `mariadb://` | [`mysql`](mysql/index.html#urls) |
 /// | `zookeeper://` | [`zookeeper`](zookeeper/index.html#urls) |
 /// | `etcd://`, `etcds://` | [`etcd`](etcd/index.html#urls) |
 /// | `s3://` | [`bucket`](bucket/index.html#urls) |
@@ -197,7 +210,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
 
 /// Sets up the store at this URL, if its kind needs it.
 ///
-/// For `postgres://` this makes the tables and functions. When it is run again, it repairs what is missing and changes
+/// For `mysql://` this makes the table if it is missing, for `postgres://` the tables and functions. When it is run again, it repairs what is missing and changes
 /// only what the settings name. For `redis://` and `redis+sentinel://` with `max_ttl` it notes that the server is new,
 /// as `Redis::init` does, and refuses one that is not. For `redis+quorum://` it makes the servers members, as
 /// `Quorum::init` does.

@@ -20,6 +20,7 @@ pub mod faulty_store;
 pub mod full_disk;
 pub mod kubernetes_server;
 pub mod leases;
+pub mod mysql_server;
 pub mod network;
 pub mod pgbouncer;
 pub mod ports;

@@ -17,6 +17,7 @@ mod kubernetes;
 mod lease;
 mod licences;
 mod metrics;
+mod mysql;
 mod pools;
 mod postgres;
 mod quorum;

@@ -233,6 +233,7 @@ const SHARED_NAMES: &[&str] = &[
     "Connection",
     "Connections",
     "Connector",
+    "Ended",
     "Engine",
     "Failure",
     "Listener",

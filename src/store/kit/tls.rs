@@ -179,6 +179,33 @@ impl Tls {
         named.and_then(|named| named.value.to_str()).unwrap_or(host)
     }
 
+    /// Returns the certificates of the trusted authorities, for a driver that makes its TLS itself; `None` for the usual
+    /// ones. It may block.
+    ///
+    /// # Errors
+    /// Those of [`config`](Self::config), which also checks each of them.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn authorities(&self) -> Result<Option<Chain>, Error> {
+        let is_usable = |certificate: &CertificateDer<'static>| {
+            RootCertStore::empty().add(certificate.clone()).is_ok()
+        };
+        let system = || rustls_native_certs::load_native_certs().certs.into_iter();
+        match &self.roots {
+            None => Ok(None),
+            Some(file) if file.value == Self::SYSTEM => {
+                Ok(Some(system().filter(is_usable).collect()))
+            }
+            Some(file) => read_certificates(file).map(Some),
+        }
+    }
+
+    /// Returns the files of the client certificate and of its key.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn client_files(&self) -> Option<[&Path; 2]> {
+        let files = self.client.as_ref();
+        files.map(|files| files.each_ref().map(|file| Path::new(&file.value)))
+    }
+
     /// Checks everything, reads the files, and returns the settings of a connection. It may block.
     ///
     /// # Errors

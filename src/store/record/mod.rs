@@ -61,7 +61,7 @@ use crate::name::Name;
 pub const MARK: &str = "{mark}";
 
 /// The most by which the clocks of the servers of one storage are taken to differ by default.
-#[cfg(feature = "_records")]
+#[cfg(any(feature = "bucket", feature = "kubernetes"))]
 pub(in crate::store) const SKEW: Duration = Duration::from_secs(10);
 
 /// Number of renewals of a batch that are on their way at a time.

@@ -6,6 +6,7 @@ mod cluster;
 mod ensemble;
 mod etcd;
 mod kubernetes;
+mod mysql;
 mod postgres;
 mod quorum;
 mod redis;
@@ -90,10 +91,11 @@ pub(crate) enum Site {
     Bucket,
     Etcd,
     Kubernetes,
+    Mysql,
 }
 
 impl Site {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Sqlite,
         Self::Redis,
         Self::RedisKeepingOut,
@@ -106,6 +108,7 @@ impl Site {
         Self::Bucket,
         Self::Etcd,
         Self::Kubernetes,
+        Self::Mysql,
     ];
 
     /// Starts its servers. `names` are those that workers will take. By the seed one of the two kinds of Redis has I/O threads
@@ -127,6 +130,7 @@ impl Site {
             Self::Quorum => Box::new(quorum::QuorumGround::start().await),
             Self::Etcd => Box::new(etcd::EtcdGround::start().await),
             Self::Kubernetes => Box::new(kubernetes::KubernetesGround::start().await),
+            Self::Mysql => Box::new(mysql::MysqlGround::start().await),
         }
     }
 }

@@ -11,6 +11,7 @@ mod contender;
 mod etcd;
 mod journal;
 mod kubernetes;
+mod mysql;
 mod object_store;
 mod page;
 mod permits;

@@ -40,7 +40,8 @@ fn promtool_has_no_complaint_about_the_exporters_text() {
             assert!(text.contains(&format!(" {kind}\n")), "{text}");
         }
         assert!(!text.contains(" summary\n"), "{text}");
-        let features = "features=\"bucket,etcd,kubernetes,postgres,quorum,redis,sqlite,zookeeper\"";
+        let features =
+            "features=\"bucket,etcd,kubernetes,mysql,postgres,quorum,redis,sqlite,zookeeper\"";
         let built = exporter.value("leasehold_build_info", &["version=\"", features]);
         assert_eq!(built, Some(1.0));
     });

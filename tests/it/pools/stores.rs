@@ -27,7 +27,8 @@ use crate::postgres;
 const TASKS: usize = 9;
 const ROUNDS: usize = 4;
 
-/// The clients are three processes' in all but name: they share nothing.
+/// The clients are three processes' in all but name: they share nothing. `faults::mysql` calls it for MySQL, whose server
+/// only the long tests have.
 pub(crate) async fn pools_keep_apart(clients: [Client; 3]) {
     a_permit_is_told_from_a_name_like_one(&clients).await;
     three_permits_have_three_holders_at_most(&clients).await;

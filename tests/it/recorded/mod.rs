@@ -1,7 +1,7 @@
 //! Stores as version 0.1 left them: every later version must read what is recorded here.
 //!
 //! Each has a lease, an evicted one, a name that is kept after its release, and a free name with a token far ahead of every
-//! clock. The files are never changed: a version that writes something else adds its own.
+//! clock. The files are never changed: a version that writes something else adds its own. `faults::mysql` reads `mysql.sql`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::{postgres, redis, zookeeper};
 /// The last token of the free name.
 const HIGHEST: u64 = 9_007_199_254_740_000;
 
-async fn assert_read(store: &dyn Store) {
+pub(crate) async fn assert_read(store: &dyn Store) {
     for (text, state) in [
         ("held", HeldState::Leased),
         ("evicted", HeldState::Evicted),

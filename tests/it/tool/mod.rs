@@ -25,6 +25,7 @@ mod loss;
 mod needs;
 mod on_etcd;
 pub(crate) mod on_kubernetes;
+pub(crate) mod on_mysql;
 mod on_postgres;
 mod on_quorum;
 mod on_redis;
