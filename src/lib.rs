@@ -83,7 +83,7 @@
 //! | `zookeeper` | the store in a ZooKeeper ensemble |
 //! | `etcd` | the store in an etcd cluster |
 //! | `kubernetes` | the store in the `Lease` objects of a Kubernetes namespace |
-//! | `rusqlite`, `tokio-postgres`, `sqlx` | the fence in a transaction of that driver |
+//! | `rusqlite`, `tokio-postgres`, `sqlx`, `mysql_async` | the fence in a transaction of that driver |
 //! | `object_store` | the fence of an object in S3, Google Cloud Storage, Azure Blob Storage or a bucket like them |
 //! | `http`, `tower` | the fence as an HTTP header, and as a layer in front of a service |
 //! | `blocking` | a client for programs without async |

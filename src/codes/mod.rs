@@ -1,6 +1,6 @@
 //! The meanings of the servers' answers, for stores and fences alike: one table per server.
 
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "mysql_async"))]
 pub(crate) mod mysql;
 #[cfg(any(feature = "postgres", feature = "tokio-postgres", feature = "sqlx"))]
 pub(crate) mod postgres;

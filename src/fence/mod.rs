@@ -5,6 +5,8 @@ pub mod conformance;
 pub mod gate;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "mysql_async")]
+pub mod mysql_async;
 #[cfg(feature = "object_store")]
 pub mod object_store;
 mod pass;
@@ -13,7 +15,12 @@ mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod refusal;
-#[cfg(any(feature = "rusqlite", feature = "tokio-postgres", feature = "sqlx"))]
+#[cfg(any(
+    feature = "mysql_async",
+    feature = "rusqlite",
+    feature = "sqlx",
+    feature = "tokio-postgres"
+))]
 mod row;
 mod rule;
 #[cfg(feature = "rusqlite")]

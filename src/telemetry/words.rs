@@ -59,6 +59,7 @@ words! {
     pub(crate) enum FenceKind {
         Gate = "gate",
         Http = "http",
+        MysqlAsync = "mysql_async",
         ObjectStore = "object_store",
         Redis = "redis",
         Rusqlite = "rusqlite",
