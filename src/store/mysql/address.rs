@@ -22,7 +22,7 @@ const PASSWORD: &str = "MYSQL_PWD";
 /// The most by which clocks are taken to differ, unless told otherwise: one server serves at a time, and its clock is set by
 /// a time daemon.
 const SKEW: Duration = Duration::from_secs(1);
-/// The interval at which a waiting client looks, unless told otherwise: a look is a read of one row by its key.
+/// The interval at which a waiting client polls by default: a poll is a read of one row by its key.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The least of both.
 const LEAST: Duration = Duration::from_millis(10);
@@ -58,7 +58,7 @@ pub(super) struct Address {
     pub(super) look_every: Duration,
 }
 
-/// The place at which a server is reached.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Server {
     At(HostPort),
@@ -95,7 +95,7 @@ impl Address {
             Some(path) if is_without_host && read.hosts.len() == 1 => vec![Server::Here(path)],
             Some(_) => return Err("it names a host and a socket".into()),
             None if is_without_host => return Err("it names no host".into()),
-            None => read.places(PORT).into_iter().map(Server::At).collect(),
+            None => read.endpoints(PORT).into_iter().map(Server::At).collect(),
         };
         let is_encrypted = uses_tls(read.parameter("sslmode"), &servers)?;
         if read.path.is_empty() || read.path.contains('/') {
@@ -133,10 +133,10 @@ impl Address {
             .init(SESSION.to_vec());
         Ok(match server {
             Server::Here(path) => options.socket(Some(path)).into(),
-            Server::At(place) => options
-                .ip_or_hostname(&*place.host)
-                .tcp_port(place.port)
-                .ssl_opts(self.encryption(&place.host).await?)
+            Server::At(endpoint) => options
+                .ip_or_hostname(&*endpoint.host)
+                .tcp_port(endpoint.port)
+                .ssl_opts(self.encryption(&endpoint.host).await?)
                 .into(),
         })
     }
@@ -170,11 +170,11 @@ impl Address {
 
 impl Server {
     fn is_of_this_machine(&self) -> bool {
-        let Self::At(place) = self else {
+        let Self::At(endpoint) = self else {
             return true;
         };
-        let address = place.host.parse();
-        &*place.host == "localhost" || address.is_ok_and(|address: IpAddr| address.is_loopback())
+        let address = endpoint.host.parse();
+        &*endpoint.host == "localhost" || address.is_ok_and(|address: IpAddr| address.is_loopback())
     }
 }
 
@@ -196,7 +196,7 @@ fn uses_tls(asked: Option<&str>, servers: &[Server]) -> Result<bool, Reason> {
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::At(place) => fmt::Display::fmt(place, f),
+            Self::At(endpoint) => fmt::Display::fmt(endpoint, f),
             Self::Here(path) => f.write_str(path),
         }
     }

@@ -26,16 +26,16 @@
 //! - `sslmode`: `require` or `disable`.
 //! - `ca`, `cert`, `key`, `server_name`: the certificates, as [`Tls`](super::Tls) has them, with the variables of the
 //!   environment.
-//! - `socket`: the path of the socket of a server on this machine, in place of a host.
+//! - `socket`: the path of the socket of a server on this machine, instead of a host.
 //! - `skew`: the most by which the clocks of the servers differ (default: `1s`).
-//! - `poll`: the interval at which a waiting client looks (default: `100ms`).
+//! - `poll`: the interval at which a waiting client polls (default: `100ms`).
 //!
 //! # Rights
 //! The user needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on the table `leasehold_record`. Who has them can take any name.
 //!
 //! # Limits
 //! Replication is asynchronous unless a cluster does it: a failover can lose a grant, and then only a
-//! [fence](crate::fence) protects. Nothing tells a waiting client that a name was freed: it looks ten times a second. Each
+//! [fence](crate::fence) protects. Nothing tells a waiting client that a name was freed: it polls ten times a second. Each
 //! renewal is a write that is flushed to disk, ten at a time.
 
 mod address;
@@ -258,7 +258,7 @@ impl Register for Mysql {
     }
 
     async fn members(&self) -> Result<Vec<Member>, Failure> {
-        let looks = self.address.servers.iter().map(async |server| {
+        let reads = self.address.servers.iter().map(async |server| {
             let shown = server.to_string();
             match open_server(&self.address, server).await {
                 Ok((_, says)) => {
@@ -274,7 +274,7 @@ impl Register for Mysql {
                 Err(failure) => Err(failure),
             }
         });
-        join_all(looks).await.into_iter().collect()
+        join_all(reads).await.into_iter().collect()
     }
 
     async fn on_own_connection(&self, purpose: Purpose) -> Result<Self, Failure> {

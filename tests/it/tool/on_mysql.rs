@@ -1,20 +1,20 @@
 //! The tool on a database of MySQL or MariaDB. `faults::mysql` has the server, and calls this.
 
-use super::{HOLDER, Place, operators, top};
+use super::{Bench, HOLDER, operators, top};
 
 pub(crate) fn init_makes_the_table_and_no_run_shows_the_password(url: &str) {
-    let place = Place::new();
-    let said = place.fails(&["--store", url], 78).stderr;
+    let bench = Bench::new();
+    let said = bench.fails(&["--store", url], 78).stderr;
     assert!(said.contains("leasehold init"), "{said}");
     let max_ttl = ["init", "--store", url, "--max-ttl", "1min"];
-    let ended = place.start(place.tool(&max_ttl)).end();
+    let ended = bench.start(bench.tool(&max_ttl)).end();
     assert_eq!(ended.code, Some(64), "{ended:?}");
     for _ in 0..2 {
-        let ended = place.start(place.tool(&["init", "--store", url])).end();
+        let ended = bench.start(bench.tool(&["init", "--store", url])).end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(!format!("{ended:?}").contains("s3cret"), "{ended:?}");
     }
-    let ended = place
+    let ended = bench
         .run(&["--store", url, "-v"], "echo $LEASEHOLD_TOKEN")
         .end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -22,28 +22,28 @@ pub(crate) fn init_makes_the_table_and_no_run_shows_the_password(url: &str) {
     assert!(!format!("{ended:?}").contains("s3cret"), "{ended:?}");
     assert!(!said.contains("s3cret"), "{said}");
     let wrong = url.replace("s3cret", "wr0ng");
-    let said = place.fails(&["--store", &wrong], 77).stderr;
+    let said = bench.fails(&["--store", &wrong], 77).stderr;
     assert!(!said.contains("wr0ng"), "{said}");
 }
 
-/// Returns the SQL that an administrator runs in place of `init`.
+/// Returns the SQL that an administrator runs instead of `init`.
 pub(crate) fn printed_sql(url: &str) -> String {
-    let place = Place::new();
+    let bench = Bench::new();
     let print = ["init", "--print", "--store", url];
-    let printed = place.start(place.tool(&print)).end();
+    let printed = bench.start(bench.tool(&print)).end();
     assert_eq!(printed.code, Some(0), "{printed:?}");
     printed.stdout
 }
 
 pub(crate) fn one_of_two_runs_has_the_name_and_an_evicted_job_ends_with_79(url: &str) {
-    let place = Place::new();
+    let bench = Bench::new();
     let store = ["--store", url];
-    let mut job = place.run(&[&store[..], &["--ttl", "4s"]].concat(), HOLDER);
-    place.mark("first");
-    let held = place.run(&[&store[..], &["-n"]].concat(), "true").end();
+    let mut job = bench.run(&[&store[..], &["--ttl", "4s"]].concat(), HOLDER);
+    bench.mark("first");
+    let held = bench.run(&[&store[..], &["-n"]].concat(), "true").end();
     assert_eq!(held.code, Some(75), "{held:?}");
     let evict = [&["evict"], &store[..], &["x"]].concat();
-    assert_eq!(place.start(place.tool(&evict)).end().code, Some(0));
+    assert_eq!(bench.start(bench.tool(&evict)).end().code, Some(0));
     let ended = job.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
     assert!(ended.stderr.contains("reason=evicted"), "{ended:?}");
@@ -56,8 +56,8 @@ pub(crate) fn operators_see_and_evict_what_is_held([one, other]: [&str; 2]) {
 
 /// Expects all these words in what the doctor says of this store.
 pub(crate) fn the_doctor_says(url: &str, words: &[&str]) {
-    let place = Place::new();
-    let told = place.start(place.tool(&["doctor", "--store", url])).end();
+    let bench = Bench::new();
+    let told = bench.start(bench.tool(&["doctor", "--store", url])).end();
     for words in words {
         assert!(told.stdout.contains(words), "{words}: {told:?}");
     }
@@ -65,7 +65,7 @@ pub(crate) fn the_doctor_says(url: &str, words: &[&str]) {
 
 #[test]
 fn bad_input_is_64_and_a_server_that_is_not_there_69() {
-    let place = Place::new();
+    let bench = Bench::new();
     for (url, code, words) in [
         ("mysql://a/b", 64, "it names no user"),
         ("mysql://me:s3cret@a", 64, "it names no database"),
@@ -91,7 +91,7 @@ fn bad_input_is_64_and_a_server_that_is_not_there_69() {
             "no server listens at 127.0.0.1:9",
         ),
     ] {
-        let said = place.fails(&["-n", "--store", url], code).stderr;
+        let said = bench.fails(&["-n", "--store", url], code).stderr;
         assert!(said.contains(words), "{url}: {said}");
         assert!(!said.contains("s3cret"), "{said}");
     }

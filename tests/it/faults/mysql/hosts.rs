@@ -76,7 +76,7 @@ async fn a_primary_that_becomes_read_only_is_left_also_by_a_user_who_may_write_t
         let version = "SELECT HEX(version) FROM leases.leasehold_record ORDER BY name";
         let before: Vec<String> = servers[0].ask(version).await;
         write(&servers, 1).await;
-        // The second server has no record of the lease: its holder must hear of that, and not renew where nobody looks.
+        // The second server has no record of the lease: its holder must hear of that, and not renew where nobody else reads.
         let denied = async || match renewed(&*store, &lease).await {
             Outcome::Refused => Some(()),
             Outcome::Unknown(_) => None,

@@ -128,8 +128,8 @@ async fn requests_that_nobody_polls_keep_no_connection_from_the_others() {
     let mut unpolled: Vec<_> = (0..64)
         .map(|_| store.inspect(&lease.claim.name, LIMIT))
         .collect();
-    for look in &mut unpolled {
-        begin(look).await;
+    for read in &mut unpolled {
+        begin(read).await;
     }
     let begun = now();
     assert!(matches!(renewed(&*store, &lease).await, Outcome::Renewed));
