@@ -10,9 +10,9 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use leasehold::clock::Instant;
 use leasehold::store::{
-    Answer, Ask, Claim, Grant, Held, Info, Outcome, Queued, Release, Renewal, Store,
+    self, Answer, Ask, Claim, Grant, Held, Info, Outcome, Queued, Release, Renewal, Sent, Store,
 };
-use leasehold::{ClientId, Error, Holder, Name, Token};
+use leasehold::{ClientId, Error, ErrorKind, Holder, Name, Token};
 
 use super::times::{LIMIT, LONG};
 use super::wait::{now, until};
@@ -149,4 +149,17 @@ pub async fn next_token(store: &dyn Store, name: &str) -> Token {
 pub async fn begin<T>(request: &mut (impl Future<Output = T> + Unpin)) {
     let polled = poll_fn(|context| Poll::Ready(request.poll_unpin(context).is_ready())).await;
     assert!(!polled, "it cannot be answered yet");
+}
+
+/// Opens the store, claims the name `a` there, and expects an error of this kind with these words.
+pub async fn refused(url: &str, kind: ErrorKind, words: &str) -> Sent {
+    let store = store::open(url).await.expect("a URL in order");
+    let lease = claim("a", LONG);
+    let failed = store.acquire(&lease, lease.ask, LIMIT).await;
+    let failed = failed.expect_err(words);
+    let said = chain(&failed.error);
+    assert_eq!(failed.error.kind(), kind, "{words}: {said}");
+    assert!(said.contains(words), "{words}: {said}");
+    assert!(!said.contains("s3cret"), "{said}");
+    failed.sent
 }

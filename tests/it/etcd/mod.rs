@@ -15,7 +15,7 @@ use leasehold::{ErrorKind, LossReason, Name, Token};
 use self::fake::{Fake, Said};
 use crate::conformance::check_at;
 use crate::harness::asking::{
-    Asking, asked, chain, claim, granted, held, next_token, released, renewed,
+    Asking, asked, claim, granted, held, next_token, refused, released, renewed,
 };
 use crate::harness::etcd_server::EtcdServer;
 use crate::harness::leases::{client_at, take};
@@ -232,19 +232,6 @@ async fn a_record_that_an_operator_deleted_is_not_renewed_though_its_lease_is_th
     granted(&*store, &lease).await;
     server.delete("deleted/{held}/a").await;
     assert!(matches!(renewed(&*store, &lease).await, Outcome::Refused));
-}
-
-/// Opens the store, claims the name `a` there, and expects an error of this kind with these words.
-pub(crate) async fn refused(url: &str, kind: ErrorKind, words: &str) -> Sent {
-    let store = open(url).await;
-    let lease = claim("a", LONG);
-    let failed = store.acquire(&lease, lease.ask, LIMIT).await;
-    let failed = failed.expect_err(words);
-    let said = chain(&failed.error);
-    assert_eq!(failed.error.kind(), kind, "{words}: {said}");
-    assert!(said.contains(words), "{words}: {said}");
-    assert!(!said.contains("s3cret"), "{said}");
-    failed.sent
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

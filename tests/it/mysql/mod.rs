@@ -2,28 +2,14 @@
 
 use std::sync::Arc;
 
-use leasehold::ErrorKind::{self, Unavailable};
+use leasehold::ErrorKind::Unavailable;
 use leasehold::store::{self, Sent, Store};
 
-use crate::harness::asking::{chain, claim};
+use crate::harness::asking::refused;
 use crate::harness::fake_server::FakeServer;
-use crate::harness::times::{LIMIT, LONG};
 
 pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
     store::open(url).await.expect("a URL in order")
-}
-
-/// Opens the store, claims the name `a` there, and expects an error of this kind with these words.
-pub(crate) async fn refused(url: &str, kind: ErrorKind, words: &str) -> Sent {
-    let store = open(url).await;
-    let lease = claim("a", LONG);
-    let failed = store.acquire(&lease, lease.ask, LIMIT).await;
-    let failed = failed.expect_err(words);
-    let said = chain(&failed.error);
-    assert_eq!(failed.error.kind(), kind, "{words}: {said}");
-    assert!(said.contains(words), "{words}: {said}");
-    assert!(!said.contains("s3cret"), "{said}");
-    failed.sent
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold::fence::rusqlite::Fence;
 use leasehold::store::bucket::Bucket;
@@ -46,6 +46,40 @@ pub(crate) async fn clients_at(url: &str) -> [Client; 3] {
         client_at(url, LONG).await,
         client_at(url, LONG).await,
     ]
+}
+
+/// A fire of this store runs once, also for a process that comes late.
+pub(crate) async fn a_fire_runs_once(url: &str) {
+    let fire_at = |hour: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(3_600 * hour);
+    for (hour, is_new) in [(2, true), (2, false), (3, true)] {
+        let late = client_at(url, LONG).await;
+        let fire = late.request("report").once(fire_at(hour)).await;
+        let fire = fire.expect("answered");
+        assert_eq!(fire.is_some(), is_new, "{hour}");
+        if let Some(fire) = fire {
+            fire.done().await;
+        }
+        late.shutdown(PATIENCE).await;
+    }
+}
+
+/// Followers see each leader and its label, and the next one leads.
+pub(crate) async fn followers_see_each_leader(url: &str) {
+    let (one, other) = (client_at(url, LONG).await, client_at(url, LONG).await);
+    let leads = one.request("leader").label("blue").acquire().await;
+    let leads = leads.expect("free");
+    let mut holders = other.holders("leader").expect("a name");
+    let seen = soon(holders.next()).await;
+    let seen = seen.expect("answered").expect("one leads");
+    assert_eq!(
+        (seen.info.label.as_deref(), seen.token),
+        (Some("blue"), Some(leads.token()))
+    );
+    let next = tokio::spawn(other.request("leader").lead(async |lease| lease.token()));
+    let token = leads.token();
+    leads.release().await;
+    let next = soon(next).await.expect("no panic").expect("it led");
+    assert!(next > token, "{next} after {token}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! Jobs are short shell scripts that leave their marks as files in that folder. Each ends by itself within a minute, so
 //! that nothing stays should a test fail.
 
+pub(crate) mod any_store;
 mod bad_input;
 mod bad_stores;
 pub(crate) mod boundary;

@@ -1,33 +1,19 @@
 //! The tool on a server of etcd.
 
-use super::{Bench, HOLDER, operators, top};
+use super::{Bench, any_store};
 use crate::harness::etcd_server::EtcdServer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_two_runs_has_the_name_and_an_evicted_job_ends_with_79() {
     let url = EtcdServer::shared().await.url();
-    let bench = Bench::new();
-    let store = ["--store", &url];
-    let mut job = bench.run(&[&store[..], &["--ttl", "4s"]].concat(), HOLDER);
-    bench.mark("first");
-    let held = bench.run(&[&store[..], &["-n"]].concat(), "true").end();
-    assert_eq!(held.code, Some(75), "{held:?}");
-    let evict = [&["evict"], &store[..], &["x"]].concat();
-    assert_eq!(bench.start(bench.tool(&evict)).end().code, Some(0));
-    let ended = job.end();
-    assert_eq!(ended.code, Some(79), "{ended:?}");
-    assert!(ended.stderr.contains("reason=evicted"), "{ended:?}");
-    let doctor = bench.start(bench.tool(&["doctor", "--store", &url])).end();
-    for words in ["ok       trial: ", "etcd-few-members", "etcd 3."] {
-        assert!(doctor.stdout.contains(words), "{words}: {doctor:?}");
-    }
+    any_store::one_of_two_runs_has_the_name_and_an_evicted_job_ends_with_79(&url);
+    any_store::the_doctor_says(&url, &["ok       trial: ", "etcd-few-members", "etcd 3."]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operators_see_and_evict_what_is_held() {
-    let server = EtcdServer::shared().await;
-    operators::evict_and_ask(&server.url());
-    top::see_and_evict(&server.url());
+    let url = EtcdServer::shared().await.url();
+    any_store::operators_see_and_evict_what_is_held([&url, &url]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The tool on a database of MySQL or MariaDB. `faults::mysql` has the server, and calls this.
 
-use super::{Bench, HOLDER, operators, top};
+use super::Bench;
 
 pub(crate) fn init_makes_the_table_and_no_run_shows_the_password(url: &str) {
     let bench = Bench::new();
@@ -33,34 +33,6 @@ pub(crate) fn printed_sql(url: &str) -> String {
     let printed = bench.start(bench.tool(&print)).end();
     assert_eq!(printed.code, Some(0), "{printed:?}");
     printed.stdout
-}
-
-pub(crate) fn one_of_two_runs_has_the_name_and_an_evicted_job_ends_with_79(url: &str) {
-    let bench = Bench::new();
-    let store = ["--store", url];
-    let mut job = bench.run(&[&store[..], &["--ttl", "4s"]].concat(), HOLDER);
-    bench.mark("first");
-    let held = bench.run(&[&store[..], &["-n"]].concat(), "true").end();
-    assert_eq!(held.code, Some(75), "{held:?}");
-    let evict = [&["evict"], &store[..], &["x"]].concat();
-    assert_eq!(bench.start(bench.tool(&evict)).end().code, Some(0));
-    let ended = job.end();
-    assert_eq!(ended.code, Some(79), "{ended:?}");
-    assert!(ended.stderr.contains("reason=evicted"), "{ended:?}");
-}
-
-pub(crate) fn operators_see_and_evict_what_is_held([one, other]: [&str; 2]) {
-    operators::evict_and_ask(one);
-    top::see_and_evict(other);
-}
-
-/// Expects all these words in what the doctor says of this store.
-pub(crate) fn the_doctor_says(url: &str, words: &[&str]) {
-    let bench = Bench::new();
-    let told = bench.start(bench.tool(&["doctor", "--store", url])).end();
-    for words in words {
-        assert!(told.stdout.contains(words), "{words}: {told:?}");
-    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold::{Attempt, Client, ErrorKind, Lease, LossReason, Name};
 
 use crate::conformance::check_at;
-use crate::etcd::{open, refused};
-use crate::harness::asking::next_token;
+use crate::etcd::open;
+use crate::harness::asking::{next_token, refused};
 use crate::harness::etcd_server::EtcdCluster;
 use crate::harness::leases::{client_at, renewed_times, take};
 use crate::harness::times::LONG;

@@ -5,8 +5,8 @@ use leasehold::store::{Outcome, Release};
 use serde_json::json;
 
 use crate::etcd::fake::{Fake, Said};
-use crate::etcd::{open, refused};
-use crate::harness::asking::{chain, claim, granted, next_token, released, renewed};
+use crate::etcd::open;
+use crate::harness::asking::{chain, claim, granted, next_token, refused, released, renewed};
 use crate::harness::etcd_server::EtcdServer;
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::tls::{Authority, Certificate};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::store::{Eviction, Release};
 
-use crate::etcd::{open, refused};
-use crate::harness::asking::{claim, granted, held, next_token};
+use crate::etcd::open;
+use crate::harness::asking::{claim, granted, held, next_token, refused};
 use crate::harness::etcd_server::EtcdServer;
 use crate::harness::leases::{client_at, take};
 use crate::harness::times::{LIMIT, LONG};

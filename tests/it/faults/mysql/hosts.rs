@@ -5,11 +5,11 @@ use std::time::Duration;
 use leasehold::ErrorKind;
 use leasehold::store::{MemberState, Outcome};
 
-use crate::harness::asking::{claim, granted, next_token, renewed};
+use crate::harness::asking::{claim, granted, next_token, refused, renewed};
 use crate::harness::mysql_server::{MysqlServer, set_up};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::until;
-use crate::mysql::{open, refused};
+use crate::mysql::open;
 
 /// A user who may not write while a server is read-only.
 const USER: &str = "jobs";

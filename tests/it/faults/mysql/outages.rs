@@ -5,13 +5,13 @@ use std::time::Duration;
 use leasehold::store::{Outcome, Sent};
 use leasehold::{ErrorKind, LossReason};
 
-use crate::harness::asking::{asked, claim, granted, held, next_token, renewed};
+use crate::harness::asking::{asked, claim, granted, held, next_token, refused, renewed};
 use crate::harness::leases::{client_at, renewed_times, take};
 use crate::harness::mysql_server::{MysqlServer, set_up, url_by};
 use crate::harness::relay::{Passing, Relay};
 use crate::harness::times::{LIMIT, LONG, UNANSWERED};
 use crate::harness::wait::{lost, now, pause, until};
-use crate::mysql::{open, refused};
+use crate::mysql::open;
 
 /// The time without use after which a connection is doubted.
 const DOUBTED: Duration = Duration::from_millis(1_500);

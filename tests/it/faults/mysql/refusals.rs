@@ -3,11 +3,11 @@
 use leasehold::ErrorKind::{Denied, Misconfigured, Unavailable};
 use leasehold::store::{Sent, TableSettings, init};
 
-use crate::harness::asking::{chain, claim, granted, held, next_token, released};
+use crate::harness::asking::{chain, claim, granted, held, next_token, refused, released};
 use crate::harness::mysql_server::{MysqlServer, set_up};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::tls::{Authority, Certificate};
-use crate::mysql::{open, refused};
+use crate::mysql::open;
 
 async fn user(server: &MysqlServer, name: &str, database: &str, rights: &str) {
     let made = format!("CREATE USER {name}@127.0.0.1 IDENTIFIED BY '{name}'");

@@ -6,11 +6,13 @@ use futures_util::future::join_all;
 use leasehold::ErrorKind;
 use leasehold::store::{Answer, Outcome, Release};
 
-use crate::harness::asking::{asked, begin, claim, granted, held, next_token, released, renewed};
+use crate::harness::asking::{
+    asked, begin, claim, granted, held, next_token, refused, released, renewed,
+};
 use crate::harness::mysql_server::{MysqlServer, set_up};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{now, until};
-use crate::mysql::{open, refused};
+use crate::mysql::open;
 use crate::recorded::assert_read;
 
 const ROW: &str = "SELECT LOWER(HEX(version)), CONVERT(record USING utf8mb4), written_us FROM";

@@ -1,7 +1,7 @@
 //! The tool on it.
 
 use crate::harness::mysql_server::MysqlServer;
-use crate::tool::on_mysql;
+use crate::tool::{any_store, on_mysql};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn init_makes_the_table_and_without_it_a_run_is_78_and_names_it() {
@@ -26,19 +26,19 @@ async fn the_printed_sql_makes_the_table() {
     let printed = on_mysql::printed_sql(&url);
     let printed = printed.trim().trim_end_matches(';');
     server.session(&database).await.sql(&[printed]).await;
-    on_mysql::one_of_two_runs_has_the_name_and_an_evicted_job_ends_with_79(&url);
+    any_store::one_of_two_runs_has_the_name_and_an_evicted_job_ends_with_79(&url);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operators_see_and_evict_what_is_held() {
     let server = MysqlServer::shared().await;
     let urls = [server.url().await, server.url().await];
-    on_mysql::operators_see_and_evict_what_is_held(urls.each_ref().map(String::as_str));
+    any_store::operators_see_and_evict_what_is_held(urls.each_ref().map(String::as_str));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_doctor_tries_the_store_and_tells_what_is_weak() {
     let server = MysqlServer::start_with(&["--innodb-flush-log-at-trx-commit=2"]).await;
     let url = server.url().await;
-    on_mysql::the_doctor_says(&url, &["ok       trial: ", "mysql-no-flush", "MariaDB 1"]);
+    any_store::the_doctor_says(&url, &["ok       trial: ", "mysql-no-flush", "MariaDB 1"]);
 }
