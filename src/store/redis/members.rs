@@ -13,7 +13,7 @@ use crate::store::{Member, MemberState};
 /// Returns whether each server answers and takes part, and its version if it shows it.
 pub(super) async fn ask_each(redis: &Redis, budget: Budget) -> Result<Vec<Member>, Failure> {
     let servers = redis.fleet.servers(budget).await?;
-    let node = redis.keys.node();
+    let node = redis.keys.node().to_string();
     let seen = servers.iter().map(|server| ask(server, &node, budget));
     try_join_all(seen).await
 }

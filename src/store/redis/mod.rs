@@ -87,7 +87,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::Pool;
-use deadpool_redis::redis::Cmd;
+use deadpool_redis::redis::{Cmd, RedisWrite};
 
 pub use self::builder::Builder;
 pub(super) use self::protocol::scripts::Script;
@@ -227,12 +227,12 @@ impl Backend for Redis {
         ask: Ask,
         budget: Budget,
     ) -> Result<Answer, Failure> {
-        let info = serde_json::to_string(&*claim.info).expect("text and numbers become JSON");
         let mut call = self.call_of(&SCRIPTS.acquire, &claim.name);
-        call.arg(claim.holder.to_string())
-            .arg(millis(claim.ttl))
-            .arg(ask.floor.map_or(0, Token::get))
-            .arg(info);
+        call.write_arg_fmt(claim.holder);
+        call.arg(millis(claim.ttl))
+            .arg(ask.floor.map_or(0, Token::get));
+        serde_json::to_writer(call.writer_for_next_arg(), &*claim.info)
+            .expect("text and numbers become JSON");
         if ask.queued.is_some() || self.max_ttl.is_some() {
             call.arg(ask.queued.map_or(0, |queued| millis(queued.term)))
                 .arg(u8::from(ask.queued.is_some_and(|queued| queued.listens)));
@@ -262,7 +262,8 @@ impl Backend for Redis {
         budget: Budget,
     ) -> Result<Release, Failure> {
         let mut call = self.call_of(&SCRIPTS.release, name);
-        call.arg(holder.to_string()).arg(keep_for.map_or(0, millis));
+        call.write_arg_fmt(holder);
+        call.arg(keep_for.map_or(0, millis));
         reply::released(&self.fleet.run(name, call, None, OF_ONE, budget).await?)
     }
 

@@ -51,7 +51,7 @@ impl Redis {
                     let known = reply::number(theirs).map(Duration::from_millis);
                     let known = known.map(|known| format!("max_ttl={known:?}"));
                     let known = known.unwrap_or_else(|_| "of another form".into());
-                    let key = self.keys.node();
+                    let key = self.keys.node().to_string();
                     let why = format!("the server is set up already key={key:?} {known}");
                     return Ok(Some(why));
                 }

@@ -4,7 +4,7 @@ use std::iter;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::{Cmd, RedisWrite, Value};
 use tokio::sync::Semaphore;
 
 use super::super::KIND;
@@ -178,15 +178,16 @@ impl QuorumMember {
 
     fn request(&self, of: &str, act: Act, batch: &[NameRequest]) -> Cmd {
         let keys = &self.server.keys;
-        let of_name = |asked: &NameRequest| [keys.lease(&asked.name), keys.mark(&asked.name)];
-        let keys = iter::once(keys.node()).chain(batch.iter().flat_map(of_name));
+        let names = batch.iter().map(|asked| &asked.name);
+        let of_names = names.flat_map(|name| [keys.lease(name), keys.mark(name)]);
+        let keys = iter::once(keys.node()).chain(of_names);
         let mut call = NAMES.call(keys.collect::<Vec<_>>());
         call.arg(act.word()).arg(of);
         for asked in batch {
             let (holder, token, ttl) = (asked.holder, asked.token, millis(asked.ttl));
             let mark = asked.mark.map_or(String::new(), |mark| mark.to_string());
-            call.arg(format!("{holder} {token} {ttl} {mark}"))
-                .arg(asked.info.as_deref().unwrap_or("{}"));
+            call.write_arg_fmt(format_args!("{holder} {token} {ttl} {mark}"));
+            call.arg(asked.info.as_deref().unwrap_or("{}"));
         }
         call
     }

@@ -69,7 +69,7 @@ impl ServerFacts {
         known_as: KnownAs,
         budget: Budget,
     ) -> Result<Self, Failure> {
-        let node = redis.keys.node();
+        let node = redis.keys.node().to_string();
         let commands: [&[&str]; 5] = [
             &["INFO"],
             &["CONFIG", "GET", "*"],

@@ -42,7 +42,7 @@ pub(super) async fn find(
         for slots in slots.chunks(AT_ONCE) {
             let mut reads = Pipeline::with_capacity(slots.len());
             for slot in slots {
-                reads.cmd("GET").arg(keys.mark_of(*slot));
+                reads.cmd("GET").arg(keys.mark_of(*slot).to_string());
             }
             for answer in server.ask_all(&reads, None, budget).await? {
                 match answer {

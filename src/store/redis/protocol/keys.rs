@@ -3,6 +3,8 @@
 //! The braces are the hash tag of Redis Cluster: all keys of one name are in one slot, and so is the mark that it
 //! shares with the slot's other names. Names and prefixes contain no braces, so no two names share a lease.
 
+use std::fmt;
+
 use super::slot;
 use crate::error::Error;
 use crate::holder::ClientId;
@@ -12,6 +14,38 @@ use crate::name::{self, Name};
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
     prefix: Box<str>,
+}
+
+/// A key, in parts that are joined only where it is written: each request names five.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key<'a> {
+    prefix: &'a str,
+    of: Of<'a>,
+}
+
+/// What a key belongs to.
+#[derive(Debug, Clone, Copy)]
+enum Of<'a> {
+    /// A name. The key ends with this text.
+    Name(&'a str, &'static str),
+    /// The names of the slot with this tag.
+    Slot(u32),
+    /// The server.
+    Node,
+}
+
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = self.prefix;
+        match self.of {
+            Of::Name(name, end) => {
+                let parts = [prefix, ":{", name, "}", end].into_iter();
+                parts.map(|part| f.write_str(part)).collect()
+            }
+            Of::Slot(tag) => write!(f, "{prefix}:{{{tag}}}:mark"),
+            Of::Node => write!(f, "{prefix}:node"),
+        }
+    }
 }
 
 impl Keys {
@@ -25,40 +59,42 @@ impl Keys {
     }
 
     /// Returns the key of the lease, a string.
-    pub(crate) fn lease(&self, name: &Name) -> String {
-        self.join(name.as_str(), "}")
+    pub(crate) fn lease<'a>(&'a self, name: &'a Name) -> Key<'a> {
+        self.key(Of::Name(name.as_str(), ""))
     }
 
     /// Returns the key of the highest token of all names in the slot of this one, a string.
-    pub(crate) fn mark(&self, name: &Name) -> String {
+    pub(crate) fn mark(&self, name: &Name) -> Key<'_> {
         self.mark_of(slot::slot_of(name.as_str()))
     }
 
     /// The same, of this slot.
-    pub(crate) fn mark_of(&self, slot: u16) -> String {
-        let tag = slot::tag_of(slot);
-        self.join(&tag.to_string(), "}:mark")
+    pub(crate) fn mark_of(&self, slot: u16) -> Key<'_> {
+        self.key(Of::Slot(slot::tag_of(slot)))
     }
 
     /// Returns the keys of the scripts that take or free a name. In a cluster that of the server itself would be in
     /// another slot.
-    pub(crate) fn of_name(&self, name: &Name, is_in_cluster: bool) -> Vec<String> {
-        let mut keys = vec![
+    pub(crate) fn of_name<'a>(
+        &'a self,
+        name: &'a Name,
+        is_in_cluster: bool,
+    ) -> impl ExactSizeIterator<Item = Key<'a>> {
+        let keys = [
             self.lease(name),
             self.mark(name),
             self.queue(name),
             self.waiting(name),
+            self.node(),
         ];
-        if !is_in_cluster {
-            keys.push(self.node());
-        }
-        keys
+        let of_name = keys.len() - usize::from(is_in_cluster);
+        keys.into_iter().take(of_name)
     }
 
     /// Returns the key that shows whether a server still has its data. It is there only where keep-out is on, and on
     /// servers of a store of another kind.
-    pub(crate) fn node(&self) -> String {
-        format!("{}:node", self.prefix)
+    pub(crate) fn node(&self) -> Key<'_> {
+        self.key(Of::Node)
     }
 
     /// Returns the SCAN pattern of all keys that belong to a name or a slot.
@@ -67,13 +103,13 @@ impl Keys {
     }
 
     /// Returns the key of the queue of waiting clients, a sorted set.
-    pub(crate) fn queue(&self, name: &Name) -> String {
-        self.join(name.as_str(), "}:queue")
+    pub(crate) fn queue<'a>(&'a self, name: &'a Name) -> Key<'a> {
+        self.key(Of::Name(name.as_str(), ":queue"))
     }
 
     /// Returns the key of the claims that wait at the places of these clients, a hash.
-    pub(crate) fn waiting(&self, name: &Name) -> String {
-        self.join(name.as_str(), "}:waiting")
+    pub(crate) fn waiting<'a>(&'a self, name: &'a Name) -> Key<'a> {
+        self.key(Of::Name(name.as_str(), ":waiting"))
     }
 
     /// Returns the channel with the notices of a client's grants of the name.
@@ -118,6 +154,11 @@ impl Keys {
         Name::new(name.strip_suffix(end)?).ok()
     }
 
+    const fn key<'a>(&'a self, of: Of<'a>) -> Key<'a> {
+        let prefix = &*self.prefix;
+        Key { prefix, of }
+    }
+
     fn join(&self, name: &str, end: &str) -> String {
         [&self.prefix, ":{", name, end].concat()
     }
@@ -151,8 +192,14 @@ mod tests {
 
     #[test]
     fn everything_of_a_name_has_its_hash_tag() {
-        assert_eq!(keys().lease(&name("billing")), "leasehold:{billing}");
-        assert_eq!(keys().queue(&name("billing")), "leasehold:{billing}:queue");
+        assert_eq!(
+            keys().lease(&name("billing")).to_string(),
+            "leasehold:{billing}"
+        );
+        assert_eq!(
+            keys().queue(&name("billing")).to_string(),
+            "leasehold:{billing}:queue"
+        );
         assert_eq!(
             keys().channel(&name("billing")),
             "leasehold:{billing}:freed"
@@ -161,17 +208,23 @@ mod tests {
 
     #[test]
     fn the_mark_of_a_name_lies_in_its_slot() {
-        assert_eq!(keys().mark(&name("billing")), "leasehold:{43473}:mark");
+        assert_eq!(
+            keys().mark(&name("billing")).to_string(),
+            "leasehold:{43473}:mark"
+        );
         assert_eq!(slot::slot_of("43473"), slot::slot_of("billing"));
         // The name that equals the tag.
-        assert_eq!(keys().mark(&name("43473")), "leasehold:{43473}:mark");
+        assert_eq!(
+            keys().mark(&name("43473")).to_string(),
+            "leasehold:{43473}:mark"
+        );
     }
 
     #[test]
     fn a_name_that_looks_like_another_key_is_kept_apart() {
         assert_ne!(
-            keys().lease(&name("a:queue")),
-            keys().queue(&name("a")),
+            keys().lease(&name("a:queue")).to_string(),
+            keys().queue(&name("a")).to_string(),
             "the brace closes before the suffix"
         );
         assert_eq!(keys().name_of_lease("leasehold:{7}:mark"), None);
@@ -200,7 +253,7 @@ mod tests {
         #[test]
         fn a_name_is_read_back_from_its_keys(text in "[^{}\\p{Cc}\\s]([^{}\\p{Cc}]{0,38}[^{}\\p{Cc}\\s])?") {
             let name = name(&text);
-            prop_assert_eq!(keys().name_of_lease(&keys().lease(&name)), Some(name.clone()));
+            prop_assert_eq!(keys().name_of_lease(&keys().lease(&name).to_string()), Some(name.clone()));
             let channel = keys().granted_channel(&name, ClientId::from_u128(0));
             prop_assert_eq!(keys().name_of_granted_channel(&channel), Some(name.clone()));
             prop_assert_eq!(keys().name_of_channel(&keys().channel(&name)), Some(name));

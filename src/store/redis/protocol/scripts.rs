@@ -1,8 +1,9 @@
 //! The scripts, and the requests that call them by their hash.
 
+use std::fmt::Display;
 use std::sync::LazyLock;
 
-use deadpool_redis::redis::{self, Cmd, ToRedisArgs};
+use deadpool_redis::redis::{self, Cmd, RedisWrite};
 
 /// A script and its hash.
 #[derive(Debug)]
@@ -57,8 +58,8 @@ pub(crate) const PROGRAM: Program = Program {
 
 /// The usual number of arguments of a call: those of a claim, or a grant and a ttl for each key.
 const ARGUMENTS: usize = 6;
-/// The usual size of one argument with its length: a grant has 67 bytes, a key mostly less, a number far less.
-const WORD_BYTES: usize = 64;
+/// The usual size of one argument: a grant has 67 bytes, a key mostly less, a number far less.
+const WORD_BYTES: usize = 40;
 
 impl Script {
     /// Returns the request that loads this script.
@@ -74,7 +75,7 @@ impl Script {
     }
 
     /// Begins a call of this script on these keys, without its arguments.
-    pub(crate) fn call<K: ToRedisArgs>(
+    pub(crate) fn call<K: Display>(
         &self,
         keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
     ) -> Cmd {
@@ -82,9 +83,7 @@ impl Script {
         let words = 3 + keys.len() + ARGUMENTS.max(2 * keys.len());
         let mut call = Cmd::with_capacity(words, words * WORD_BYTES);
         call.arg("EVALSHA").arg(&self.hash).arg(keys.len());
-        keys.for_each(|key| {
-            call.arg(key);
-        });
+        keys.for_each(|key| call.write_arg_fmt(key));
         call
     }
 }
