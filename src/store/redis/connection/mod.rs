@@ -20,9 +20,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
-use deadpool_redis::redis::{Pipeline, Value};
+use deadpool_redis::redis::{Pipeline, RedisError, Value};
 use deadpool_redis::{Connection, Pool, PoolError, TimeoutType, Timeouts};
-use futures_util::{FutureExt, TryFutureExt};
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::{self, oneshot, watch};
 use tokio::time::timeout;
@@ -340,15 +340,21 @@ impl OpenConnection {
     /// Sends commands, and awaits their answers for as long as it takes.
     async fn answers(&self, commands: &Pipeline) -> Result<Answers, Failure> {
         let mut connection = self.connection.clone();
-        let mut each = commands.cmd_iter();
-        let answer = match (each.next(), each.next()) {
-            // For a single command the driver reports what it could not read.
-            (Some(command), None) => {
-                let answer = connection.req_packed_command(command);
-                answer.map_ok(|answer| vec![answer]).boxed()
+        let answer = pin!(async {
+            let mut each = commands.cmd_iter();
+            match (each.next(), each.next()) {
+                // For a single command the driver reports what it could not read.
+                (Some(command), None) => {
+                    let answer = connection.send_packed_command(command).await?;
+                    Ok::<Answers, RedisError>(vec![reply::no_error(answer)])
+                }
+                _ => {
+                    let answers = connection.req_packed_commands(commands, 0, commands.len());
+                    let answers = answers.await?.into_iter();
+                    Ok(answers.map(reply::no_error).collect())
+                }
             }
-            _ => connection.req_packed_commands(commands, 0, commands.len()),
-        };
+        });
         let mut answer = pin!(shielded(answer));
         // Only a connection that was already closed fails without waiting. Its task may run on another thread, so in
         // rare cases it closed after it had sent this.
@@ -366,7 +372,7 @@ impl OpenConnection {
         if !self.has_answered.load(Ordering::Relaxed) {
             self.has_answered.store(true, Ordering::Relaxed);
         }
-        Ok(answers.into_iter().map(reply::no_error).collect())
+        Ok(answers)
     }
 
     fn unanswered(&self, why: impl Into<Failure>) -> Failure {
@@ -423,10 +429,12 @@ impl Drop for OpenConnection {
 }
 
 /// Runs this in a task, which continues if the caller is not polled, because others wait for it.
-async fn in_a_task<T: Send + 'static>(
+// Not an `async fn`, which would have room for the work too, and so would each request.
+fn in_a_task<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-) -> Result<T, Failure> {
-    let done = shielded(tokio::spawn(work)).await;
-    // It may have been sent before its runtime ended.
-    done.unwrap_or_else(|_| Err(Failure::from(Unconnected::Abandoned).after_another_try()))
+) -> impl Future<Output = Result<T, Failure>> {
+    shielded(tokio::spawn(work)).map(|done| {
+        // It may have been sent before its runtime ended.
+        done.unwrap_or_else(|_| Err(Failure::from(Unconnected::Abandoned).after_another_try()))
+    })
 }
