@@ -358,10 +358,10 @@ impl Inner {
     async fn watchdog(&self) -> Result<Arc<Watchdog>, Error> {
         self.check_open()?;
         let starting = self.starting();
-        let watchdog = match starting.peek() {
-            Some(started) => started.clone()?,
-            None => shielded(starting).await?,
-        };
+        if let Some(started) = starting.peek() {
+            return started.clone();
+        }
+        let watchdog = shielded(starting).await?;
         // A shutdown that came in between found no watchdog to shut down.
         self.check_open()?;
         Ok(watchdog)

@@ -133,8 +133,12 @@ async fn timer(_: ClockId, _: Instant) -> std::io::Result<()> {
 
 /// Sleeps on tokio's timer, and reads the clock after each step.
 async fn steps(clock: &dyn Clock, at: Instant, longest: Duration) {
-    while clock.now() < at {
-        tokio::time::sleep(at.since(clock.now()).min(longest)).await;
+    loop {
+        let left = at.since(clock.now());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(longest)).await;
     }
 }
 
