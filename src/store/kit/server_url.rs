@@ -203,6 +203,13 @@ impl HostPort {
         let host = host.into();
         Self { host, port }
     }
+
+    /// Returns whether the host is this machine: by its usual name, or by an address that leads back to it.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn is_of_this_machine(&self) -> bool {
+        let address = self.host.parse::<std::net::IpAddr>();
+        &*self.host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    }
 }
 
 impl fmt::Display for HostPort {

@@ -1,7 +1,6 @@
 //! The address of the leases: the servers, the login, the database, and how the connections are encrypted.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use mysql_async::{ClientIdentity, Opts, OptsBuilder, SslOpts};
@@ -170,11 +169,10 @@ impl Address {
 
 impl Server {
     fn is_of_this_machine(&self) -> bool {
-        let Self::At(endpoint) = self else {
-            return true;
-        };
-        let address = endpoint.host.parse();
-        &*endpoint.host == "localhost" || address.is_ok_and(|address: IpAddr| address.is_loopback())
+        match self {
+            Self::At(endpoint) => endpoint.is_of_this_machine(),
+            Self::Here(_) => true,
+        }
     }
 }
 

@@ -267,17 +267,10 @@ pub(super) fn is_socket(host: &str) -> bool {
     host.starts_with('/')
 }
 
-fn is_of_this_machine(host: &str) -> bool {
-    host == "localhost"
-        || host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
-}
-
 /// TLS is on or off. If it is on, the server's certificate is always checked; no mode falls back to an unchecked one.
 fn ssl_mode(asked: Option<&str>, hosts: &[HostPort]) -> Result<SslMode, Reason> {
     let has_socket = hosts.iter().any(|host| is_socket(&host.host));
-    let is_here = |host: &str| is_socket(host) || is_of_this_machine(host);
+    let is_here = |host: &HostPort| is_socket(&host.host) || host.is_of_this_machine();
     match asked {
         Some("disable") => Ok(SslMode::Disable),
         Some("require" | "verify-full") if has_socket => {
@@ -289,7 +282,7 @@ fn ssl_mode(asked: Option<&str>, hosts: &[HostPort]) -> Result<SslMode, Reason> 
              and name, and no mode goes on without TLS where the server has none"
                 .into(),
         ),
-        None if hosts.iter().all(|host| is_here(&host.host)) => Ok(SslMode::Disable),
+        None if hosts.iter().all(is_here) => Ok(SslMode::Disable),
         None if has_socket => Err("it mixes sockets and hosts without an sslmode".into()),
         None => Ok(SslMode::Require),
     }
