@@ -1,5 +1,5 @@
 //! The tools for authors of stores in this crate: the implementation of the trait over a store's requests, budgets of
-//! time, and subscriptions; for stores on servers also their URLs, a connection that is kept alive, and tables of
+//! time, subscriptions and watches; for stores on servers also their URLs, a connection that is kept alive, and tables of
 //! hazards.
 
 pub(crate) mod backend;
@@ -16,3 +16,5 @@ pub(crate) mod subscription;
 pub(crate) mod tables;
 #[cfg(feature = "_tls")]
 pub(crate) mod tls;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+pub(crate) mod watches;

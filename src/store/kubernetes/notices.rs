@@ -1,54 +1,31 @@
 //! A watch of each awaited object: the API server reports its changes.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
-
-use futures_util::TryStreamExt as _;
-use http::Request;
-use kube_client::core::WatchEvent;
-use tokio::task::{AbortHandle, JoinSet};
 
 use super::Kubernetes;
 use super::object::{LeaseObject, object_name};
-use crate::clock::{Boottime, Clock as _};
 use crate::store::kit::subscription::{Teller, Wanted};
+use crate::store::kit::watches::watch_each;
 use crate::store::record::Failure;
 use crate::store::{HeldState, Topic};
+use futures_util::TryStreamExt as _;
+use http::Request;
+use kube_client::core::WatchEvent;
 
-/// The pause before a watch that ended is begun again.
-const PAUSE: Duration = Duration::from_millis(500);
 /// The time after which the API server ends a watch.
 const WATCH_SECONDS: u64 = 280;
 
-/// Keeps a watch for each topic that is followed.
-pub(super) async fn listen(leases: Arc<Kubernetes>, mut wanted: Wanted) {
-    let mut watches = JoinSet::new();
-    let mut running: BTreeMap<Topic, AbortHandle> = BTreeMap::new();
-    loop {
-        wanted.changed().await;
-        let changed = wanted.take_changes();
-        for topic in changed.old {
-            if let Some(watch) = running.remove(&topic) {
-                watch.abort();
-            }
+/// Watches the object of each name that is followed.
+pub(super) async fn listen(leases: Arc<Kubernetes>, wanted: Wanted) {
+    let watch = move |topic: Topic, teller: Teller| {
+        let leases = leases.clone();
+        async move {
+            // Its server went, or the time of the watch is over.
+            let _ = watch_once(&leases, &topic, &teller).await;
         }
-        for topic in changed.new {
-            let watching = watch(leases.clone(), topic.clone(), wanted.teller.clone());
-            running.insert(topic, watches.spawn(watching));
-        }
-        while watches.try_join_next().is_some() {}
-    }
-}
-
-/// Watches an object for as long as it is waited for.
-async fn watch(leases: Arc<Kubernetes>, topic: Topic, teller: Teller) {
-    loop {
-        // What ends it is a server that goes, or the end of its time: the next one begins with a notice.
-        let _ = watch_once(&leases, &topic, &teller).await;
-        Boottime.nap_until(Boottime.now().after(PAUSE)).await;
-    }
+    };
+    watch_each(wanted, watch).await;
 }
 
 async fn watch_once(leases: &Kubernetes, topic: &Topic, teller: &Teller) -> Result<(), Failure> {

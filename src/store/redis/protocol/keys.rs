@@ -39,8 +39,8 @@ impl fmt::Display for Key<'_> {
         let prefix = self.prefix;
         match self.of {
             Of::Name(name, end) => {
-                let parts = [prefix, ":{", name, "}", end].into_iter();
-                parts.map(|part| f.write_str(part)).collect()
+                let mut parts = [prefix, ":{", name, "}", end].into_iter();
+                parts.try_for_each(|part| f.write_str(part))
             }
             Of::Slot(tag) => write!(f, "{prefix}:{{{tag}}}:mark"),
             Of::Node => write!(f, "{prefix}:node"),
