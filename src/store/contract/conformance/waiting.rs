@@ -325,7 +325,8 @@ async fn a_grant_that_no_client_counts_ends_with_the_term_of_its_place(bench: &B
             "{held:?}"
         );
     }
-    bench.pass(bench.short()).await;
+    // Half as long again: a server that is interrupted within the release counts from a little later, in milliseconds.
+    bench.pass(bench.short() + bench.short() / 2).await;
     bench.granted(&bench.claim("a", LONG)).await;
 }
 
