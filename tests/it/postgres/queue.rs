@@ -1,7 +1,7 @@
 //! The queue: whom a freed name goes to, and what waiting costs the holder.
 
-use super::functions::{Functions, LONG_MS, pass_ms};
-use crate::harness::wait::now;
+use super::functions::{Functions, LONG_MS};
+use crate::harness::wait::{now, until_so};
 
 /// The places that are left.
 async fn places(leases: &Functions) -> i64 {
@@ -104,12 +104,18 @@ async fn a_release_sends_a_notice_only_for_a_name_that_a_client_follows() {
 async fn two_claims_of_a_client_that_join_at_once_have_one_place() {
     let (database, leases) = Functions::fresh().await;
     let other = Functions::of(&database, "leasehold").await;
+    let third = Functions::of(&database, "leasehold").await;
     leases.acquire("a", "h", LONG_MS).await;
     leases.queue("a", "first").await;
     other.run("BEGIN").await.expect("begun");
     assert_eq!(other.queue_for("a", "c-1", LONG_MS).await.ahead, Some(1));
     let (two, ()) = tokio::join!(leases.queue_for("a", "c-2", LONG_MS), async {
-        pass_ms(50).await;
+        until_so("the second claim to wait for the first", async || {
+            let sql = "SELECT count(*) FROM pg_stat_activity
+                WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            third.number(sql).await == 1
+        })
+        .await;
         other.run("COMMIT").await.expect("done");
     });
     assert_eq!((two.outcome.as_str(), two.ahead), ("held", Some(1)));

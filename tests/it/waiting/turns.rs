@@ -67,9 +67,11 @@ async fn a_name_that_is_handed_over_is_held_without_a_further_claim() {
     let store = FaultyStore::new();
     let (lease, [(_, waiter)]) = line_of(&store).await;
     (store.faults).plan_always(Call::Acquire, Fault::Unanswered);
+    (store.faults).plan_always(Call::Renew, Fault::Wait);
     let lease = hand_over(lease, waiter).await;
     // For the rest of the term of its place, and then for its ttl.
     assert!(lease.remaining() <= Queued::LONGEST_TERM);
+    (store.faults).heal(Call::Renew);
     until_so("its renewal", async || {
         lease.remaining() > Queued::LONGEST_TERM
     })
