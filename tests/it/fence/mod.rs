@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use leasehold::fence::Pass;
 use leasehold::fence::conformance::{self, Guarded};
-use leasehold::{BoxFuture, ClientId, Error, Holder, Name, Token};
+use leasehold::{BoxFuture, ClientId, Error, ErrorKind, Holder, Name, Token};
 
 /// [`Guarded`] in the form of async functions.
 pub(crate) trait Guard: fmt::Debug + Send + Sync + 'static {
@@ -45,6 +45,20 @@ pub(crate) trait Guard: fmt::Debug + Send + Sync + 'static {
 /// Checks this guard against the contract.
 pub(crate) async fn keeps_the_contract(guard: impl Guard) {
     conformance::check(Arc::new(Checked(guard))).await;
+}
+
+/// Makes attempts until one is answered: a guard in the user's own transaction fails as unavailable where that transaction
+/// is to be repeated.
+pub(crate) async fn repeated<F>(attempt: impl Fn() -> F) -> Result<(), Error>
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    loop {
+        match attempt().await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {}
+            answer => return answer,
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use leasehold::fence::mysql_async::mysql_async::prelude::Queryable as _;
 use leasehold::fence::{Blocked, Pass, Refusal};
 use leasehold::{Error, ErrorKind};
 
-use crate::fence::{Guard, keeps_the_contract, pass};
+use crate::fence::{Guard, keeps_the_contract, pass, repeated};
 use crate::harness::mysql_server::MysqlServer;
 
 /// A database with a register for each resource.
@@ -37,7 +37,7 @@ impl Registers {
         Self { url }
     }
 
-    /// One attempt; the user's part of what a deadlock asks for is in `write`.
+    /// One attempt; the user's part of what a deadlock asks for is `repeated`.
     async fn attempt(&self, resource: &str, pass: &Pass, value: Option<&str>) -> Result<(), Error> {
         let mut connection = connect(&self.url).await;
         let mut transaction = fence(resource).begin(&mut connection, pass).await?;
@@ -49,30 +49,17 @@ impl Registers {
         transaction.commit().await.expect("committed");
         Ok(())
     }
-
-    async fn repeated(
-        &self,
-        resource: &str,
-        pass: &Pass,
-        value: Option<&str>,
-    ) -> Result<(), Error> {
-        loop {
-            match self.attempt(resource, pass, value).await {
-                Err(error) if error.kind() == ErrorKind::Unavailable => {}
-                answer => return answer,
-            }
-        }
-    }
 }
 
 impl Guard for Registers {
     async fn raise(&self, resource: &str, shown: Option<&Pass>) -> Result<(), Error> {
-        self.repeated(resource, Pass::required(shown)?, None).await
+        let pass = Pass::required(shown)?;
+        repeated(|| self.attempt(resource, pass, None)).await
     }
 
     async fn write(&self, resource: &str, shown: Option<&Pass>, value: &str) -> Result<(), Error> {
-        self.repeated(resource, Pass::required(shown)?, Some(value))
-            .await
+        let pass = Pass::required(shown)?;
+        repeated(|| self.attempt(resource, pass, Some(value))).await
     }
 
     async fn read(&self, resource: &str) -> Option<String> {

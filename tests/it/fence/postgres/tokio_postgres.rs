@@ -7,7 +7,7 @@ use leasehold::fence::{Blocked, Pass, Refusal, judge};
 use leasehold::{Error, ErrorKind};
 use tokio_postgres::{Client, IsolationLevel};
 
-use crate::fence::{Guard, keeps_the_contract, pass, pass_for};
+use crate::fence::{Guard, keeps_the_contract, pass, pass_for, repeated};
 use crate::harness::postgres_server::{Database, PostgresServer};
 
 /// A database with a register for each resource, and a few connections, as processes have one each.
@@ -92,7 +92,7 @@ impl Registers {
         }
     }
 
-    /// One attempt; the user's part of what a serialization failure asks for is in `write`.
+    /// One attempt; the user's part of what a serialization failure asks for is `repeated`.
     async fn attempt(&self, resource: &str, pass: &Pass, value: Option<&str>) -> Result<(), Error> {
         let mut client = self.clients.any().await;
         let transaction = client
@@ -108,30 +108,17 @@ impl Registers {
         transaction.commit().await.expect("committed");
         Ok(())
     }
-
-    async fn repeated(
-        &self,
-        resource: &str,
-        pass: &Pass,
-        value: Option<&str>,
-    ) -> Result<(), Error> {
-        loop {
-            match self.attempt(resource, pass, value).await {
-                Err(error) if error.kind() == ErrorKind::Unavailable => {}
-                answer => return answer,
-            }
-        }
-    }
 }
 
 impl Guard for Registers {
     async fn raise(&self, resource: &str, shown: Option<&Pass>) -> Result<(), Error> {
-        self.repeated(resource, Pass::required(shown)?, None).await
+        let pass = Pass::required(shown)?;
+        repeated(|| self.attempt(resource, pass, None)).await
     }
 
     async fn write(&self, resource: &str, shown: Option<&Pass>, value: &str) -> Result<(), Error> {
-        self.repeated(resource, Pass::required(shown)?, Some(value))
-            .await
+        let pass = Pass::required(shown)?;
+        repeated(|| self.attempt(resource, pass, Some(value))).await
     }
 
     async fn read(&self, resource: &str) -> Option<String> {
