@@ -1,11 +1,11 @@
 //! A bad argument is refused with its value and with what was expected, and nothing is started.
 
-use super::Bench;
+use super::Sandbox;
 
 /// Runs the tool, which must refuse with 64 and say each of these.
 fn refused_arguments(arguments: &[&str], words: &[&str]) {
-    let bench = Bench::new();
-    let ended = bench.start(bench.tool(arguments)).end();
+    let sandbox = Sandbox::new();
+    let ended = sandbox.start(sandbox.tool(arguments)).end();
     assert_eq!(ended.code, Some(64), "{arguments:?} {ended:?}");
     for word in words {
         assert!(
@@ -14,7 +14,7 @@ fn refused_arguments(arguments: &[&str], words: &[&str]) {
         );
     }
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
-    assert!(!bench.has("started"), "{arguments:?}");
+    assert!(!sandbox.has("started"), "{arguments:?}");
 }
 
 fn run_refused(options: &[&str], name: &str, words: &[&str]) {
@@ -83,10 +83,10 @@ fn a_bad_store_is_refused_with_its_scheme_and_what_was_expected() {
 
 #[test]
 fn a_password_is_not_repeated() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for url in ["consul://user:hush@host", "redis://user:hush@host:port/x"] {
-        let ended = bench
-            .start(bench.tool(&["run", "--store", url, "x", "--", "touch", "started"]))
+        let ended = sandbox
+            .start(sandbox.tool(&["run", "--store", url, "x", "--", "touch", "started"]))
             .end();
         assert_eq!(ended.code, Some(64), "{ended:?}");
         assert!(!ended.stderr.contains("hush"), "{ended:?}");
@@ -134,8 +134,10 @@ fn a_habit_of_another_tool_gets_the_right_line() {
     refused_arguments(&["run", "-c", "echo hi", "x"], &[line]);
     refused_arguments(&["run", "x", "-c", "echo hi"], &[line]);
     refused_arguments(&["run", "x", "--no-such", "echo"], &["--no-such"]);
-    let bench = Bench::new();
-    let ended = bench.start(bench.tool(&["run", "x", "echo it's up"])).end();
+    let sandbox = Sandbox::new();
+    let ended = sandbox
+        .start(sandbox.tool(&["run", "x", "echo it's up"]))
+        .end();
     assert_eq!(ended.code, Some(127), "{ended:?}");
     let right = r"leasehold run x sh -c 'echo it'\''s up'";
     assert!(ended.stderr.contains(right), "{ended:?}");
@@ -143,14 +145,14 @@ fn a_habit_of_another_tool_gets_the_right_line() {
 
 #[test]
 fn the_command_needs_no_dashes() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for arguments in [
         &["run", "x", "echo", "-n", "--", "hi"][..],
         &["run", "-n", "x", "echo", "-n", "--", "hi"],
         &["run", "x", "-n", "echo", "-n", "--", "hi"],
         &["run", "x", "-n", "--", "echo", "-n", "--", "hi"],
     ] {
-        let ended = bench.start(bench.tool(arguments)).end();
+        let ended = sandbox.start(sandbox.tool(arguments)).end();
         assert_eq!(ended.code, Some(0), "{arguments:?} {ended:?}");
         assert_eq!(ended.stdout, "-- hi", "{arguments:?}");
     }
@@ -158,22 +160,22 @@ fn the_command_needs_no_dashes() {
 
 #[test]
 fn a_command_that_is_not_there_is_told_before_the_wait() {
-    let bench = Bench::new();
-    let _holder = bench.run(&[], super::HOLDER);
-    bench.mark("first");
-    let ended = bench
-        .start(bench.tool(&["run", "x", "no-such-command"]))
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.run(&[], super::HOLDER);
+    sandbox.mark("first");
+    let ended = sandbox
+        .start(sandbox.tool(&["run", "x", "no-such-command"]))
         .end();
     assert_eq!(ended.code, Some(127), "{ended:?}");
 }
 
 #[test]
 fn a_misspelt_variable_is_refused_and_those_of_kubernetes_are_not() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let run = |variable: &str| {
-        let mut command = bench.tool(&["run", "-q", "x", "true"]);
+        let mut command = sandbox.tool(&["run", "-q", "x", "true"]);
         command.env(variable, "redis://x");
-        bench.start(command).end()
+        sandbox.start(command).end()
     };
     let refused = run("LEASEHOLD_STOR");
     assert_eq!(refused.code, Some(64), "{refused:?}");
@@ -184,11 +186,11 @@ fn a_misspelt_variable_is_refused_and_those_of_kubernetes_are_not() {
 
 #[test]
 fn a_run_within_the_job_that_has_its_name_is_refused() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let tool = env!("CARGO_BIN_EXE_leasehold");
     for options in [&[][..], &["--permits", "1"], &["-n"]] {
         let script = format!("exec {tool} run {} x true", options.join(" "));
-        let ended = bench.run(options, &script).end();
+        let ended = sandbox.run(options, &script).end();
         assert_eq!(ended.code, Some(75), "{ended:?}");
         // With -n the exit code says it, as of every other holder.
         let says = ended.stderr.contains("its own end");
@@ -203,9 +205,9 @@ fn a_check_outside_of_a_job_is_refused() {
 
 #[test]
 fn help_and_version_are_no_errors() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for arguments in [&["--help"][..], &["run", "--help"], &["--version"]] {
-        let ended = bench.start(bench.tool(arguments)).end();
+        let ended = sandbox.start(sandbox.tool(arguments)).end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(ended.stdout.contains("leasehold"), "{ended:?}");
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Bench, Process, is_dead, loss, numbered, sleep, wait_until};
+use super::{Process, Sandbox, is_dead, loss, numbered, sleep, wait_until};
 use crate::harness::child::stop;
 
 /// Ignores what asks it to end, notes its number, and works for half a minute.
@@ -127,16 +127,16 @@ impl Ending {
     }
 
     /// Ends the lease of this run.
-    fn happen(self, bench: &Bench, run: &mut Process) {
+    fn happen(self, sandbox: &Sandbox, run: &mut Process) {
         let (tool, warden) = (Pid::from_child(&run.child), run.warden());
         let guardian = run.guardian();
         match self {
             Self::Eviction => {
-                let ended = bench.start(bench.tool(&["evict", "x"])).end();
+                let ended = sandbox.start(sandbox.tool(&["evict", "x"])).end();
                 assert_eq!(ended.code, Some(0), "{ended:?}");
             }
             // Longer than its ttl.
-            Self::StoreSilent => loss::block_store(bench, || sleep(Duration::from_millis(2_500))),
+            Self::StoreSilent => loss::block_store(sandbox, || sleep(Duration::from_millis(2_500))),
             Self::ToolKilled => killed(&[tool]),
             Self::GuardianKilled => killed(&[guardian]),
             // Then nothing ends; the tool does.
@@ -152,7 +152,7 @@ impl Ending {
             Self::GuardianAndWardenStopped => {
                 [guardian, warden].into_iter().for_each(stop);
                 // While the lease is held a guardian that stands still is no fault.
-                loss::block_store(bench, || sleep(Duration::from_millis(2_500)));
+                loss::block_store(sandbox, || sleep(Duration::from_millis(2_500)));
             }
             Self::Term => run.signal(Signal::TERM),
             Self::MaxRuntime => {}
@@ -168,44 +168,44 @@ pub(super) fn killed(pids: &[Pid]) {
 }
 
 /// Makes a program of this script, and the file for its process number. Other users may run and write them.
-pub(super) fn program(bench: &Bench, name: &str, script: &str) {
-    fs::write(bench.path("script"), script).expect("written");
+pub(super) fn program(sandbox: &Sandbox, name: &str, script: &str) {
+    fs::write(sandbox.path("script"), script).expect("written");
     // By another process, as a descriptor of ours that is open for writing would keep it from being run.
     let install = ["-m", "755", "script", name];
     assert!(
-        bench
+        sandbox
             .program("install", &install)
             .status()
             .expect("run")
             .success()
     );
-    fs::write(bench.path("pids"), "").expect("written");
+    fs::write(sandbox.path("pids"), "").expect("written");
     for (file, mode) in [("", 0o755), ("pids", 0o666)] {
-        fs::set_permissions(bench.path(file), fs::Permissions::from_mode(mode)).expect("set");
+        fs::set_permissions(sandbox.path(file), fs::Permissions::from_mode(mode)).expect("set");
     }
 }
 
 /// Runs one case. Returns what lives of the work when the next holder begins, and what was said.
 fn lives(way: &Way, ending: Ending) -> (usize, String) {
-    let bench = Bench::new();
-    program(&bench, "work", WORK);
+    let sandbox = Sandbox::new();
+    program(&sandbox, "work", WORK);
     let mut options = vec!["--ttl", "2s", "--kill-after", "300ms"];
     if ending == Ending::MaxRuntime {
         options.extend(["--max-runtime", "3s"]);
     }
-    let mut first = bench.run(&options, way.script);
+    let mut first = sandbox.run(&options, way.script);
     wait_until(&format!("the work of {way:?}"), || {
         let is_there =
-            fs::read_to_string(bench.path("pids")).is_ok_and(|pids| pids.ends_with('\n'));
+            fs::read_to_string(sandbox.path("pids")).is_ok_and(|pids| pids.ends_with('\n'));
         let ended = first.child.try_wait().expect("our child");
         assert!(ended.is_none(), "{way:?}: {ended:?} {}", first.said());
         is_there
     });
-    ending.happen(&bench, &mut first);
-    let ended = bench.run(&["-w", "15s"], LOOK).end();
+    ending.happen(&sandbox, &mut first);
+    let ended = sandbox.run(&["-w", "15s"], LOOK).end();
     assert_eq!(ended.code, Some(0), "{way:?} {ending:?}: {ended:?}");
-    let rivals = fs::read_to_string(bench.path("rivals")).expect("written");
-    for pid in bench.numbers("pids") {
+    let rivals = fs::read_to_string(sandbox.path("rivals")).expect("written");
+    for pid in sandbox.numbers("pids") {
         killed(&[numbered(pid)]);
     }
     (rivals.lines().count(), first.said())
@@ -258,23 +258,23 @@ test -e stop || \"$0\" &
 
 #[test]
 fn a_chain_that_forks_and_exits_every_few_milliseconds_is_ended() {
-    let bench = Bench::new();
-    program(&bench, "chain", CHAIN);
+    let sandbox = Sandbox::new();
+    program(&sandbox, "chain", CHAIN);
     for leave in ["", "setsid "] {
-        let mut run = bench.run(&["--ttl", "3s"], &format!("{leave}./chain; sleep 20"));
-        bench.mark("links");
-        let ended = bench.start(bench.tool(&["evict", "x"])).end();
+        let mut run = sandbox.run(&["--ttl", "3s"], &format!("{leave}./chain; sleep 20"));
+        sandbox.mark("links");
+        let ended = sandbox.start(sandbox.tool(&["evict", "x"])).end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_eq!(run.end().code, Some(79), "{}", run.said());
-        let links = || fs::read(bench.path("links")).expect("there").len();
+        let links = || fs::read(sandbox.path("links")).expect("there").len();
         let before = links();
         sleep(Duration::from_millis(100));
         let after = links();
-        fs::write(bench.path("stop"), "").expect("written");
+        fs::write(sandbox.path("stop"), "").expect("written");
         assert_eq!(before, after, "{leave}: the chain goes on");
-        fs::remove_file(bench.path("stop")).expect("removed");
-        fs::remove_file(bench.path("links")).expect("removed");
-        bench.start(bench.tool(&["wait", "x"])).end();
+        fs::remove_file(sandbox.path("stop")).expect("removed");
+        fs::remove_file(sandbox.path("links")).expect("removed");
+        sandbox.start(sandbox.tool(&["wait", "x"])).end();
     }
 }
 
@@ -301,17 +301,17 @@ fn a_process_of_the_job_is_told_once_to_end() {
         concat!(env!("CARGO_BIN_EXE_leasehold"), " run y -- ./work; true"),
     ] {
         for by_signal in [false, true] {
-            let bench = Bench::new();
-            program(&bench, "work", COUNTING);
-            let mut run = bench.run(&["--ttl", "6s"], script);
-            bench.mark("up");
+            let sandbox = Sandbox::new();
+            program(&sandbox, "work", COUNTING);
+            let mut run = sandbox.run(&["--ttl", "6s"], script);
+            sandbox.mark("up");
             if by_signal {
                 run.signal(Signal::TERM);
             } else {
-                bench.start(bench.tool(&["evict", "x"])).end();
+                sandbox.start(sandbox.tool(&["evict", "x"])).end();
             }
             run.end();
-            let told = fs::read_to_string(bench.path("told")).unwrap_or_default();
+            let told = fs::read_to_string(sandbox.path("told")).unwrap_or_default();
             // What left the session is not told of the command's own end.
             let times = usize::from(!(by_signal && script.starts_with("setsid")));
             assert_eq!(
@@ -325,12 +325,12 @@ fn a_process_of_the_job_is_told_once_to_end() {
 
 #[test]
 fn without_warden_and_guardian_the_tool_ends_the_job_and_spares_its_other_children() {
-    let bench = Bench::new();
-    program(&bench, "work", WORK);
+    let sandbox = Sandbox::new();
+    program(&sandbox, "work", WORK);
     let script = "sleep 20 & echo $! > helper; exec $TOOL run x -- sh -c 'setsid -w ./work; true'";
-    let mut run = bench.start(bench.program("sh", &["-c", script]));
-    let work = bench.numbers("pids")[0];
-    let helper = bench.numbers("helper")[0];
+    let mut run = sandbox.start(sandbox.program("sh", &["-c", script]));
+    let work = sandbox.numbers("pids")[0];
+    let helper = sandbox.numbers("helper")[0];
     let warden = super::children(Pid::from_child(&run.child))[1];
     let guardian = super::children(warden)[0];
     // Otherwise it could end the job in the moment between the two.
@@ -344,18 +344,18 @@ fn without_warden_and_guardian_the_tool_ends_the_job_and_spares_its_other_childr
 
 #[test]
 fn a_run_whose_warden_was_killed_goes_on_and_its_end_is_passed_on() {
-    let bench = Bench::new();
-    let mut run = bench.run(&["--ttl", "2s"], "echo up > up; sleep 2.5; exit 4");
-    bench.mark("up");
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.run(&["--ttl", "2s"], "echo up > up; sleep 2.5; exit 4");
+    sandbox.mark("up");
     killed(&[run.warden()]);
     assert_eq!(run.end().code, Some(4), "{}", run.said());
 }
 
 #[test]
 fn killall_by_the_tools_name_ends_the_job() {
-    let bench = Bench::new();
-    let run = bench.run(&["--ttl", "2s"], super::STUBBORN_FAMILY);
-    bench.mark("pids");
+    let sandbox = Sandbox::new();
+    let run = sandbox.run(&["--ttl", "2s"], super::STUBBORN_FAMILY);
+    sandbox.mark("pids");
     let name = |pid: Pid| fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_pid()));
     let names = [Pid::from_child(&run.child), run.warden(), run.guardian()];
     let names = names.map(|pid| name(pid).expect("it lives"));
@@ -382,7 +382,7 @@ __attribute__((constructor)) static void be_killed(int argc, char **argv) {
 
 #[test]
 fn a_guardian_that_is_killed_before_the_command_begins_is_a_loss_which_again_repeats() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let library = crate::harness::preload::compiled("killed_guardian", KILLED_GUARDIAN);
     let run = |options: &[&str]| {
         let arguments = [
@@ -390,17 +390,17 @@ fn a_guardian_that_is_killed_before_the_command_begins_is_a_loss_which_again_rep
             options,
             &["x", "--", "sh", "-c", "echo up > started"],
         ];
-        let mut command = bench.tool(&arguments.concat());
+        let mut command = sandbox.tool(&arguments.concat());
         crate::harness::preload::load(&mut command, &library);
-        bench.start(command).end()
+        sandbox.start(command).end()
     };
     let ended = run(&[]);
     assert_eq!(ended.code, Some(79), "{ended:?}");
-    assert!(bench.has("killed") && !bench.has("started"));
-    fs::remove_file(bench.path("killed")).expect("removed");
+    assert!(sandbox.has("killed") && !sandbox.has("started"));
+    fs::remove_file(sandbox.path("killed")).expect("removed");
     let ended = run(&["--again"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(bench.has("killed") && bench.has("started"));
+    assert!(sandbox.has("killed") && sandbox.has("started"));
 }
 
 #[test]
@@ -408,30 +408,31 @@ fn a_job_that_the_tool_may_not_signal_is_named_early_and_at_the_end() {
     if !crate::sqlite::surroundings::are_allowed() {
         return;
     }
-    let bench = Bench::new();
-    program(&bench, "work", WORK);
+    let sandbox = Sandbox::new();
+    program(&sandbox, "work", WORK);
     // As in an image whose capabilities were dropped but for those to change the user.
     let script = "exec setpriv --bounding-set -kill --inh-caps -kill $TOOL run --ttl 2s --report report.json x -- \
         sh -c 'echo $LEASEHOLD_STATUS_FILE > path; exec setpriv --reuid=nobody ./work'";
-    let mut run = bench.start(bench.program("sh", &["-c", script]));
-    let pid = bench.numbers("pids")[0];
+    let mut run = sandbox.start(sandbox.program("sh", &["-c", script]));
+    let pid = sandbox.numbers("pids")[0];
     let named = format!("{pid} of nobody");
     run.wait_to_say(&named);
     let named_in_file = serde_json::json!([{"pid": pid, "user": "nobody"}]);
-    let path = bench.mark("path");
+    let path = sandbox.mark("path");
     wait_until("the process in the status file", || {
         let status = fs::read(&path).expect("there");
         let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
         let denied = status["denied"].as_array().into_iter().flatten();
         denied.into_iter().any(|denied| *denied == named_in_file[0])
     });
-    bench.start(bench.tool(&["evict", "x"])).end();
+    sandbox.start(sandbox.tool(&["evict", "x"])).end();
     let ended = run.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
     assert!(!is_dead(pid));
     killed(&[numbered(pid)]);
     let report: serde_json::Value =
-        serde_json::from_slice(&fs::read(bench.path("report.json")).expect("there")).expect("JSON");
+        serde_json::from_slice(&fs::read(sandbox.path("report.json")).expect("there"))
+            .expect("JSON");
     let left = report["unended_pids"].as_array().expect("a list");
     assert!(left.contains(&pid.into()), "{report}");
     let last = ended
@@ -443,11 +444,11 @@ fn a_job_that_the_tool_may_not_signal_is_named_early_and_at_the_end() {
 
 #[test]
 fn a_job_that_stays_stopped_without_a_terminal_is_reported() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let script = "trap 'exit 5' TERM; echo $$ > pids; kill -STOP $$; while :; do sleep 0.05; done";
-    let mut run = bench.run(&["--ttl", "1s"], script);
+    let mut run = sandbox.run(&["--ttl", "1s"], script);
     run.wait_to_say("the job is stopped");
-    let pid = bench.numbers("pids")[0];
+    let pid = sandbox.numbers("pids")[0];
     let line = format!("pids=[{pid}]");
     assert!(run.said().contains(&line), "{}", run.said());
     kill_process(numbered(pid), Signal::CONT).expect("it lives");
@@ -458,14 +459,14 @@ fn a_job_that_stays_stopped_without_a_terminal_is_reported() {
 #[test]
 fn a_daemon_that_was_put_away_outlives_the_command_but_not_the_lease() {
     for is_evicted in [false, true] {
-        let bench = Bench::new();
+        let sandbox = Sandbox::new();
         let script = "setsid sleep 20 & echo $! > pids; until test -e go; do sleep 0.02; done";
-        let mut run = bench.run(&["--ttl", "2s"], script);
-        let pid = bench.numbers("pids")[0];
+        let mut run = sandbox.run(&["--ttl", "2s"], script);
+        let pid = sandbox.numbers("pids")[0];
         if is_evicted {
-            bench.start(bench.tool(&["evict", "x"])).end();
+            sandbox.start(sandbox.tool(&["evict", "x"])).end();
         } else {
-            bench.let_go();
+            sandbox.let_go();
         }
         let ended = run.end();
         assert_eq!(

@@ -7,11 +7,11 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use super::export::{address, page};
-use super::{Bench, HOLDER, wait_until};
+use super::{HOLDER, Sandbox, wait_until};
 
 /// The browser without a window, on this page.
-fn browser(bench: &Bench, arguments: &[&str], url: &str) -> Vec<u8> {
-    let profile = format!("--user-data-dir={}", bench.path("browser").display());
+fn browser(sandbox: &Sandbox, arguments: &[&str], url: &str) -> Vec<u8> {
+    let profile = format!("--user-data-dir={}", sandbox.path("browser").display());
     let output = Command::new("chromium")
         .args([
             "--headless=new",
@@ -34,7 +34,7 @@ fn width(picture: &[u8]) -> u32 {
 }
 
 /// The page in a frame of 400 pixels, which tells how wide it is and how far it could be scrolled to the side.
-fn narrow(bench: &Bench, page: &str) -> String {
+fn narrow(sandbox: &Sandbox, page: &str) -> String {
     let tell = "<script>onload = () => parent.postMessage(
         innerWidth + ' wide, ' + document.documentElement.scrollWidth + ' to scroll', '*')</script>";
     let frame = "<!doctype html><style>:root{color-scheme:light dark}body{margin:0}
@@ -42,35 +42,35 @@ fn narrow(bench: &Bench, page: &str) -> String {
         <iframe src=page.html></iframe><p></p>
         <script>onmessage = told => document.querySelector('p').textContent = told.data</script>";
     let page = page.replace("http-equiv=refresh", "data-off");
-    fs::write(bench.path("page.html"), page + tell).expect("written");
-    fs::write(bench.path("frame.html"), frame).expect("written");
-    format!("file://{}", bench.path("frame.html").display())
+    fs::write(sandbox.path("page.html"), page + tell).expect("written");
+    fs::write(sandbox.path("frame.html"), frame).expect("written");
+    format!("file://{}", sandbox.path("frame.html").display())
 }
 
 /// A browser shows the page wide and narrow, light and dark, and runs no markup.
 pub(crate) fn shows_the_page() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let names = ["nightly", "<script>document.title=1</script>"];
     let _holders = names.map(|name| {
         let label = "<img src=x onerror=document.title=2>";
         let arguments = ["run", "--label", label, name, "sh", "-c", HOLDER];
-        let holder = bench.start(bench.tool(&arguments));
-        bench.mark("first");
-        fs::remove_file(bench.path("first")).expect("there");
+        let holder = sandbox.start(sandbox.tool(&arguments));
+        sandbox.mark("first");
+        fs::remove_file(sandbox.path("first")).expect("there");
         holder
     });
-    let mut export = bench.start(bench.tool(&["export", "--listen", ":0"]));
+    let mut export = sandbox.start(sandbox.tool(&["export", "--listen", ":0"]));
     let address = address(&export);
     wait_until("the first scan", || {
         page(&address, "/").1.contains("nightly")
     });
     let url = format!("http://{address}/?sort=name");
-    let shown = browser(&bench, &["--dump-dom"], &url);
+    let shown = browser(&sandbox, &["--dump-dom"], &url);
     let shown = String::from_utf8(shown).expect("text");
     assert!(shown.contains("&lt;script&gt;document.title=1"), "{shown}");
     assert!(shown.contains("<title>leasehold: "), "{shown}");
-    let narrow = narrow(&bench, &page(&address, "/?sort=name").1);
-    let told = browser(&bench, &["--dump-dom"], &narrow);
+    let narrow = narrow(&sandbox, &page(&address, "/?sort=name").1);
+    let told = browser(&sandbox, &["--dump-dom"], &narrow);
     let told = String::from_utf8(told).expect("text");
     assert!(told.contains(">400 wide, 400 to scroll<"), "{told}");
     let mut pictures = Vec::new();
@@ -79,11 +79,11 @@ pub(crate) fn shows_the_page() {
         // 0 is dark, and 1 is light.
         for scheme in [0, 1] {
             let file = format!("page-{name}-{scheme}.png");
-            let picture = bench.path(&file);
+            let picture = sandbox.path(&file);
             let to = format!("--screenshot={}", picture.display());
             let size = format!("--window-size={wide},700");
             let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
-            browser(&bench, &[&to, &size, &scheme], url);
+            browser(&sandbox, &[&to, &size, &scheme], url);
             pictures.push(fs::read(&picture).expect("drawn"));
             assert_eq!(pictures.last().map(|picture| width(picture)), Some(wide));
             if let Some(folder) = std::env::var_os("PICTURES") {

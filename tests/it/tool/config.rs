@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use super::{Bench, Ended};
+use super::{Ended, Sandbox};
 
 /// A job that tells its ttl.
 const TELL: [&str; 6] = ["run", "x", "--", "sh", "-c", "echo $LEASEHOLD_TTL_MS"];
 
-impl Bench {
+impl Sandbox {
     /// Writes the user's own file.
     fn configure(&self, text: &str) {
         std::fs::create_dir_all(self.path("config/leasehold")).expect("made");
@@ -15,52 +15,52 @@ impl Bench {
     }
 }
 
-fn ended_with(bench: &Bench, command: Command) -> Ended {
-    bench.start(command).end()
+fn ended_with(sandbox: &Sandbox, command: Command) -> Ended {
+    sandbox.start(command).end()
 }
 
 #[test]
 fn a_setting_is_by_option_else_by_variable_else_by_file_else_the_default() {
-    let bench = Bench::new();
-    let told = |command| ended_with(&bench, command).stdout;
-    assert_eq!(told(bench.tool(&TELL)), "30000\n");
-    bench.configure("ttl = \"7s\"\n");
-    assert_eq!(told(bench.tool(&TELL)), "7000\n");
-    let mut command = bench.tool(&TELL);
+    let sandbox = Sandbox::new();
+    let told = |command| ended_with(&sandbox, command).stdout;
+    assert_eq!(told(sandbox.tool(&TELL)), "30000\n");
+    sandbox.configure("ttl = \"7s\"\n");
+    assert_eq!(told(sandbox.tool(&TELL)), "7000\n");
+    let mut command = sandbox.tool(&TELL);
     command.env("LEASEHOLD_TTL", "8s");
     assert_eq!(told(command), "8000\n");
-    let mut command = bench.tool(&["run", "--ttl", "9s"]);
+    let mut command = sandbox.tool(&["run", "--ttl", "9s"]);
     command.args(&TELL[1..]).env("LEASEHOLD_TTL", "8s");
     assert_eq!(told(command), "9000\n");
 }
 
 #[test]
 fn a_file_given_by_name_counts_alone() {
-    let bench = Bench::new();
-    bench.configure("ttl = \"7s\"\nlabel = \"own\"\n");
-    std::fs::write(bench.path("other.toml"), "label = \"other\"\n").expect("written");
-    let mut by_option = bench.tool(&["run", "--config", "other.toml"]);
+    let sandbox = Sandbox::new();
+    sandbox.configure("ttl = \"7s\"\nlabel = \"own\"\n");
+    std::fs::write(sandbox.path("other.toml"), "label = \"other\"\n").expect("written");
+    let mut by_option = sandbox.tool(&["run", "--config", "other.toml"]);
     by_option.args(&TELL[1..]);
-    let mut by_variable = bench.tool(&TELL);
+    let mut by_variable = sandbox.tool(&TELL);
     by_variable.env("LEASEHOLD_CONFIG", "other.toml");
     for command in [by_option, by_variable] {
-        let ended = ended_with(&bench, command);
+        let ended = ended_with(&sandbox, command);
         assert_eq!(ended.stdout, "30000\n", "{ended:?}");
     }
 }
 
 #[test]
 fn a_store_in_the_file_serves_every_command_and_gives_way_to_option_and_variable() {
-    let bench = Bench::new();
-    let url = format!("sqlite:{}", bench.path("configured.sqlite").display());
-    bench.configure(&format!("store = \"{url}\"\n"));
+    let sandbox = Sandbox::new();
+    let url = format!("sqlite:{}", sandbox.path("configured.sqlite").display());
+    sandbox.configure(&format!("store = \"{url}\"\n"));
     let used = |command: &mut Command| {
-        let ended = ended_with(&bench, std::mem::replace(command, Command::new("true")));
+        let ended = ended_with(&sandbox, std::mem::replace(command, Command::new("true")));
         assert_eq!(ended.code, Some(0), "{ended:?}");
         let store = ended.stderr.lines().next().expect("a line").to_owned();
         store.rsplit('/').next().expect("a file").to_owned()
     };
-    let status = || bench.tool(&["status"]);
+    let status = || sandbox.tool(&["status"]);
     assert_eq!(used(&mut status()), "leases.sqlite");
     let unset = || {
         let mut command = status();
@@ -68,34 +68,37 @@ fn a_store_in_the_file_serves_every_command_and_gives_way_to_option_and_variable
         command
     };
     assert_eq!(used(&mut unset()), "configured.sqlite");
-    let named = format!("sqlite:{}", bench.path("named.sqlite").display());
+    let named = format!("sqlite:{}", sandbox.path("named.sqlite").display());
     assert_eq!(used(unset().args(["--store", &named])), "named.sqlite");
-    std::fs::write(bench.path("url"), &named).expect("written");
+    std::fs::write(sandbox.path("url"), &named).expect("written");
     assert_eq!(used(unset().args(["--store-file", "url"])), "named.sqlite");
     assert_eq!(
         used(unset().env("LEASEHOLD_STORE_FILE", "url")),
         "named.sqlite"
     );
-    bench.configure("store-file = \"url\"\n");
+    sandbox.configure("store-file = \"url\"\n");
     assert_eq!(used(&mut unset()), "named.sqlite");
 }
 
 #[test]
 fn an_option_that_contradicts_the_file_counts() {
-    let bench = Bench::new();
-    bench.configure("wait = \"20s\"\nconflict-exit-code = 9\n");
-    let _first = bench.run(&[], "echo up > first; sleep 20");
-    bench.mark("first");
-    assert_eq!(bench.run(&["-n"], "true").end().code, Some(9));
-    assert_eq!(bench.run(&["-n", "--skip-ok"], "true").end().code, Some(0));
-    assert_eq!(bench.run(&["-w", "50ms"], "true").end().code, Some(9));
-    bench.configure("wait = \"50ms\"\n");
-    assert_eq!(bench.run(&[], "true").end().code, Some(75));
+    let sandbox = Sandbox::new();
+    sandbox.configure("wait = \"20s\"\nconflict-exit-code = 9\n");
+    let _first = sandbox.run(&[], "echo up > first; sleep 20");
+    sandbox.mark("first");
+    assert_eq!(sandbox.run(&["-n"], "true").end().code, Some(9));
+    assert_eq!(
+        sandbox.run(&["-n", "--skip-ok"], "true").end().code,
+        Some(0)
+    );
+    assert_eq!(sandbox.run(&["-w", "50ms"], "true").end().code, Some(9));
+    sandbox.configure("wait = \"50ms\"\n");
+    assert_eq!(sandbox.run(&[], "true").end().code, Some(75));
 }
 
 #[test]
 fn a_bad_file_is_refused_naming_file_key_value_and_expectation() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for (text, words) in [
         ("label = 5\n", &["label", "5", "text such as"][..]),
         ("ttl = \"soon\"\n", &["ttl", "soon", "such as", "line=1"]),
@@ -104,32 +107,32 @@ fn a_bad_file_is_refused_naming_file_key_value_and_expectation() {
         ("store = \n", &["store", "line=1"]),
         ("store-file = \"none\"\n", &["none", "expected a file"]),
     ] {
-        bench.configure(text);
-        let mut command = bench.tool(&["run", "x", "--", "touch", "started"]);
+        sandbox.configure(text);
+        let mut command = sandbox.tool(&["run", "x", "--", "touch", "started"]);
         command.env_remove("LEASEHOLD_STORE");
-        let ended = ended_with(&bench, command);
+        let ended = ended_with(&sandbox, command);
         assert_eq!(ended.code, Some(64), "{text} {ended:?}");
         for word in words.iter().chain(&["config/leasehold/config.toml"]) {
             assert!(ended.stderr.contains(word), "{word} {text} {ended:?}");
         }
-        assert!(!bench.has("started"), "{text}");
+        assert!(!sandbox.has("started"), "{text}");
     }
 }
 
 #[test]
 fn a_file_that_is_named_has_to_be_there() {
-    let bench = Bench::new();
-    let ended = ended_with(&bench, bench.tool(&["status", "--config", "none.toml"]));
+    let sandbox = Sandbox::new();
+    let ended = ended_with(&sandbox, sandbox.tool(&["status", "--config", "none.toml"]));
     assert_eq!(ended.code, Some(64), "{ended:?}");
     assert!(ended.stderr.contains("none.toml"), "{ended:?}");
 }
 
 #[test]
 fn what_needs_no_store_reads_no_file() {
-    let bench = Bench::new();
-    bench.configure("nonsense");
+    let sandbox = Sandbox::new();
+    sandbox.configure("nonsense");
     for arguments in [&["man"][..], &["completions", "bash"], &["run", "--help"]] {
-        let ended = ended_with(&bench, bench.tool(arguments));
+        let ended = ended_with(&sandbox, sandbox.tool(arguments));
         assert_eq!(ended.code, Some(0), "{arguments:?} {ended:?}");
     }
 }

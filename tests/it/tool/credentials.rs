@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use super::{Bench, HOLDER, Process};
+use super::{HOLDER, Process, Sandbox};
 use crate::harness::postgres_server::{Database, PostgresServer};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::{now, pause, until_so};
@@ -89,35 +89,35 @@ impl Server {
     }
 }
 
-fn run_from_file(bench: &Bench, options: &[&str], script: &str) -> Process {
+fn run_from_file(sandbox: &Sandbox, options: &[&str], script: &str) -> Process {
     let ttl = format!("{TTL:?}");
     let times = ["--ttl", &ttl, "--kill-after", "100ms"];
     let options = [&["--store-file", "url"], &times[..], options].concat();
-    bench.run(&options, script)
+    sandbox.run(&options, script)
 }
 
-fn write_url(bench: &Bench, url: &str) {
-    fs::write(bench.path("url"), format!("{url}\n")).expect("written");
+fn write_url(sandbox: &Sandbox, url: &str) {
+    fs::write(sandbox.path("url"), format!("{url}\n")).expect("written");
 }
 
 /// The password of the server changes before that in the file: the login is refused meanwhile.
 async fn holds_through_a_new_password(server: Server) {
-    let bench = Bench::new();
-    write_url(&bench, &server.url("old-s3cret"));
-    let mut holder = run_from_file(&bench, &[], HOLDER);
-    bench.mark("first");
+    let sandbox = Sandbox::new();
+    write_url(&sandbox, &server.url("old-s3cret"));
+    let mut holder = run_from_file(&sandbox, &[], HOLDER);
+    sandbox.mark("first");
     server.change_password().await;
     // A renewal has been refused by then.
     pause(TTL * 2 / 5).await;
-    write_url(&bench, &server.url("new-s3cret"));
+    write_url(&sandbox, &server.url("new-s3cret"));
     pause(TTL * 3 / 2).await;
-    let rival = run_from_file(&bench, &["-n"], "true").end();
+    let rival = run_from_file(&sandbox, &["-n"], "true").end();
     assert_eq!(rival.code, Some(75), "{rival:?}");
-    bench.let_go();
+    sandbox.let_go();
     let ended = holder.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(!ended.stderr.contains("s3cret"), "{ended:?}");
-    let after = run_from_file(&bench, &["-n"], "true").end();
+    let after = run_from_file(&sandbox, &["-n"], "true").end();
     assert_eq!(after.code, Some(0), "it was released: {after:?}");
 }
 
@@ -133,23 +133,23 @@ async fn a_lease_on_postgres_is_held_through_a_new_password() {
 
 /// The file has the new password first, as a waiting run that is refused ends.
 async fn waits_through_a_new_password(server: Server) {
-    let bench = Bench::new();
-    write_url(&bench, &server.url("old-s3cret"));
-    let mut holder = run_from_file(&bench, &[], HOLDER);
-    bench.mark("first");
-    let mut waiting = run_from_file(&bench, &["-v"], "echo up > second");
+    let sandbox = Sandbox::new();
+    write_url(&sandbox, &server.url("old-s3cret"));
+    let mut holder = run_from_file(&sandbox, &[], HOLDER);
+    sandbox.mark("first");
+    let mut waiting = run_from_file(&sandbox, &["-v"], "echo up > second");
     waiting.wait_to_say("waiting for");
     // Else it may listen for the first time after the change.
     server.is_listened_to().await;
-    write_url(&bench, &server.url("new-s3cret"));
+    write_url(&sandbox, &server.url("new-s3cret"));
     server.change_password().await;
     waiting.wait_to_say("has another one by now");
     server.is_listened_to().await;
     pause(TTL / 2).await;
-    bench.let_go();
+    sandbox.let_go();
     assert_eq!(holder.end().code, Some(0));
     let freed = now();
-    bench.mark("second");
+    sandbox.mark("second");
     // By a notice: without one it would look every five seconds.
     let took = now().since(freed);
     assert!(took < Duration::from_secs(2), "{took:?}");
@@ -172,11 +172,11 @@ async fn a_run_that_waits_on_postgres_gets_its_turn_after_a_new_password() {
 #[tokio::test]
 async fn a_lease_does_not_move_to_another_store_that_the_file_names() {
     let (server, other) = (Server::redis().await, Server::redis().await);
-    let bench = Bench::new();
-    write_url(&bench, &server.url("old-s3cret"));
-    let mut holder = run_from_file(&bench, &[], "echo up > first; sleep 20");
-    bench.mark("first");
-    write_url(&bench, &other.url("old-s3cret"));
+    let sandbox = Sandbox::new();
+    write_url(&sandbox, &server.url("old-s3cret"));
+    let mut holder = run_from_file(&sandbox, &[], "echo up > first; sleep 20");
+    sandbox.mark("first");
+    write_url(&sandbox, &other.url("old-s3cret"));
     server.change_password().await;
     let ended = holder.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use super::{Bench, Ended};
+use super::{Ended, Sandbox};
 use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::redis_server::{RedisServer, Setup};
 
@@ -19,8 +19,8 @@ impl Diagnosis {
     fn of(url: &str, options: &[&str]) -> Self {
         let mut arguments = vec!["doctor", "--json", "--store", url];
         arguments.extend(options);
-        let bench = Bench::new();
-        Self::read(&bench.start(bench.tool(&arguments)).end())
+        let sandbox = Sandbox::new();
+        Self::read(&sandbox.start(sandbox.tool(&arguments)).end())
     }
 
     fn read(ended: &Ended) -> Self {
@@ -53,8 +53,8 @@ impl Diagnosis {
 
 #[test]
 fn a_sound_file_is_0_and_every_step_was_tried() {
-    let bench = Bench::new();
-    let url = format!("sqlite:{}", bench.store().display());
+    let sandbox = Sandbox::new();
+    let url = format!("sqlite:{}", sandbox.store().display());
     let diagnosis = Diagnosis::of(&url, &[]);
     assert_eq!(diagnosis.code, Some(0), "{}", diagnosis.json);
     for id in ["store", "trial", "turns", "file-rights", "file-room"] {
@@ -88,18 +88,20 @@ async fn a_sound_server_is_0_and_nothing_stays_but_what_a_released_name_leaves()
 /// A server on which one name was acquired and released.
 async fn server_after_a_release() -> RedisServer {
     let server = RedisServer::start().await;
-    let bench = Bench::new();
-    let run = bench.tool(&["run", "--store", &server.url(), "x", "--", "true"]);
-    assert_eq!(bench.start(run).end().code, Some(0));
+    let sandbox = Sandbox::new();
+    let run = sandbox.tool(&["run", "--store", &server.url(), "x", "--", "true"]);
+    assert_eq!(sandbox.start(run).end().code, Some(0));
     server
 }
 
 #[tokio::test]
 async fn a_warning_is_0_and_with_strict_1_and_each_finding_is_a_line() {
     let server = RedisServer::start().await;
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let url = server.url();
-    let plain = bench.start(bench.tool(&["doctor", "--store", &url])).end();
+    let plain = sandbox
+        .start(sandbox.tool(&["doctor", "--store", &url]))
+        .end();
     assert_eq!(plain.code, Some(0), "{plain:?}");
     let line = plain
         .stdout
@@ -107,8 +109,8 @@ async fn a_warning_is_0_and_with_strict_1_and_each_finding_is_a_line() {
         .find(|line| line.starts_with("warning  redis-forgets: "));
     let line = line.unwrap_or_else(|| panic!("{plain:?}"));
     assert!(line.ends_with(". Set appendonly yes."), "{line}");
-    let strict = bench.tool(&["doctor", "--strict", "--store", &url]);
-    assert_eq!(bench.start(strict).end().code, Some(1));
+    let strict = sandbox.tool(&["doctor", "--strict", "--store", &url]);
+    assert_eq!(sandbox.start(strict).end().code, Some(1));
 }
 
 #[tokio::test]
@@ -183,35 +185,35 @@ fn a_file_in_memory_is_a_warning() {
 
 #[test]
 fn a_folder_that_cannot_be_written_to_is_a_failure() {
-    let bench = Bench::new();
-    let folder = bench.path("closed");
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path("closed");
     std::fs::create_dir(&folder).expect("made");
     std::fs::set_permissions(&folder, Permissions::from_mode(0o555)).expect("set");
     let url = format!("sqlite:{}", folder.join("leases.sqlite").display());
-    let diagnosis = without_rights(&bench, &url);
+    let diagnosis = without_rights(&sandbox, &url);
     assert_eq!(diagnosis.code, Some(2), "{}", diagnosis.json);
     diagnosis.says("file-rights", "failure", &["cannot be written", "Grant"]);
     diagnosis.says("store", "failure", &[]);
 }
 
 /// The diagnosis for a user who has no rights but those of a file's owner.
-fn without_rights(bench: &Bench, url: &str) -> Diagnosis {
+fn without_rights(sandbox: &Sandbox, url: &str) -> Diagnosis {
     // Permissions do not bind root.
     let user = match rustix::process::geteuid().is_root() {
         true => "unshare --user",
         false => "env",
     };
     let script = format!("exec {user} $TOOL doctor --json --store {url}");
-    let ended = bench.start(bench.program("sh", &["-c", &script])).end();
+    let ended = sandbox.start(sandbox.program("sh", &["-c", &script])).end();
     Diagnosis::read(&ended)
 }
 
 #[test]
 fn a_waiting_client_that_can_have_no_bell_is_a_warning() {
-    let bench = Bench::new();
-    let bells = bench.store().with_extension("sqlite-bells");
+    let sandbox = Sandbox::new();
+    let bells = sandbox.store().with_extension("sqlite-bells");
     std::fs::write(&bells, "").expect("written");
-    let url = format!("sqlite:{}", bench.store().display());
+    let url = format!("sqlite:{}", sandbox.store().display());
     let diagnosis = Diagnosis::of(&url, &[]);
     let path = bells.to_str().expect("UTF-8");
     diagnosis.says("sqlite-no-bell", "warning", &[path, "late", "remove it"]);
@@ -220,7 +222,7 @@ fn a_waiting_client_that_can_have_no_bell_is_a_warning() {
     Diagnosis::of(&url, &[]);
     assert!(bells.join("00").exists());
     std::fs::set_permissions(&bells, Permissions::from_mode(0o500)).expect("set");
-    let diagnosis = without_rights(&bench, &url);
+    let diagnosis = without_rights(&sandbox, &url);
     diagnosis.says("sqlite-no-bell", "warning", &[path, "Permission denied"]);
 }
 
@@ -234,9 +236,9 @@ fn a_store_that_cannot_be_reached_is_2() {
 
 #[test]
 fn a_url_that_says_nothing_is_a_bad_argument_and_no_finding() {
-    let bench = Bench::new();
-    let tool = bench.tool(&["doctor", "--store", "nonsense"]);
-    let ended = bench.start(tool).end();
+    let sandbox = Sandbox::new();
+    let tool = sandbox.tool(&["doctor", "--store", "nonsense"]);
+    let ended = sandbox.start(tool).end();
     assert_eq!(ended.code, Some(64), "{ended:?}");
     assert_eq!(ended.stdout, "");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::{Name, store};
 use rustix::process::Signal;
 
-use super::{Bench, HOLDER, Process, wait_until};
+use super::{HOLDER, Process, Sandbox, wait_until};
 use crate::harness::ports::free_port;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::LIMIT;
@@ -57,11 +57,11 @@ pub(super) fn has_value(text: &str, start: &str, expected: f64) {
 
 #[test]
 fn the_metrics_file_tells_how_each_run_ended_and_remembers_the_last_success() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let run = |script: &str| {
         let options = ["--metrics-file", "job.prom", "--group", "nightly"];
-        let code = bench.run(&options, script).end().code;
-        let text = std::fs::read_to_string(bench.path("job.prom")).expect("written");
+        let code = sandbox.run(&options, script).end().code;
+        let text = std::fs::read_to_string(sandbox.path("job.prom")).expect("written");
         (code, text)
     };
     let (code, text) = run("true");
@@ -97,22 +97,22 @@ fn the_metrics_file_tells_how_each_run_ended_and_remembers_the_last_success() {
     has_value(&text, &exits("success"), 1.0);
     has_value(&text, &exits("failure"), 1.0);
     has_value(&text, &success, last);
-    let seen = std::fs::read_to_string(bench.path("seen")).expect("written at the start");
+    let seen = std::fs::read_to_string(sandbox.path("seen")).expect("written at the start");
     has_value(&seen, &success, last);
 }
 
 #[test]
 fn a_run_within_a_run_leaves_the_metrics_of_the_outer_one_alone() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let tool = env!("CARGO_BIN_EXE_leasehold");
     let script = format!("{tool} run y true && cp job.prom seen");
-    let mut command = bench.tool(&["run", "x", "--", "sh", "-c", &script]);
+    let mut command = sandbox.tool(&["run", "x", "--", "sh", "-c", &script]);
     command
         .env("LEASEHOLD_METRICS", free_port().to_string())
         .env("LEASEHOLD_METRICS_FILE", "job.prom");
-    let ended = bench.start(command).end();
+    let ended = sandbox.start(command).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let seen = std::fs::read_to_string(bench.path("seen")).expect("copied");
+    let seen = std::fs::read_to_string(sandbox.path("seen")).expect("copied");
     assert!(
         seen.contains("name=\"x\"") && !seen.contains("name=\"y\""),
         "{seen}"
@@ -121,14 +121,14 @@ fn a_run_within_a_run_leaves_the_metrics_of_the_outer_one_alone() {
 
 #[test]
 fn a_run_that_was_not_acquired_is_counted_as_held() {
-    let bench = Bench::new();
-    let _first = bench.run(&[], HOLDER);
-    bench.mark("first");
-    let ended = bench
+    let sandbox = Sandbox::new();
+    let _first = sandbox.run(&[], HOLDER);
+    sandbox.mark("first");
+    let ended = sandbox
         .run(&["-n", "--metrics-file", "job.prom"], "true")
         .end();
     assert_eq!(ended.code, Some(75), "{ended:?}");
-    let text = std::fs::read_to_string(bench.path("job.prom")).expect("written");
+    let text = std::fs::read_to_string(sandbox.path("job.prom")).expect("written");
     has_value(
         &text,
         "leasehold_run_exits_total{group=\"default\",name=\"x\",reason=\"held\"}",
@@ -139,22 +139,22 @@ fn a_run_that_was_not_acquired_is_counted_as_held() {
 
 #[test]
 fn a_place_that_cannot_be_used_is_64_and_nothing_runs() {
-    let bench = Bench::new();
-    let said = bench.fails(&["--metrics-file", "/no/such/folder/a.prom"], 64);
+    let sandbox = Sandbox::new();
+    let said = sandbox.fails(&["--metrics-file", "/no/such/folder/a.prom"], 64);
     assert!(said.stderr.contains("/no/such/folder/a.prom"), "{said:?}");
     for address in ["nonsense", "192.0.2.1:9464"] {
-        let said = bench.fails(&["--metrics", address], 64);
+        let said = sandbox.fails(&["--metrics", address], 64);
         assert!(said.stderr.contains(address), "{said:?}");
     }
 }
 
 #[test]
 fn the_pages_of_a_job_are_there_while_it_runs_and_only_for_get() {
-    let bench = Bench::new();
-    let mut job = bench.run(&["-v", "--metrics", "localhost:0"], HOLDER);
+    let sandbox = Sandbox::new();
+    let mut job = sandbox.run(&["-v", "--metrics", "localhost:0"], HOLDER);
     let address = address(&job);
     assert!(address.starts_with("127.0.0.1:"), "{address}");
-    bench.mark("first");
+    sandbox.mark("first");
     let (line, text) = page(&address, "/metrics");
     assert_eq!(line, "HTTP/1.1 200 OK");
     check_text(&text);
@@ -178,16 +178,16 @@ fn the_pages_of_a_job_are_there_while_it_runs_and_only_for_get() {
     );
     assert!(http_answer(&address, "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
     assert!(page(&address, "/").0.contains(" 404 "));
-    bench.let_go();
+    sandbox.let_go();
     assert_eq!(job.end().code, Some(0));
     assert!(TcpStream::connect(&address).is_err());
 }
 
 #[test]
 fn clients_that_send_nothing_keep_none_from_an_answer() {
-    let bench = Bench::new();
-    let job = bench.run(&["-v", "--metrics", "localhost:0"], HOLDER);
-    let export = bench.start(bench.tool(&["export", "--listen", ":0"]));
+    let sandbox = Sandbox::new();
+    let job = sandbox.run(&["-v", "--metrics", "localhost:0"], HOLDER);
+    let export = sandbox.start(sandbox.tool(&["export", "--listen", ":0"]));
     for process in [&job, &export] {
         let address = address(process);
         let began = now();
@@ -204,12 +204,12 @@ fn clients_that_send_nothing_keep_none_from_an_answer() {
 
 #[test]
 fn the_second_job_with_one_metrics_address_runs_and_says_so() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let port = free_port().to_string();
-    let first = bench.run(&["-v", "--metrics", &port], HOLDER);
-    bench.mark("first");
-    let second = bench.tool(&["run", "--metrics", &port, "y", "true"]);
-    let ended = bench.start(second).end();
+    let first = sandbox.run(&["-v", "--metrics", &port], HOLDER);
+    sandbox.mark("first");
+    let second = sandbox.tool(&["run", "--metrics", &port, "y", "true"]);
+    let ended = sandbox.start(second).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stderr.contains("metrics are not served"), "{ended:?}");
     assert!(ended.stderr.contains(&port), "{ended:?}");
@@ -218,7 +218,7 @@ fn the_second_job_with_one_metrics_address_runs_and_says_so() {
 
 /// A store with one holder and one client that waits in its queue.
 pub(super) struct Busy {
-    bench: Bench,
+    sandbox: Sandbox,
     url: String,
     holder: Process,
     waiting: Process,
@@ -226,10 +226,10 @@ pub(super) struct Busy {
 
 impl Busy {
     pub(super) async fn make(url: &str) -> Self {
-        let bench = Bench::new();
-        let holder = bench.run(&["--store", url], HOLDER);
-        bench.mark("first");
-        let waiting = bench.run(&["--store", url], "true");
+        let sandbox = Sandbox::new();
+        let holder = sandbox.run(&["--store", url], HOLDER);
+        sandbox.mark("first");
+        let waiting = sandbox.run(&["--store", url], "true");
         let store = store::open(url).await.expect("a URL in order");
         let name = Name::new("x").expect("a name");
         until_so("the place in the queue", async || {
@@ -239,7 +239,7 @@ impl Busy {
         .await;
         store.close().await;
         Self {
-            bench,
+            sandbox,
             url: url.into(),
             holder,
             waiting,
@@ -250,7 +250,7 @@ impl Busy {
     /// ahead of ours, in seconds, if that is told.
     pub(super) fn exported(&self, kind: &str) -> Option<f64> {
         let arguments = ["export", "--store", &self.url, "--listen", ":0"];
-        let mut export = self.bench.start(self.bench.tool(&arguments));
+        let mut export = self.sandbox.start(self.sandbox.tool(&arguments));
         let address = address(&export);
         wait_until("the first scan", || {
             page(&address, "/readyz").0.contains(" 200 ")
@@ -274,7 +274,7 @@ impl Busy {
 
     /// Lets the holder end, and then the one that waits.
     pub(super) fn end(mut self) {
-        self.bench.let_go();
+        self.sandbox.let_go();
         let codes = (self.holder.end().code, self.waiting.end().code);
         assert_eq!(codes, (Some(0), Some(0)));
     }

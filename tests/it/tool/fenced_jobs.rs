@@ -9,7 +9,7 @@ use leasehold::fence::tower::FenceLayer;
 use leasehold::fence::{self, Pass};
 use leasehold::{ClientId, Holder, Name, Token};
 
-use super::{Bench, Ended};
+use super::{Ended, Sandbox};
 use crate::harness::bucket_server::{BucketServer, target};
 use crate::harness::postgres_server::PostgresServer;
 
@@ -35,10 +35,10 @@ fn newer() -> Pass {
 async fn job(script: &str, environment: &[(&str, String)]) -> Ended {
     let (script, environment) = (script.to_owned(), owned(environment));
     let ended = tokio::task::spawn_blocking(move || {
-        let bench = Bench::new();
-        let mut command = bench.tool(&["run", "x", "--", "sh", "-c", &script]);
+        let sandbox = Sandbox::new();
+        let mut command = sandbox.tool(&["run", "x", "--", "sh", "-c", &script]);
         command.envs(environment);
-        bench.start(command).end()
+        sandbox.start(command).end()
     });
     ended.await.expect("no panic")
 }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::export::{address, page};
-use super::{Bench, HOLDER};
+use super::{HOLDER, Sandbox};
 use crate::harness::tree::root;
 
 /// The rows of one section of the page: the type of each field, and whether it may be null or absent.
@@ -105,18 +105,18 @@ impl Section {
 
 #[test]
 fn what_is_printed_about_a_store_has_the_fields_of_the_page() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let status = Section::of("`status --json`");
-    let tell = |arguments: &[&str]| bench.start(bench.tool(arguments)).end().stdout;
+    let tell = |arguments: &[&str]| sandbox.start(sandbox.tool(arguments)).end().stdout;
     status.check(&tell(&["status", "--json"]));
-    let mut job = bench.run(&["--label", "a job", "--permits", "1"], HOLDER);
-    bench.mark("first");
+    let mut job = sandbox.run(&["--label", "a job", "--permits", "1"], HOLDER);
+    sandbox.mark("first");
     let held = tell(&["status", "--json"]);
     assert!(held.contains("\"permit\": 1"), "{held}");
     status.check(&held);
     tell(&["evict", "x#1"]);
     status.check(&tell(&["status", "--json", "x"]));
-    bench.let_go();
+    sandbox.let_go();
     job.end();
     Section::of("`status --members --json`").check(&tell(&["status", "--members", "--json"]));
     Section::of("`doctor --json`").check(&tell(&["doctor", "--json"]));
@@ -124,9 +124,9 @@ fn what_is_printed_about_a_store_has_the_fields_of_the_page() {
 
 #[test]
 fn what_a_run_prints_and_writes_has_the_fields_of_the_page() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let report = Section::of("`run --report FILE`");
-    let written = || std::fs::read_to_string(bench.path("report.json")).expect("written");
+    let written = || std::fs::read_to_string(sandbox.path("report.json")).expect("written");
     let options = [
         "--report",
         "report.json",
@@ -135,17 +135,19 @@ fn what_a_run_prints_and_writes_has_the_fields_of_the_page() {
         "localhost:0",
     ];
     let script = format!("cp $LEASEHOLD_STATUS_FILE status.json; {HOLDER}");
-    let mut job = bench.run(&options, &script);
-    bench.mark("first");
+    let mut job = sandbox.run(&options, &script);
+    sandbox.mark("first");
     report.check(&written());
-    let status = std::fs::read_to_string(bench.path("status.json")).expect("copied");
+    let status = std::fs::read_to_string(sandbox.path("status.json")).expect("copied");
     Section::of("The status file").check(&status);
     let of_job = Section::of("`/status` of `run --metrics`");
     of_job.check(&page(&address(&job), "/status").1);
-    let rival = bench.run(&["-n", "--report", "report.json"], "true").end();
+    let rival = sandbox
+        .run(&["-n", "--report", "report.json"], "true")
+        .end();
     assert_eq!(rival.code, Some(75), "{rival:?}");
     report.check(&written());
-    bench.let_go();
+    sandbox.let_go();
     let ended = job.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     report.check(&written());
@@ -156,8 +158,8 @@ fn what_a_run_prints_and_writes_has_the_fields_of_the_page() {
 
 #[test]
 fn the_status_of_an_exporter_has_the_fields_of_the_page() {
-    let bench = Bench::new();
-    let export = bench.start(bench.tool(&["export", "--listen", "localhost:0"]));
+    let sandbox = Sandbox::new();
+    let export = sandbox.start(sandbox.tool(&["export", "--listen", "localhost:0"]));
     let address = address(&export);
     let status = Section::of("`/status` of `export`");
     // Before the first scan or after it: both are described.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
 
-use super::Bench;
+use super::Sandbox;
 
 const NODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
@@ -31,8 +31,8 @@ fn is_report(text: &str) -> bool {
 
 #[test]
 fn a_report_to_a_device_leaves_it_a_device() {
-    let bench = Bench::new();
-    let path = bench.path("null");
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("null");
     let null = makedev(1, 3);
     // Only root makes devices, and only on a disk that is mounted with them.
     let made = mknodat(CWD, &path, FileType::CharacterDevice, NODE, null);
@@ -40,7 +40,7 @@ fn a_report_to_a_device_leaves_it_a_device() {
         assert!(!rustix::process::geteuid().is_root() || made.is_ok());
         return;
     }
-    let ended = bench.run(&["--report", "null"], "exit 3").end();
+    let ended = sandbox.run(&["--report", "null"], "exit 3").end();
     assert_eq!(ended.code, Some(3), "{ended:?}");
     let there = fs::symlink_metadata(&path).expect("there").file_type();
     assert!(there.is_char_device(), "{there:?}");
@@ -48,11 +48,11 @@ fn a_report_to_a_device_leaves_it_a_device() {
 
 #[test]
 fn a_report_goes_through_a_pipe_to_its_reader() {
-    let bench = Bench::new();
-    let path = bench.path("pipe");
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("pipe");
     make_pipe(&path);
     let mut reader = reader(&path);
-    let ended = bench.run(&["--report", "pipe"], "exit 3").end();
+    let ended = sandbox.run(&["--report", "pipe"], "exit 3").end();
     assert_eq!(ended.code, Some(3), "{ended:?}");
     let mut text = String::new();
     reader.read_to_string(&mut text).expect("text");
@@ -67,24 +67,24 @@ fn a_report_goes_through_a_pipe_to_its_reader() {
 
 #[test]
 fn a_report_through_a_link_is_written_to_its_target() {
-    let bench = Bench::new();
-    symlink("target.json", bench.path("link")).expect("linked");
-    let ended = bench.run(&["--report", "link"], "exit 3").end();
+    let sandbox = Sandbox::new();
+    symlink("target.json", sandbox.path("link")).expect("linked");
+    let ended = sandbox.run(&["--report", "link"], "exit 3").end();
     assert_eq!(ended.code, Some(3), "{ended:?}");
-    assert!(bench.path("link").is_symlink());
-    let text = fs::read_to_string(bench.path("target.json")).expect("written");
+    assert!(sandbox.path("link").is_symlink());
+    let text = fs::read_to_string(sandbox.path("target.json")).expect("written");
     assert!(is_report(&text), "{text}");
 }
 
 #[test]
 fn a_report_to_the_standard_output_follows_the_output_of_the_job() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     // As /dev/stdout is, which a test must not put at risk.
-    symlink("/proc/self/fd/1", bench.path("stdout")).expect("linked");
+    symlink("/proc/self/fd/1", sandbox.path("stdout")).expect("linked");
     let script = "echo of the job; exit 3";
-    let ended = bench.run(&["--report", "stdout"], script).end();
+    let ended = sandbox.run(&["--report", "stdout"], script).end();
     assert_eq!(ended.code, Some(3), "{ended:?}");
-    assert!(bench.path("stdout").is_symlink());
+    assert!(sandbox.path("stdout").is_symlink());
     let report = ended
         .stdout
         .strip_prefix("of the job\n")
@@ -94,35 +94,35 @@ fn a_report_to_the_standard_output_follows_the_output_of_the_job() {
 
 #[test]
 fn a_pipe_that_nobody_reads_is_refused_before_the_job_and_never_waited_for() {
-    let bench = Bench::new();
-    make_pipe(&bench.path("pipe.prom"));
+    let sandbox = Sandbox::new();
+    make_pipe(&sandbox.path("pipe.prom"));
     for options in [
         &["--report", "pipe.prom"][..],
         &["--metrics-file", "pipe.prom"],
         &["--config", "pipe.prom"],
     ] {
-        let said = bench.fails(options, 64);
+        let said = sandbox.fails(options, 64);
         assert!(said.stderr.contains("pipe.prom"), "{said:?}");
     }
-    let there = fs::symlink_metadata(bench.path("pipe.prom")).expect("there");
+    let there = fs::symlink_metadata(sandbox.path("pipe.prom")).expect("there");
     assert!(there.file_type().is_fifo());
 }
 
 #[test]
 fn a_metrics_file_through_a_link_is_its_target() {
-    let bench = Bench::new();
-    symlink("other.prom", bench.path("job.prom")).expect("linked");
-    let ended = bench.run(&["--metrics-file", "job.prom"], "true").end();
+    let sandbox = Sandbox::new();
+    symlink("other.prom", sandbox.path("job.prom")).expect("linked");
+    let ended = sandbox.run(&["--metrics-file", "job.prom"], "true").end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(bench.path("job.prom").is_symlink() && bench.has("other.prom"));
+    assert!(sandbox.path("job.prom").is_symlink() && sandbox.has("other.prom"));
 }
 
 #[test]
 fn a_configuration_that_is_too_long_is_refused_without_reading_it_all() {
-    let bench = Bench::new();
-    let file = File::create(bench.path("long.toml")).expect("made");
+    let sandbox = Sandbox::new();
+    let file = File::create(sandbox.path("long.toml")).expect("made");
     // Of zeros, which take no space.
     file.set_len(3 << 30).expect("sparse");
-    let said = bench.fails(&["--config", "long.toml"], 64);
+    let said = sandbox.fails(&["--config", "long.toml"], 64);
     assert!(said.stderr.contains("1 MiB"), "{said:?}");
 }

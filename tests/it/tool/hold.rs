@@ -13,12 +13,12 @@ use serde_json::Value;
 use super::export::has_value;
 use super::fields::Section;
 use super::loss::block_store;
-use super::{Bench, Ended, Process, numbered, sleep, wait_until};
+use super::{Ended, Process, Sandbox, numbered, sleep, wait_until};
 
 const TTL: Duration = Duration::from_secs(2);
 const SHORT: [&str; 2] = ["--ttl", "2s"];
 
-impl Bench {
+impl Sandbox {
     /// Starts `hold` of the name `x`, which listens to the test.
     fn hold(&self, options: &[&str]) -> Process {
         self.start(self.hold_with(options))
@@ -83,20 +83,20 @@ fn now_ms() -> u64 {
 
 #[test]
 fn each_renewal_has_a_later_deadline_and_a_closed_input_releases() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     // The end of the thread that started it is not the end of its parent.
-    let started = std::thread::scope(|scope| scope.spawn(|| bench.hold(&SHORT)).join());
+    let started = std::thread::scope(|scope| scope.spawn(|| sandbox.hold(&SHORT)).join());
     let mut hold = started.expect("started");
     wait_until("renewals", || events(&hold).len() > 3);
     let told = events(&hold);
     let last = told.last().expect("some")["deadline_ms"].as_u64();
     let left = last.expect("held").saturating_sub(now_ms());
     assert!(u128::from(left) < TTL.as_millis(), "{told:?}");
-    assert!(!bench.is_free());
+    assert!(!sandbox.is_free());
     drop(hold.child.stdin.take());
     let ended = hold.end();
     let told = assert_told(&ended, 0, &["held", "released"]);
-    assert!(bench.is_free());
+    assert!(sandbox.is_free());
     let deadlines = told
         .iter()
         .filter_map(|event| event["deadline_ms"].as_u64());
@@ -109,8 +109,8 @@ fn each_renewal_has_a_later_deadline_and_a_closed_input_releases() {
 
 #[test]
 fn a_waiting_one_says_so_and_release_ends_either() {
-    let bench = Bench::new();
-    let mut permit = bench.hold(&["--permits", "1"]);
+    let sandbox = Sandbox::new();
+    let mut permit = sandbox.hold(&["--permits", "1"]);
     wait_for(&permit, "held");
     say(&mut permit, "release\n");
     let told = assert_told(&permit.end(), 0, &["held", "released"]);
@@ -118,10 +118,10 @@ fn a_waiting_one_says_so_and_release_ends_either() {
         (&told[0]["name"], &told[0]["permit"]),
         (&"x#1".into(), &1.into())
     );
-    let mut first = bench.hold(&[]);
+    let mut first = sandbox.hold(&[]);
     wait_for(&first, "held");
-    let mut next = bench.hold(&[]);
-    let mut third = bench.hold(&[]);
+    let mut next = sandbox.hold(&[]);
+    let mut third = sandbox.hold(&[]);
     wait_for(&next, "waiting");
     wait_for(&third, "waiting");
     say(&mut third, "release\n");
@@ -144,14 +144,14 @@ fn a_waiting_one_says_so_and_release_ends_either() {
 
 #[test]
 fn a_name_that_is_held_is_told_by_the_exit_code_and_why() {
-    let bench = Bench::new();
-    let hold = bench.hold(&[]);
+    let sandbox = Sandbox::new();
+    let hold = sandbox.hold(&[]);
     wait_for(&hold, "held");
-    let told = assert_told(&bench.hold(&["-n"]).end(), 75, &["failed"]);
+    let told = assert_told(&sandbox.hold(&["-n"]).end(), 75, &["failed"]);
     let pid = hold.child.id().to_string();
     assert!(told[0]["why"].as_str().expect("text").contains(&pid));
     assert_told(
-        &bench.hold(&["-w", "100ms", "-E", "3"]).end(),
+        &sandbox.hold(&["-w", "100ms", "-E", "3"]).end(),
         3,
         &["waiting", "failed"],
     );
@@ -163,29 +163,29 @@ const PARENT: &str = r#"mkfifo pipe; exec 3<>pipe; sleep 60 & echo $! > child
 
 #[test]
 fn the_death_of_its_parent_releases_also_where_another_has_the_pipe() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for is_waiting in [false, true] {
-        let mut other = is_waiting.then(|| bench.hold(&[]));
+        let mut other = is_waiting.then(|| sandbox.hold(&[]));
         if let Some(other) = &other {
             wait_for(other, "held");
         }
-        let mut parent = bench.start(bench.program("sh", &["-c", PARENT]));
+        let mut parent = sandbox.start(sandbox.program("sh", &["-c", PARENT]));
         let event = if is_waiting { "waiting" } else { "held" };
         wait_until(event, || {
-            bench.has("events") && bench.mark("events").contains(event)
+            sandbox.has("events") && sandbox.mark("events").contains(event)
         });
-        let child = bench.numbers("child")[0];
-        let hold = bench.numbers("hold")[0];
+        let child = sandbox.numbers("child")[0];
+        let hold = sandbox.numbers("hold")[0];
         parent.child.kill().expect("killed");
         parent.end();
         wait_until("its end", || super::is_dead(hold));
         assert!(!super::is_dead(child), "the pipe is at its end");
         let last = if is_waiting { "failed" } else { "released" };
-        assert!(bench.mark("events").contains(last));
-        assert_eq!(bench.is_free(), !is_waiting);
+        assert!(sandbox.mark("events").contains(last));
+        assert_eq!(sandbox.is_free(), !is_waiting);
         kill_process(numbered(child), Signal::KILL).expect("it lives");
         for file in ["pipe", "child", "hold", "events"] {
-            std::fs::remove_file(bench.path(file)).expect("removed");
+            std::fs::remove_file(sandbox.path(file)).expect("removed");
         }
         if let Some(other) = &mut other {
             drop(other.child.stdin.take());
@@ -206,10 +206,10 @@ fn full_pipe() -> (PipeReader, std::io::PipeWriter) {
 
 #[test]
 fn without_a_reader_it_renews_and_the_loss_is_told_once_there_is_one() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let (reader, writer) = full_pipe();
     let stderr = tempfile::NamedTempFile::new().expect("a file");
-    let mut command = bench.hold_with(&SHORT);
+    let mut command = sandbox.hold_with(&SHORT);
     command
         .stdout(writer)
         .stderr(stderr.reopen().expect("opened"));
@@ -219,9 +219,11 @@ fn without_a_reader_it_renews_and_the_loss_is_told_once_there_is_one() {
         stderr,
     };
     drop(command);
-    wait_until("the lease", || !bench.is_free());
+    wait_until("the lease", || !sandbox.is_free());
     let token = || {
-        let status = bench.start(bench.tool(&["status", "--json", "x"])).end();
+        let status = sandbox
+            .start(sandbox.tool(&["status", "--json", "x"]))
+            .end();
         let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
         status["leases"][0]["token"].clone()
     };
@@ -229,7 +231,7 @@ fn without_a_reader_it_renews_and_the_loss_is_told_once_there_is_one() {
     assert!(first.is_u64());
     sleep(2 * TTL + TTL / 2);
     assert_eq!(token(), first);
-    bench.start(bench.tool(&["evict", "x"])).end();
+    sandbox.start(sandbox.tool(&["evict", "x"])).end();
     hold.wait_to_say("lease lost");
     let lines = BufReader::new(reader).lines();
     let lines = lines.map(|line| line.expect("text").trim().to_owned());
@@ -244,10 +246,10 @@ fn without_a_reader_it_renews_and_the_loss_is_told_once_there_is_one() {
 
 #[test]
 fn a_lost_store_is_at_risk_first_and_then_lost_at_the_deadline() {
-    let bench = Bench::new();
-    let mut hold = bench.hold(&SHORT);
+    let sandbox = Sandbox::new();
+    let mut hold = sandbox.hold(&SHORT);
     wait_for(&hold, "held");
-    let ended = block_store(&bench, || hold.end());
+    let ended = block_store(&sandbox, || hold.end());
     let told = assert_told(&ended, 79, &["held", "at_risk", "lost"]);
     let [.., held, at_risk, lost] = &told[..] else {
         panic!("{told:?}");
@@ -260,8 +262,8 @@ fn a_lost_store_is_at_risk_first_and_then_lost_at_the_deadline() {
 
 #[test]
 fn without_progress_the_lease_is_lost() {
-    let bench = Bench::new();
-    let mut hold = bench.hold(&["--ttl", "2s", "--progress-within", "2s"]);
+    let sandbox = Sandbox::new();
+    let mut hold = sandbox.hold(&["--ttl", "2s", "--progress-within", "2s"]);
     wait_for(&hold, "held");
     for _ in 0..15 {
         say(&mut hold, "progress\n");
@@ -270,16 +272,16 @@ fn without_progress_the_lease_is_lost() {
     assert_eq!(words(&events(&hold)), ["held"]);
     let told = assert_told(&hold.end(), 79, &["held", "lost"]);
     assert_eq!(told.last().expect("one")["reason"], "no_progress");
-    assert!(bench.is_free());
+    assert!(sandbox.is_free());
 }
 
 #[test]
 fn a_signal_releases_and_is_what_it_ends_by() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for signal in [Signal::TERM, Signal::INT] {
-        let mut hold = bench.hold(&[]);
+        let mut hold = sandbox.hold(&[]);
         wait_for(&hold, "held");
-        let mut waiting = bench.hold(&[]);
+        let mut waiting = sandbox.hold(&[]);
         wait_for(&waiting, "waiting");
         for (process, last) in [(&mut waiting, "failed"), (&mut hold, "released")] {
             process.signal(signal);
@@ -288,19 +290,19 @@ fn a_signal_releases_and_is_what_it_ends_by() {
             let told = parsed(&ended.stdout);
             assert_eq!(told.last().map(word), Some(last), "{ended:?}");
         }
-        assert!(bench.is_free());
+        assert!(sandbox.is_free());
     }
 }
 
 #[test]
 fn its_metrics_tell_how_it_ended() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let file = ["--metrics-file", "hold.prom", "--group", "nightly"];
-    let mut hold = bench.hold(&file);
+    let mut hold = sandbox.hold(&file);
     wait_for(&hold, "held");
     say(&mut hold, "release\n");
     assert_told(&hold.end(), 0, &["held", "released"]);
-    let text = std::fs::read_to_string(bench.path("hold.prom")).expect("written");
+    let text = std::fs::read_to_string(sandbox.path("hold.prom")).expect("written");
     let job = "{group=\"nightly\",name=\"x\"";
     for (series, expected) in [
         ("leasehold_run_exits_total{job},reason=\"success\"}", 1.0),
@@ -311,14 +313,14 @@ fn its_metrics_tell_how_it_ended() {
         has_value(&text, &series.replace("{job}", job), expected);
     }
     let lost = [&file[..], &["--max-hold", "300ms"]].concat();
-    assert_told(&bench.hold(&lost).end(), 79, &["held", "lost"]);
-    let text = std::fs::read_to_string(bench.path("hold.prom")).expect("written");
+    assert_told(&sandbox.hold(&lost).end(), 79, &["held", "lost"]);
+    let text = std::fs::read_to_string(sandbox.path("hold.prom")).expect("written");
     for reason in ["success", "lost"] {
         let series = format!("leasehold_run_exits_total{job},reason=\"{reason}\"}}");
         has_value(&text, &series, 1.0);
     }
-    let refused = bench
-        .start(bench.hold_with(&["--metrics", "nowhere"]))
+    let refused = sandbox
+        .start(sandbox.hold_with(&["--metrics", "nowhere"]))
         .end();
     assert_eq!(refused.code, Some(64), "{refused:?}");
 }

@@ -66,9 +66,9 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The folder of one test, with its store and the marks of its jobs.
-struct Bench(tempfile::TempDir);
+struct Sandbox(tempfile::TempDir);
 
-impl Bench {
+impl Sandbox {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         // For jobs that change their user.

@@ -8,7 +8,7 @@ use std::path::Path;
 use leasehold::store::kinds;
 use serde_json::Value;
 
-use super::Bench;
+use super::Sandbox;
 use crate::harness::redis_server::Setup;
 use crate::harness::tree::root;
 
@@ -174,10 +174,10 @@ async fn a_redis_as_it_is_installed_lacks_what_the_table_says_and_no_more() {
     // What redis.conf has, instead of what the tests use.
     let setup = Setup::default().with(["--save", "3600 1 300 100 60 10000"]);
     let server = setup.start().await;
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let url = server.url();
-    let doctor = bench
-        .start(bench.tool(&["doctor", "--json", "--store", &url]))
+    let doctor = sandbox
+        .start(sandbox.tool(&["doctor", "--json", "--store", &url]))
         .end();
     let diagnosis: Value = serde_json::from_str(&doctor.stdout).expect("JSON");
     let findings = diagnosis["findings"].as_array().expect("a list").iter();

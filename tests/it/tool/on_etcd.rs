@@ -1,6 +1,6 @@
 //! The tool on a server of etcd.
 
-use super::{Bench, any_store};
+use super::{Sandbox, any_store};
 use crate::harness::etcd_server::EtcdServer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -18,7 +18,7 @@ async fn operators_see_and_evict_what_is_held() {
 
 #[test]
 fn bad_input_is_64_and_a_server_that_is_not_there_69() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for (url, code, words) in [
         ("etcd://me@a", 64, "its user or its password is missing"),
         ("etcd://a/path", 64, "prefix= is what all keys begin with"),
@@ -26,7 +26,7 @@ fn bad_input_is_64_and_a_server_that_is_not_there_69() {
         ("etcds://a?ca=/absent.pem", 64, "the file cannot be read"),
         ("etcd://127.0.0.1:9", 69, "no server listens at 127.0.0.1:9"),
     ] {
-        let said = bench.fails(&["-n", "--store", url], code).stderr;
+        let said = sandbox.fails(&["-n", "--store", url], code).stderr;
         assert!(said.contains(words), "{url}: {said}");
     }
 }

@@ -1,20 +1,20 @@
 //! The tool on a database of MySQL or MariaDB. `faults::mysql` has the server, and calls this.
 
-use super::Bench;
+use super::Sandbox;
 
 pub(crate) fn init_makes_the_table_and_no_run_shows_the_password(url: &str) {
-    let bench = Bench::new();
-    let said = bench.fails(&["--store", url], 78).stderr;
+    let sandbox = Sandbox::new();
+    let said = sandbox.fails(&["--store", url], 78).stderr;
     assert!(said.contains("leasehold init"), "{said}");
     let max_ttl = ["init", "--store", url, "--max-ttl", "1min"];
-    let ended = bench.start(bench.tool(&max_ttl)).end();
+    let ended = sandbox.start(sandbox.tool(&max_ttl)).end();
     assert_eq!(ended.code, Some(64), "{ended:?}");
     for _ in 0..2 {
-        let ended = bench.start(bench.tool(&["init", "--store", url])).end();
+        let ended = sandbox.start(sandbox.tool(&["init", "--store", url])).end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(!format!("{ended:?}").contains("s3cret"), "{ended:?}");
     }
-    let ended = bench
+    let ended = sandbox
         .run(&["--store", url, "-v"], "echo $LEASEHOLD_TOKEN")
         .end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -22,22 +22,22 @@ pub(crate) fn init_makes_the_table_and_no_run_shows_the_password(url: &str) {
     assert!(!format!("{ended:?}").contains("s3cret"), "{ended:?}");
     assert!(!said.contains("s3cret"), "{said}");
     let wrong = url.replace("s3cret", "wr0ng");
-    let said = bench.fails(&["--store", &wrong], 77).stderr;
+    let said = sandbox.fails(&["--store", &wrong], 77).stderr;
     assert!(!said.contains("wr0ng"), "{said}");
 }
 
 /// Returns the SQL that an administrator runs instead of `init`.
 pub(crate) fn printed_sql(url: &str) -> String {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let print = ["init", "--print", "--store", url];
-    let printed = bench.start(bench.tool(&print)).end();
+    let printed = sandbox.start(sandbox.tool(&print)).end();
     assert_eq!(printed.code, Some(0), "{printed:?}");
     printed.stdout
 }
 
 #[test]
 fn bad_input_is_64_and_a_server_that_is_not_there_69() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for (url, code, words) in [
         ("mysql://a/b", 64, "it names no user"),
         ("mysql://me:s3cret@a", 64, "it names no database"),
@@ -63,7 +63,7 @@ fn bad_input_is_64_and_a_server_that_is_not_there_69() {
             "no server listens at 127.0.0.1:9",
         ),
     ] {
-        let said = bench.fails(&["-n", "--store", url], code).stderr;
+        let said = sandbox.fails(&["-n", "--store", url], code).stderr;
         assert!(said.contains(words), "{url}: {said}");
         assert!(!said.contains("s3cret"), "{said}");
     }

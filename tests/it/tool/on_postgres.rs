@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::export::Busy;
-use super::{Bench, operators, top};
+use super::{Sandbox, operators, top};
 use crate::harness::pgbouncer::PgBouncer;
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::wait::{at, now};
@@ -12,22 +12,26 @@ use crate::harness::wait::{at, now};
 async fn init_makes_the_tables_and_without_them_a_run_is_78_and_names_it() {
     let database = PostgresServer::database().await;
     let url = database.url();
-    let bench = Bench::new();
-    let said = bench.fails(&["--store", &url], 78).stderr;
+    let sandbox = Sandbox::new();
+    let said = sandbox.fails(&["--store", &url], 78).stderr;
     assert!(said.contains("leasehold init"), "{said}");
     for _ in 0..2 {
         let init = ["init", "--store", &url, "--max-ttl", "1min"];
-        let ended = bench.start(bench.tool(&init)).end();
+        let ended = sandbox.start(sandbox.tool(&init)).end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(ended.stderr.contains("longest ttl is 60s"), "{ended:?}");
     }
-    let ended = bench.run(&["--store", &url], "echo $LEASEHOLD_TOKEN").end();
+    let ended = sandbox
+        .run(&["--store", &url], "echo $LEASEHOLD_TOKEN")
+        .end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:?}");
-    let said = bench.fails(&["--store", &url, "--ttl", "2min"], 64).stderr;
+    let said = sandbox
+        .fails(&["--store", &url, "--ttl", "2min"], 64)
+        .stderr;
     assert!(said.contains("max_ttl_ms=60000"), "{said}");
     let doctor = ["doctor", "--ttl", "2min", "--store", &url];
-    let ended = bench.start(bench.tool(&doctor)).end();
+    let ended = sandbox.start(sandbox.tool(&doctor)).end();
     assert_eq!(ended.code, Some(2), "{ended:?}");
     let line = ended.stdout.lines().find(|line| line.contains("max-ttl"));
     assert!(
@@ -40,9 +44,9 @@ async fn init_makes_the_tables_and_without_them_a_run_is_78_and_names_it() {
 async fn the_printed_sql_makes_the_tables() {
     let database = PostgresServer::database().await;
     let url = database.url();
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let print = ["init", "--print", "--store", &url];
-    let printed = bench.start(bench.tool(&print)).end();
+    let printed = sandbox.start(sandbox.tool(&print)).end();
     assert_eq!(printed.code, Some(0), "{printed:?}");
     let made = database
         .connect()
@@ -50,27 +54,29 @@ async fn the_printed_sql_makes_the_tables() {
         .batch_execute(&printed.stdout)
         .await;
     made.expect("it is SQL");
-    assert_eq!(bench.run(&["--store", &url], "true").end().code, Some(0));
+    assert_eq!(sandbox.run(&["--store", &url], "true").end().code, Some(0));
 }
 
 #[test]
 fn init_of_a_store_that_needs_no_set_up_is_64() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for store in [
         "sqlite:./a",
         "redis://localhost",
         "redis+cluster://localhost",
     ] {
-        let ended = bench.start(bench.tool(&["init", "--store", store])).end();
+        let ended = sandbox
+            .start(sandbox.tool(&["init", "--store", store]))
+            .end();
         assert_eq!(ended.code, Some(64), "{ended:?}");
     }
 }
 
 #[test]
 fn an_init_without_a_log_is_refused_by_name() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let init = ["init", "--unlogged", "--store", "postgres://localhost/x"];
-    let ended = bench.start(bench.tool(&init)).end();
+    let ended = sandbox.start(sandbox.tool(&init)).end();
     assert_eq!(ended.code, Some(64), "{ended:?}");
     assert!(ended.stderr.contains("--unlogged"), "{ended:?}");
 }
@@ -80,10 +86,10 @@ async fn a_restart_behind_a_pooler_ends_no_run_that_waits_and_none_that_begins()
     let (server, database) = crate::postgres::own_server().await;
     let pooler = PgBouncer::before(&database, 5).await;
     let url = pooler.url();
-    let bench = Bench::new();
-    let mut holder = bench.run(&["--store", &url, "--ttl", "30s"], super::HOLDER);
-    bench.mark("first");
-    let mut waiting = bench.run(&["--store", &url], "echo up > waiting");
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.run(&["--store", &url, "--ttl", "30s"], super::HOLDER);
+    sandbox.mark("first");
+    let mut waiting = sandbox.run(&["--store", &url], "echo up > waiting");
     waiting.wait_to_say("waiting for");
     let names = ["a", "b", "c"];
     let begin = |name: &'static str| {
@@ -100,7 +106,7 @@ async fn a_restart_behind_a_pooler_ends_no_run_that_waits_and_none_that_begins()
             "-c",
             &script,
         ];
-        bench.start(bench.tool(&run))
+        sandbox.start(sandbox.tool(&run))
     };
     server.end("INT").await;
     // While the server is down, and just after it is back.
@@ -112,7 +118,7 @@ async fn a_restart_behind_a_pooler_ends_no_run_that_waits_and_none_that_begins()
         let ended = run.end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
-    bench.let_go();
+    sandbox.let_go();
     for run in [&mut holder, &mut waiting] {
         let ended = run.end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -132,14 +138,14 @@ async fn a_password_is_taken_from_the_environment() {
         administrator.batch_execute(sql).await.expect(sql);
     }
     let url = database.url_as("app");
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let with = |password: Option<&str>| {
-        let mut tool = bench.tool(&["run", "--store", &url, "x", "--", "true"]);
+        let mut tool = sandbox.tool(&["run", "--store", &url, "x", "--", "true"]);
         tool.env_remove("PGPASSWORD");
         if let Some(password) = password {
             tool.env("PGPASSWORD", password);
         }
-        bench.start(tool).end()
+        sandbox.start(tool).end()
     };
     assert_eq!(with(None).code, Some(77));
     assert_eq!(with(Some("s3cret")).code, Some(0));
@@ -153,15 +159,15 @@ async fn one_of_two_runs_has_the_name_and_the_next_one_follows_at_once() {
     let database = PostgresServer::database().await;
     crate::postgres::set_up(&database.url()).await;
     let url = database.url();
-    let bench = Bench::new();
-    let mut first = bench.run(
+    let sandbox = Sandbox::new();
+    let mut first = sandbox.run(
         &["--store", &url],
         "echo up > first; while [ ! -e go ]; do sleep 0.01; done",
     );
-    bench.mark("first");
-    let held = bench.run(&["--store", &url, "-n"], "true").end();
+    sandbox.mark("first");
+    let held = sandbox.run(&["--store", &url, "-n"], "true").end();
     assert_eq!(held.code, Some(75), "{held:?}");
-    let mut second = bench.run(&["--store", &url], "echo up > second");
+    let mut second = sandbox.run(&["--store", &url], "echo up > second");
     // It is in the queue before the first one ends.
     let client = database.connect().await;
     crate::harness::wait::until("the queue", async || {
@@ -172,7 +178,7 @@ async fn one_of_two_runs_has_the_name_and_the_next_one_follows_at_once() {
         (row.get::<_, i64>(0) == 1).then_some(())
     })
     .await;
-    std::fs::write(bench.path("go"), "").expect("written");
+    std::fs::write(sandbox.path("go"), "").expect("written");
     assert_eq!(first.end().code, Some(0));
     assert_eq!(second.end().code, Some(0));
 }
@@ -185,16 +191,20 @@ async fn a_store_that_keeps_out_says_so_to_the_run_the_status_and_the_doctor() {
     let quiet = "UPDATE leasehold.lineage SET quiet_until = clock_timestamp() + interval '10 min'";
     let administrator = database.connect().await;
     administrator.batch_execute(quiet).await.expect("written");
-    let bench = Bench::new();
-    let said = bench.fails(&["--store", &url, "-n"], 75).stderr;
+    let sandbox = Sandbox::new();
+    let said = sandbox.fails(&["--store", &url, "-n"], 75).stderr;
     assert!(said.contains("it grants nothing for "), "{said}");
     assert!(!said.contains("pid="), "{said}");
-    let status = bench.start(bench.tool(&["status", "--store", &url])).end();
+    let status = sandbox
+        .start(sandbox.tool(&["status", "--store", &url]))
+        .end();
     assert!(
         status.stderr.contains("more nothing is granted"),
         "{status:?}"
     );
-    let doctor = bench.start(bench.tool(&["doctor", "--store", &url])).end();
+    let doctor = sandbox
+        .start(sandbox.tool(&["doctor", "--store", &url]))
+        .end();
     assert_eq!(doctor.code, Some(2), "{doctor:?}");
     assert!(!doctor.stdout.contains("report a bug"), "{doctor:?}");
     assert!(

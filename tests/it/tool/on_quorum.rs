@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::export::{address, has_value, page, value_after};
 use super::terminal::Shell;
-use super::{Bench, wait_until};
+use super::{Sandbox, wait_until};
 use crate::harness::asking::{claim, granted};
 use crate::harness::redis_quorum::RedisQuorum;
 use crate::harness::times::{LIMIT, LONG};
@@ -17,26 +17,28 @@ use crate::metrics::text::check_text;
 async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
     let quorum = RedisQuorum::start_new_with_ports(3).await;
     let url = format!("{}?max_ttl=2s", quorum.url());
-    let bench = Bench::new();
-    let said = bench.fails(&["--store", &url, "--ttl", "2s"], 78).stderr;
+    let sandbox = Sandbox::new();
+    let said = sandbox.fails(&["--store", &url, "--ttl", "2s"], 78).stderr;
     assert!(said.contains("leasehold init"), "{said}");
-    let print = bench.tool(&["init", "--print", "--store", &url]);
-    let ended = bench.start(print).end();
+    let print = sandbox.tool(&["init", "--print", "--store", &url]);
+    let ended = sandbox.start(print).end();
     assert!(ended.stdout.contains("leasehold:node"), "{ended:?}");
     for _ in 0..2 {
-        let ended = bench.start(bench.tool(&["init", "--store", &url])).end();
+        let ended = sandbox
+            .start(sandbox.tool(&["init", "--store", &url]))
+            .end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(ended.stderr.contains("longest ttl is 2s"), "{ended:?}");
     }
     let run = ["--store", &url, "--ttl", "2s"];
-    let ended = bench.run(&run, "echo $LEASEHOLD_TOKEN").end();
+    let ended = sandbox.run(&run, "echo $LEASEHOLD_TOKEN").end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let token: u64 = ended.stdout.trim().parse().expect("a token");
     // Other members.
     let others = RedisQuorum::start_new_with_ports(3).await;
     let new = format!("{}?max_ttl=2s", others.url());
-    let print = bench.tool(&["init", "--print", "--store", &new, "--replace", &url]);
-    let printed = bench.start(print).end().stdout;
+    let print = sandbox.tool(&["init", "--print", "--store", &new, "--replace", &url]);
+    let printed = sandbox.start(print).end().stdout;
     for part in [
         &ports(&quorum)[0],
         &ports(&others)[2],
@@ -46,10 +48,10 @@ async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
         assert!(printed.contains(part), "{part}: {printed}");
     }
     let replace = ["init", "--store", &new, "--replace", &url];
-    let ended = bench.start(bench.tool(&replace)).end();
+    let ended = sandbox.start(sandbox.tool(&replace)).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let run = ["--store", &new, "--ttl", "2s"];
-    let ended = bench.run(&run, "echo $LEASEHOLD_TOKEN").end();
+    let ended = sandbox.run(&run, "echo $LEASEHOLD_TOKEN").end();
     assert!(
         ended
             .stdout
@@ -58,7 +60,7 @@ async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
             .is_ok_and(|next| next > token),
         "{ended:?}"
     );
-    let said = bench.fails(&["--store", &url, "--ttl", "2s"], 78).stderr;
+    let said = sandbox.fails(&["--store", &url, "--ttl", "2s"], 78).stderr;
     assert!(said.contains("closed by"), "{said}");
 }
 
@@ -66,9 +68,9 @@ async fn init_sets_a_quorum_up_and_without_it_a_run_is_78_and_names_it() {
 async fn init_run_again_says_how_many_servers_are_still_away() {
     let mut quorum = RedisQuorum::start_with_ports(3).await;
     quorum.servers[1].restart_empty().await;
-    let bench = Bench::new();
-    let init = bench.tool(&["init", "--store", &quorum.url()]);
-    let ended = bench.start(init).end();
+    let sandbox = Sandbox::new();
+    let init = sandbox.tool(&["init", "--store", &quorum.url()]);
+    let ended = sandbox.start(init).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(
         ended.stderr.contains("1 of 3 members are away"),
@@ -85,11 +87,11 @@ async fn the_status_of_a_quorum_that_was_replaced_says_so() {
     for server in &quorum.servers {
         let _: i64 = server.told("HSET leasehold:node closed_for 77").await;
     }
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let url = quorum.url();
     for command in [&["status"][..], &["status", "a"], &["evict", "a"]] {
-        let ended = bench
-            .start(bench.tool(&[command, &["--store", &url]].concat()))
+        let ended = sandbox
+            .start(sandbox.tool(&[command, &["--store", &url]].concat()))
             .end();
         assert_eq!(ended.code, Some(78), "{ended:?}");
         assert!(ended.stderr.contains("closed by"), "{ended:?}");
@@ -121,10 +123,10 @@ fn ports(quorum: &RedisQuorum) -> Vec<String> {
 async fn the_status_shows_which_member_is_up_away_and_down() {
     let quorum = torn().await;
     let ports = ports(&quorum);
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let store = ["--store", &quorum.url()];
-    let ended = bench
-        .start(bench.tool(&[&["status"], &store[..]].concat()))
+    let ended = sandbox
+        .start(sandbox.tool(&[&["status"], &store[..]].concat()))
         .end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for (word, port) in ["up", "away", "down"].iter().zip(&ports) {
@@ -139,7 +141,7 @@ async fn the_status_shows_which_member_is_up_away_and_down() {
     assert_eq!(ended.stdout, "", "{ended:?}");
 
     let json = [&["status", "--members", "--json"], &store[..]].concat();
-    let ended = bench.start(bench.tool(&json)).end();
+    let ended = sandbox.start(sandbox.tool(&json)).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let answer: Value = serde_json::from_str(&ended.stdout).expect("JSON");
     let rows = &answer["members"];
@@ -164,9 +166,9 @@ async fn without_a_majority_the_status_shows_the_members_before_it_fails() {
     let mut quorum = RedisQuorum::start_with_ports(3).await;
     quorum.servers[0].kill();
     quorum.servers[2].kill();
-    let bench = Bench::new();
-    let ended = bench
-        .start(bench.tool(&["status", "--store", &quorum.url()]))
+    let sandbox = Sandbox::new();
+    let ended = sandbox
+        .start(sandbox.tool(&["status", "--store", &quorum.url()]))
         .end();
     assert_eq!(ended.code, Some(69), "{ended:?}");
     let down = ended.stderr.matches("server: down ").count();
@@ -177,9 +179,9 @@ async fn without_a_majority_the_status_shows_the_members_before_it_fails() {
 #[tokio::test]
 async fn the_exporter_counts_the_members_and_tells_how_long_one_keeps_out() {
     let mut quorum = torn().await;
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let arguments = ["export", "--store", &quorum.url(), "--listen", ":0"];
-    let mut export = bench.start(bench.tool(&arguments));
+    let mut export = sandbox.start(sandbox.tool(&arguments));
     let address = address(&export);
     wait_until("the first scan", || {
         page(&address, "/readyz").0.contains(" 200 ")
@@ -206,10 +208,10 @@ async fn the_exporter_counts_the_members_and_tells_how_long_one_keeps_out() {
 #[tokio::test]
 async fn an_examination_of_the_clocks_leaves_tokens_for_jobs() {
     let mut quorum = RedisQuorum::start_with_ports(3).await;
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let url = quorum.url();
     let arguments = ["export", "--store", &url, "--listen", ":0"];
-    let mut export = bench.start(bench.tool(&arguments));
+    let mut export = sandbox.start(sandbox.tool(&arguments));
     let address = address(&export);
     wait_until("the first scan", || {
         page(&address, "/readyz").0.contains(" 200 ")
@@ -218,8 +220,8 @@ async fn an_examination_of_the_clocks_leaves_tokens_for_jobs() {
     assert_eq!(export.end().signal, Some(Signal::TERM.as_raw()));
     // A client asks for the highest token of the members before this one is let in again.
     quorum.servers[1].restart_empty().await;
-    let run = bench.tool(&["run", "--store", &url, "nightly", "--", "true"]);
-    let ended = bench.start(run).end();
+    let run = sandbox.tool(&["run", "--store", &url, "nightly", "--", "true"]);
+    let ended = sandbox.start(run).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
@@ -227,8 +229,8 @@ async fn an_examination_of_the_clocks_leaves_tokens_for_jobs() {
 async fn the_live_view_shows_which_member_is_away_and_down() {
     let quorum = torn().await;
     let ports = ports(&quorum);
-    let bench = Bench::new();
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let mut shell = Shell::on(&sandbox);
     let url = quorum.url();
     shell.press(&format!(
         "stty rows 24 cols 160; $TOOL top --store '{url}'\n"

@@ -1,28 +1,30 @@
 //! The tool on a store in ZooKeeper.
 
 use super::export::Busy;
-use super::{Bench, operators, top};
+use super::{Sandbox, operators, top};
 use crate::harness::zookeeper_server::ZookeeperServer;
 
 #[tokio::test]
 async fn one_of_two_runs_has_the_name_and_the_next_one_follows() {
     let url = ZookeeperServer::chroot().await;
-    let bench = Bench::new();
-    let mut first = bench.run(
+    let sandbox = Sandbox::new();
+    let mut first = sandbox.run(
         &["--store", &url],
         "echo up > first; while [ ! -e go ]; do sleep 0.01; done",
     );
-    bench.mark("first");
-    let held = bench.run(&["--store", &url, "-n"], "true").end();
+    sandbox.mark("first");
+    let held = sandbox.run(&["--store", &url, "-n"], "true").end();
     assert_eq!(held.code, Some(75), "{held:?}");
-    let status = bench.start(bench.tool(&["status", "--store", &url])).end();
+    let status = sandbox
+        .start(sandbox.tool(&["status", "--store", &url]))
+        .end();
     assert_eq!(status.code, Some(0), "{status:?}");
     assert!(
         status.stdout.lines().any(|line| line.starts_with("x ")),
         "{status:?}"
     );
-    let mut second = bench.run(&["--store", &url], "echo $LEASEHOLD_TOKEN");
-    std::fs::write(bench.path("go"), "").expect("written");
+    let mut second = sandbox.run(&["--store", &url], "echo $LEASEHOLD_TOKEN");
+    std::fs::write(sandbox.path("go"), "").expect("written");
     assert_eq!(first.end().code, Some(0));
     let second = second.end();
     assert_eq!(second.code, Some(0), "{second:?}");
@@ -33,8 +35,8 @@ async fn one_of_two_runs_has_the_name_and_the_next_one_follows() {
 async fn a_chroot_that_is_not_there_is_78_and_no_password_is_told() {
     let url = ZookeeperServer::chroot().await;
     let url = url.replacen("://", "://me:secret@", 1);
-    let bench = Bench::new();
-    let said = bench
+    let sandbox = Sandbox::new();
+    let said = sandbox
         .fails(&["--store", &format!("{url}/absent")], 78)
         .stderr;
     assert!(
@@ -46,13 +48,13 @@ async fn a_chroot_that_is_not_there_is_78_and_no_password_is_told() {
 #[tokio::test]
 async fn an_evicted_job_ends_with_79() {
     let url = ZookeeperServer::chroot().await;
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let store = ["--store", url.as_str()];
     let options = [&store[..], &["--ttl", "4s"]].concat();
-    let mut job = bench.run(&options, super::HOLDER);
-    bench.mark("first");
+    let mut job = sandbox.run(&options, super::HOLDER);
+    sandbox.mark("first");
     let evict = [&["evict"], &store[..], &["x"]].concat();
-    let evicted = bench.start(bench.tool(&evict)).end();
+    let evicted = sandbox.start(sandbox.tool(&evict)).end();
     assert_eq!(evicted.code, Some(0), "{evicted:?}");
     let ended = job.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
@@ -62,8 +64,10 @@ async fn an_evicted_job_ends_with_79() {
 #[tokio::test]
 async fn the_doctor_tries_the_store_and_says_what_weakens_it() {
     let url = ZookeeperServer::chroot().await;
-    let bench = Bench::new();
-    let told = bench.start(bench.tool(&["doctor", "--store", &url])).end();
+    let sandbox = Sandbox::new();
+    let told = sandbox
+        .start(sandbox.tool(&["doctor", "--store", &url]))
+        .end();
     for line in ["ok       trial: ", "zookeeper-one-server"] {
         assert!(told.stdout.contains(line), "{line}: {told:?}");
     }

@@ -1,11 +1,11 @@
 //! Help, completions and the man page name every command and option.
 
-use super::Bench;
+use super::Sandbox;
 use crate::harness::tree::root;
 
 fn output(arguments: &[&str]) -> String {
-    let bench = Bench::new();
-    let ended = bench.start(bench.tool(arguments)).end();
+    let sandbox = Sandbox::new();
+    let ended = sandbox.start(sandbox.tool(arguments)).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     ended.stdout
 }

@@ -4,18 +4,18 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use super::{Bench, Ended, HOLDER, wait_until};
+use super::{Ended, HOLDER, Sandbox, wait_until};
 use crate::sqlite::surroundings;
 
 /// Copies the tool to where every user can run it.
-fn copied_tool(bench: &Bench) -> PathBuf {
-    let path = bench.path("tool");
+fn copied_tool(sandbox: &Sandbox) -> PathBuf {
+    let path = sandbox.path("tool");
     fs::copy(env!("CARGO_BIN_EXE_leasehold"), &path).expect("copied");
     path
 }
 
 /// A run where no folder can be written to.
-fn run_without_a_place(bench: &Bench, options: &str, script: &str) -> Ended {
+fn run_without_a_place(sandbox: &Sandbox, options: &str, script: &str) -> Ended {
     let mounted = format!(
         "mount -t tmpfs -o ro none /run; exec \"$TOOL\" run {options} x -- sh -c '{script}'"
     );
@@ -24,18 +24,18 @@ fn run_without_a_place(bench: &Bench, options: &str, script: &str) -> Ended {
         words.extend(["--user", "--map-root-user"]);
     }
     words.extend(["sh", "-ec", &mounted]);
-    let mut command = bench.program("unshare", &words);
+    let mut command = sandbox.program("unshare", &words);
     command
         .env("XDG_RUNTIME_DIR", "/no/such/folder")
         .env("TMPDIR", "/no/such/folder");
-    bench.start(command).end()
+    sandbox.start(command).end()
 }
 
 /// Asks with this status file.
-fn check(bench: &Bench, path: &str, arguments: &[&str]) -> Ended {
-    let mut command = bench.tool(&[&["check"][..], arguments].concat());
+fn check(sandbox: &Sandbox, path: &str, arguments: &[&str]) -> Ended {
+    let mut command = sandbox.tool(&[&["check"][..], arguments].concat());
     command.env("LEASEHOLD_STATUS_FILE", path);
-    bench.start(command).end()
+    sandbox.start(command).end()
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn a_job_that_gave_up_its_user_can_ask_and_report() {
         assert!(!surroundings::are_allowed() || !rustix::process::geteuid().is_root());
         return;
     }
-    let bench = Bench::new();
-    let tool = copied_tool(&bench);
+    let sandbox = Sandbox::new();
+    let tool = copied_tool(&sandbox);
     let tool = tool.display();
     let script = format!(
         "exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c '
@@ -55,12 +55,12 @@ fn a_job_that_gave_up_its_user_can_ask_and_report() {
     let mut arguments = vec!["run"];
     arguments.extend(options);
     arguments.extend(["x", "--", "sh", "-c", &script]);
-    let run = bench.tool(&arguments);
+    let run = sandbox.tool(&arguments);
     // Whatever the mask of the tool.
     let masked = "umask 077; exec \"$0\" \"$@\"";
-    let mut command = bench.program("sh", &["-c", masked]);
+    let mut command = sandbox.program("sh", &["-c", masked]);
     command.arg(run.get_program()).args(run.get_args());
-    let ended = bench.start(command).end();
+    let ended = sandbox.start(command).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
@@ -69,13 +69,13 @@ fn where_no_folder_can_be_written_to_the_job_runs_and_cannot_know() {
     if !surroundings::are_allowed() {
         return;
     }
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let script = "$TOOL check; echo $? > checked; $TOOL check --name x; echo $? >> checked; \
         $TOOL progress; echo $? >> checked; exit 3";
-    let ended = run_without_a_place(&bench, "", script);
+    let ended = run_without_a_place(&sandbox, "", script);
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.stderr.contains("no status file"), "{ended:?}");
-    assert_eq!(bench.mark("checked"), "125\n125\n125");
+    assert_eq!(sandbox.mark("checked"), "125\n125\n125");
 }
 
 #[test]
@@ -83,29 +83,29 @@ fn a_limit_that_no_job_could_report_to_is_refused_before_anything_runs() {
     if !surroundings::are_allowed() {
         return;
     }
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let options = "--progress-within 1min";
-    let ended = run_without_a_place(&bench, options, "echo up > started");
+    let ended = run_without_a_place(&sandbox, options, "echo up > started");
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(ended.stderr.contains("progress-within"), "{ended:?}");
-    assert!(!bench.has("started"));
+    assert!(!sandbox.has("started"));
 }
 
 #[test]
 fn what_cannot_be_known_is_125_and_a_run_that_is_gone_is_79() {
-    let bench = Bench::new();
-    let _run = bench.run(&[], "echo $LEASEHOLD_STATUS_FILE > path; sleep 20");
-    let path = bench.mark("path");
+    let sandbox = Sandbox::new();
+    let _run = sandbox.run(&[], "echo $LEASEHOLD_STATUS_FILE > path; sleep 20");
+    let path = sandbox.mark("path");
     let text = fs::read_to_string(&path).expect("there");
     let status: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let changed = |file: &str, key: &str, value: serde_json::Value| {
         let mut status = status.clone();
         status[key] = value;
-        fs::write(bench.path(file), status.to_string()).expect("written");
-        bench.path(file).display().to_string()
+        fs::write(sandbox.path(file), status.to_string()).expect("written");
+        sandbox.path(file).display().to_string()
     };
-    fs::write(bench.path("nonsense"), "no JSON").expect("written");
-    let at = |file: &str| bench.path(file).display().to_string();
+    fs::write(sandbox.path("nonsense"), "no JSON").expect("written");
+    let at = |file: &str| sandbox.path(file).display().to_string();
     for (path, code) in [
         (path, 0),
         (at("gone.json"), 79),
@@ -118,14 +118,14 @@ fn what_cannot_be_known_is_125_and_a_run_that_is_gone_is_79() {
         (at(""), 125),
         (String::new(), 125),
     ] {
-        let ended = check(&bench, &path, &[]);
+        let ended = check(&sandbox, &path, &[]);
         assert_eq!(ended.code, Some(code), "{path}: {ended:?}");
         assert_eq!(ended.stderr.is_empty(), code == 0, "{path}: {ended:?}");
     }
     let progress = |path: &str| {
-        let mut command = bench.tool(&["progress"]);
+        let mut command = sandbox.tool(&["progress"]);
         command.env("LEASEHOLD_STATUS_FILE", path);
-        bench.start(command).end().code
+        sandbox.start(command).end().code
     };
     assert_eq!(progress(&at("gone.json")), Some(79));
     assert_eq!(progress(&at("no/such/folder")), Some(125));
@@ -134,48 +134,48 @@ fn what_cannot_be_known_is_125_and_a_run_that_is_gone_is_79() {
 
 #[test]
 fn a_leaked_environment_is_no_lease() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let asked = "$TOOL check --name x; echo $? > asked; $TOOL check --name y; echo $? >> asked";
     let script = format!("{asked}; echo $LEASEHOLD_STATUS_FILE > path; {HOLDER}");
-    let mut command = bench.program("sh", &["-c", "exec \"$TOOL\" run x -- sh -c \"$0\""]);
+    let mut command = sandbox.program("sh", &["-c", "exec \"$TOOL\" run x -- sh -c \"$0\""]);
     command.arg(&script);
-    let mut run = bench.start(command);
-    bench.mark("first");
-    assert_eq!(bench.mark("asked"), "0\n79");
+    let mut run = sandbox.start(command);
+    sandbox.mark("first");
+    assert_eq!(sandbox.mark("asked"), "0\n79");
     // As a terminal that the job has left does: its lease is held, and it is not of the job.
-    let path = bench.mark("path");
-    assert_eq!(check(&bench, &path, &[]).code, Some(0));
-    let leaked = check(&bench, &path, &["--name", "x"]);
+    let path = sandbox.mark("path");
+    assert_eq!(check(&sandbox, &path, &[]).code, Some(0));
+    let leaked = check(&sandbox, &path, &["--name", "x"]);
     assert_eq!(leaked.code, Some(79), "{leaked:?}");
     assert_eq!(leaked.stderr, "");
-    bench.let_go();
+    sandbox.let_go();
     assert_eq!(run.end().code, Some(0), "{}", run.said());
-    assert_eq!(check(&bench, &path, &["--name", "x"]).code, Some(79));
+    assert_eq!(check(&sandbox, &path, &["--name", "x"]).code, Some(79));
     // The first start of a script, outside of any job.
-    let outside = bench.start(bench.tool(&["check", "--name", "x"])).end();
+    let outside = sandbox.start(sandbox.tool(&["check", "--name", "x"])).end();
     assert_eq!((outside.code, &*outside.stderr), (Some(79), ""));
 }
 
 #[test]
 fn a_permit_is_of_the_name_of_its_pool() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let asked = "$TOOL check --name x; echo $? > asked; $TOOL check --name y; echo $? >> asked";
     let script = "exec \"$TOOL\" run --permits 2 x -- sh -c \"$0\"";
-    let mut command = bench.program("sh", &["-c", script]);
+    let mut command = sandbox.program("sh", &["-c", script]);
     command.arg(asked);
-    let ended = bench.start(command).end();
+    let ended = sandbox.start(command).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(bench.mark("asked"), "0\n79");
+    assert_eq!(sandbox.mark("asked"), "0\n79");
 }
 
 #[test]
 fn every_user_can_read_the_status_file_and_it_has_no_pass() {
-    let bench = Bench::new();
-    let _run = bench.run(
+    let sandbox = Sandbox::new();
+    let _run = sandbox.run(
         &[],
         "echo $LEASEHOLD_STATUS_FILE $LEASEHOLD_TOKEN $LEASEHOLD_HOLDER > told; sleep 20",
     );
-    let told = bench.mark("told");
+    let told = sandbox.mark("told");
     let words: Vec<_> = told.split(' ').collect();
     let path = PathBuf::from(words[0]);
     let mode = |path: &std::path::Path| fs::metadata(path).expect("there").permissions().mode();
@@ -192,22 +192,22 @@ fn every_user_can_read_the_status_file_and_it_has_no_pass() {
 #[test]
 fn a_runtime_folder_that_is_no_text_is_passed_over() {
     use std::os::unix::ffi::OsStringExt;
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let odd = std::ffi::OsString::from_vec(b"odd-\xff".to_vec());
-    let odd = bench.0.path().join(odd);
+    let odd = sandbox.0.path().join(odd);
     fs::create_dir(&odd).expect("made");
     let tool = env!("CARGO_BIN_EXE_leasehold");
-    let mut command = bench.tool(&["run", "x", tool, "check"]);
+    let mut command = sandbox.tool(&["run", "x", tool, "check"]);
     command.env("XDG_RUNTIME_DIR", &odd);
-    let ended = bench.start(command).end();
+    let ended = sandbox.start(command).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
 #[test]
 fn what_dead_runs_left_is_removed_at_the_next_start() {
-    let bench = Bench::new();
-    let mut first = bench.run(&[], "echo $LEASEHOLD_STATUS_FILE > path; sleep 20");
-    let path = PathBuf::from(bench.mark("path"));
+    let sandbox = Sandbox::new();
+    let mut first = sandbox.run(&[], "echo $LEASEHOLD_STATUS_FILE > path; sleep 20");
+    let path = PathBuf::from(sandbox.mark("path"));
     let folder = path.parent().expect("a folder").to_owned();
     let text = fs::read_to_string(&path).expect("there");
     let mut status: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -225,7 +225,10 @@ fn what_dead_runs_left_is_removed_at_the_next_start() {
     let held = left(nobody - 1, u64::MAX, &mut status);
     let alive = left(own, 1, &mut status);
     assert_eq!(
-        bench.start(bench.tool(&["run", "y", "true"])).end().code,
+        sandbox
+            .start(sandbox.tool(&["run", "y", "true"]))
+            .end()
+            .code,
         Some(0)
     );
     assert!(!dead.exists() && !dead.with_extension("progress").exists());

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::{Bench, STUBBORN_FAMILY};
+use super::{STUBBORN_FAMILY, Sandbox};
 
 /// The report of a run with these options.
-fn reported(bench: &Bench, options: &[&str], script: &str) -> Value {
+fn reported(sandbox: &Sandbox, options: &[&str], script: &str) -> Value {
     let mut all = vec!["--report", "report.json"];
     all.extend(options);
-    let code = bench.run(&all, script).end().code;
-    let text = std::fs::read(bench.path("report.json")).expect("written");
+    let code = sandbox.run(&all, script).end().code;
+    let text = std::fs::read(sandbox.path("report.json")).expect("written");
     let report: Value = serde_json::from_slice(&text).expect("JSON");
     assert_eq!(report["version"], 1);
     assert_eq!(report["name"], "x");
@@ -19,32 +19,32 @@ fn reported(bench: &Bench, options: &[&str], script: &str) -> Value {
 
 #[test]
 fn a_command_that_ended_decided_itself_whatever_code_it_used() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let report = reported(
-        &bench,
+        &sandbox,
         &[],
         "echo $LEASEHOLD_TOKEN > token; sleep 0.1; exit 79",
     );
     assert_eq!(report["outcome"], "ended");
     assert_eq!(report["decided_by"], "command");
     assert_eq!(report["command_code"], 79);
-    assert_eq!(report["token"], bench.numbers("token")[0]);
+    assert_eq!(report["token"], sandbox.numbers("token")[0]);
     assert!(report["held_ms"].as_u64().expect("a number") >= 100);
     assert!(report["waited_ms"].is_u64());
 }
 
 #[test]
 fn a_signal_is_named() {
-    let report = reported(&Bench::new(), &[], "kill -9 $$");
+    let report = reported(&Sandbox::new(), &[], "kill -9 $$");
     assert_eq!(report["outcome"], "ended");
     assert_eq!(report["command_signal"], 9);
 }
 
 #[test]
 fn a_job_that_was_ended_says_why() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let options = ["--max-runtime", "200ms", "--kill-after", "200ms"];
-    let report = reported(&bench, &options, STUBBORN_FAMILY);
+    let report = reported(&sandbox, &options, STUBBORN_FAMILY);
     assert_eq!(report["outcome"], "max_runtime");
     assert_eq!(report["decided_by"], "leasehold");
     assert_eq!(report["command_signal"], 9);
@@ -53,11 +53,11 @@ fn a_job_that_was_ended_says_why() {
 
 #[test]
 fn a_held_name_is_told_apart_from_a_command_with_the_same_code() {
-    let bench = Bench::new();
-    let _first = bench.run(&[], "echo up > first; sleep 20");
-    bench.mark("first");
+    let sandbox = Sandbox::new();
+    let _first = sandbox.run(&[], "echo up > first; sleep 20");
+    sandbox.mark("first");
     for options in [&["-n"][..], &["-n", "--skip-ok"], &["-n", "-E", "3"]] {
-        let report = reported(&bench, options, "true");
+        let report = reported(&sandbox, options, "true");
         assert_eq!(report["outcome"], "not_acquired");
         assert_eq!(report["decided_by"], "leasehold");
         assert_eq!(report["command_code"], Value::Null);
@@ -66,27 +66,27 @@ fn a_held_name_is_told_apart_from_a_command_with_the_same_code() {
 
 #[test]
 fn a_store_that_fails_is_a_failure() {
-    let bench = Bench::new();
-    let report = reported(&bench, &["--store", "sqlite:/dev/null/x"], "true");
+    let sandbox = Sandbox::new();
+    let report = reported(&sandbox, &["--store", "sqlite:/dev/null/x"], "true");
     assert_eq!(report["outcome"], "failed");
     assert!(report["why"].is_string());
 }
 
 #[test]
 fn a_place_that_cannot_be_written_to_is_said_before_anything_runs() {
-    let bench = Bench::new();
-    let ended = bench
+    let sandbox = Sandbox::new();
+    let ended = sandbox
         .run(&["--report", "no/such/folder"], "echo up > started")
         .end();
     assert_eq!(ended.code, Some(64), "{ended:?}");
     assert!(ended.stderr.contains("no/such/folder"), "{ended:?}");
-    assert!(!bench.has("started"));
+    assert!(!sandbox.has("started"));
 }
 
 #[test]
 fn events_are_objects_with_a_version_and_a_name() {
-    let bench = Bench::new();
-    let ended = bench.run(&["--json"], "exit 2").end();
+    let sandbox = Sandbox::new();
+    let ended = sandbox.run(&["--json"], "exit 2").end();
     assert_eq!(ended.code, Some(2));
     let events: Vec<Value> = ended
         .stderr

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::boundary::{LOOK, killed, program};
-use super::{Bench, children, numbered, sleep, wait_until};
+use super::{Sandbox, children, numbered, sleep, wait_until};
 
 /// Its work is in the command's group, in a group of its own, and orphaned. What is in another session may outlive the
 /// command, which a schedule can end.
@@ -75,11 +75,11 @@ fn schedule(random: &mut fastrand::Rng) -> Vec<Step> {
 /// did, and the steps.
 fn play(seed: u64) -> (bool, Option<usize>, String) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let bench = Bench::new();
-    program(&bench, "work", WORK);
-    let tool = bench.run(&["--ttl", "2s", "--kill-after", "300ms"], JOB);
+    let sandbox = Sandbox::new();
+    program(&sandbox, "work", WORK);
+    let tool = sandbox.run(&["--ttl", "2s", "--kill-after", "300ms"], JOB);
     wait_until("three processes", || {
-        fs::read_to_string(bench.path("pids")).is_ok_and(|pids| pids.lines().count() == 3)
+        fs::read_to_string(sandbox.path("pids")).is_ok_and(|pids| pids.lines().count() == 3)
     });
     let warden = tool.warden();
     let guardian = children(warden)[0];
@@ -110,16 +110,16 @@ fn play(seed: u64) -> (bool, Option<usize>, String) {
         }
         were_all_out |= (0..3).all(|target| is_stopped[target] || is_killed[target]);
     }
-    let ended = bench.run(&["-w", "5s"], LOOK).end();
-    let rivals = fs::read_to_string(bench.path("rivals")).unwrap_or_default();
+    let ended = sandbox.run(&["-w", "5s"], LOOK).end();
+    let rivals = fs::read_to_string(sandbox.path("rivals")).unwrap_or_default();
     killed(&targets);
-    for pid in bench.numbers("pids") {
+    for pid in sandbox.numbers("pids") {
         killed(&[numbered(pid)]);
     }
     let steps: Vec<_> = steps.iter().map(Step::to_string).collect();
     let said = format!("{}; {ended:?}; {}", steps.join(", "), tool.said());
     assert!(matches!(ended.code, Some(0 | 75)), "seed {seed}: {said}");
-    let rivals = bench.has("rivals").then_some(rivals);
+    let rivals = sandbox.has("rivals").then_some(rivals);
     (
         were_all_out,
         rivals.map(|rivals| rivals.lines().count()),

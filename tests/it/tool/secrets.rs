@@ -7,7 +7,7 @@
 use leasehold::Client;
 use leasehold::store::{self, TableSettings};
 
-use super::{Bench, Ended};
+use super::{Ended, Sandbox};
 
 /// In every password, and nowhere else.
 const SECRET: &str = "s3cret";
@@ -177,9 +177,9 @@ fn the_tool_shows_no_part_of_a_password_of_any_url() {
 
 /// Runs the tool with this URL by an option, a variable, a file, or a configuration file.
 fn ran_with(url: &str, turn: usize) -> Ended {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let write = |file: &str, text: String| {
-        let path = bench.path(file);
+        let path = sandbox.path(file);
         std::fs::write(&path, text).expect("written");
         path.display().to_string()
     };
@@ -209,7 +209,7 @@ fn ran_with(url: &str, turn: usize) -> Ended {
         &options[1],
     ];
     arguments.extend(rest);
-    let mut tool = bench.tool(&arguments);
+    let mut tool = sandbox.tool(&arguments);
     tool.env_remove("LEASEHOLD_STORE").env("RUST_LOG", "trace");
-    bench.start(tool).end()
+    sandbox.start(tool).end()
 }

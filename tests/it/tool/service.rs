@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
-use super::{Bench, wait_until};
+use super::{Sandbox, wait_until};
 
 /// The manager's end of the socket.
 struct Manager {
@@ -13,8 +13,8 @@ struct Manager {
 }
 
 impl Manager {
-    fn new(bench: &Bench) -> Self {
-        let socket = UnixDatagram::bind(bench.path("notify")).expect("bound");
+    fn new(sandbox: &Sandbox) -> Self {
+        let socket = UnixDatagram::bind(sandbox.path("notify")).expect("bound");
         socket.set_nonblocking(true).expect("set");
         Self {
             socket,
@@ -37,39 +37,39 @@ impl Manager {
 }
 
 /// A run as a service, with a watchdog of this many microseconds.
-fn service(bench: &Bench, watchdog_usec: u32, options: &[&str], script: &str) -> Command {
+fn service(sandbox: &Sandbox, watchdog_usec: u32, options: &[&str], script: &str) -> Command {
     let mut arguments = vec!["run"];
     arguments.extend(options);
     arguments.extend(["x", "--", "sh", "-c", script]);
-    let mut command = bench.tool(&arguments);
+    let mut command = sandbox.tool(&arguments);
     command
-        .env("NOTIFY_SOCKET", bench.path("notify"))
+        .env("NOTIFY_SOCKET", sandbox.path("notify"))
         .env("WATCHDOG_USEC", watchdog_usec.to_string());
     command
 }
 
 #[test]
 fn the_service_is_ready_when_the_lease_is_held_and_stops_with_its_job() {
-    let bench = Bench::new();
-    let mut manager = Manager::new(&bench);
-    let _first = bench.run(
+    let sandbox = Sandbox::new();
+    let mut manager = Manager::new(&sandbox);
+    let _first = sandbox.run(
         &[],
         "echo up > first; while ! test -e go; do sleep 0.02; done",
     );
-    bench.mark("first");
+    sandbox.mark("first");
     let script = "echo $LEASEHOLD_TOKEN > token; while ! test -e end; do sleep 0.02; done; exit 4";
-    let mut second = bench.start(service(&bench, 60_000_000, &[], script));
+    let mut second = sandbox.start(service(&sandbox, 60_000_000, &[], script));
     second.wait_to_say("waiting for");
     manager.wait_for("STATUS=waiting for name=x\n");
     assert!(!manager.listen().contains("READY"), "{}", manager.heard);
 
-    std::fs::write(bench.path("go"), "").expect("written");
-    let token = bench.mark("token");
+    std::fs::write(sandbox.path("go"), "").expect("written");
+    let token = sandbox.mark("token");
     manager.wait_for(&format!("STATUS=name=x token={token} state=held\n"));
     assert!(manager.heard.contains("READY=1\n"), "{}", manager.heard);
     assert!(!manager.heard.contains("STOPPING"), "{}", manager.heard);
 
-    std::fs::write(bench.path("end"), "").expect("written");
+    std::fs::write(sandbox.path("end"), "").expect("written");
     let ended = second.end();
     assert_eq!(ended.code, Some(4), "{ended:?}");
     assert!(manager.listen().contains("STOPPING=1\n"), "{ended:?}");
@@ -77,18 +77,18 @@ fn the_service_is_ready_when_the_lease_is_held_and_stops_with_its_job() {
 
 #[test]
 fn the_watchdog_is_fed_only_while_renewals_are_confirmed() {
-    let bench = Bench::new();
-    let mut manager = Manager::new(&bench);
+    let sandbox = Sandbox::new();
+    let mut manager = Manager::new(&sandbox);
     let command = service(
-        &bench,
+        &sandbox,
         50_000,
         &["--ttl", "3s"],
         "echo up > up; exec sleep 20",
     );
-    let mut run = bench.start(command);
-    bench.mark("up");
+    let mut run = sandbox.start(command);
+    sandbox.mark("up");
     manager.wait_for("WATCHDOG=1\nWATCHDOG=1\n");
-    let ended = super::loss::block_store(&bench, || {
+    let ended = super::loss::block_store(&sandbox, || {
         manager.wait_for("STOPPING=1\n");
         run.end()
     });
@@ -102,31 +102,31 @@ fn the_watchdog_is_fed_only_while_renewals_are_confirmed() {
 
 #[test]
 fn the_job_does_not_speak_to_the_service_manager() {
-    let bench = Bench::new();
-    let _manager = Manager::new(&bench);
+    let sandbox = Sandbox::new();
+    let _manager = Manager::new(&sandbox);
     let script = "echo [$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID] > told";
-    let mut command = service(&bench, 60_000_000, &[], script);
+    let mut command = service(&sandbox, 60_000_000, &[], script);
     command.env("WATCHDOG_PID", "1");
-    assert_eq!(bench.start(command).end().code, Some(0));
-    assert_eq!(bench.mark("told"), "[]");
+    assert_eq!(sandbox.start(command).end().code, Some(0));
+    assert_eq!(sandbox.mark("told"), "[]");
 }
 
 #[test]
 fn a_service_manager_that_does_not_read_holds_nothing_up() {
-    let bench = Bench::new();
-    let manager = Manager::new(&bench);
+    let sandbox = Sandbox::new();
+    let manager = Manager::new(&sandbox);
     let filler = UnixDatagram::unbound().expect("a socket");
     filler.set_nonblocking(true).expect("set");
     let full = loop {
-        match filler.send_to(b"X=1\n", bench.path("notify")) {
+        match filler.send_to(b"X=1\n", sandbox.path("notify")) {
             Ok(_) => {}
             Err(error) => break error,
         }
     };
     assert_eq!(full.kind(), ErrorKind::WouldBlock);
     let options = ["--ttl", "2s", "--max-runtime", "1s"];
-    let ended = bench
-        .start(service(&bench, 1, &options, "exec sleep 20"))
+    let ended = sandbox
+        .start(service(&sandbox, 1, &options, "exec sleep 20"))
         .end();
     assert_eq!(ended.code, Some(124), "{ended:?}");
     drop(manager);

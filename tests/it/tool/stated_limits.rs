@@ -8,7 +8,7 @@ use leasehold::store::redis::Redis;
 use leasehold::store::{Info, MAX_KEEP};
 use leasehold::{ErrorKind, Name};
 
-use super::Bench;
+use super::Sandbox;
 use crate::harness::tree::root;
 
 /// A duration as pages write it: `1 s`, `24 h`, `366 days`.
@@ -38,8 +38,8 @@ fn row(what: &str) -> [String; 3] {
 
 /// The help of this option of `run`, in one line.
 fn help(option: &str) -> String {
-    let bench = Bench::new();
-    let help = bench.start(bench.tool(&["run", "--help"])).end().stdout;
+    let sandbox = Sandbox::new();
+    let help = sandbox.start(sandbox.tool(&["run", "--help"])).end().stdout;
     let begins = |line: &str| {
         let line = line.trim_start();
         line.starts_with('-') || line.starts_with('[') || line.starts_with('<')
@@ -194,7 +194,7 @@ const LIMITS: [Limit; 12] = [
 
 /// Runs a job with these options.
 fn ran(options: &[&str]) -> super::Ended {
-    Bench::new().run(options, "true").end()
+    Sandbox::new().run(options, "true").end()
 }
 
 fn check_limit(option: &str, with: &[&str], good: &[&str], bad: &[&str], said: &str) {
@@ -236,13 +236,15 @@ fn each_limit_of_a_text_is_in_its_help_and_in_the_message_beyond_it() {
         Name::MAX_BYTES
     );
     assert!(help("<NAME>").contains(&stated), "{}", help("<NAME>"));
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for (name, code) in [
         (of(Name::MAX_BYTES), 0),
         (of(Name::MAX_BYTES + 1), 64),
         (" x".into(), 64),
     ] {
-        let ended = bench.start(bench.tool(&["run", "--", &name, "true"])).end();
+        let ended = sandbox
+            .start(sandbox.tool(&["run", "--", &name, "true"]))
+            .end();
         assert_eq!(ended.code, Some(code), "{ended:?}");
         assert!(code == 0 || ended.stderr.contains(&stated), "{ended:?}");
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use super::{Bench, wait_until};
+use super::{Sandbox, wait_until};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -21,7 +21,7 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    pub(super) fn on(bench: &Bench) -> Self {
+    pub(super) fn on(sandbox: &Sandbox) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).expect("granted");
         unlockpt(&master).expect("unlocked");
@@ -31,7 +31,7 @@ impl Shell {
             let path = name.to_str().expect("a path");
             options.read(true).write(true).open(path).expect("opened")
         };
-        let mut shell = bench.program("setsid", &["--ctty", "sh", "-i"]);
+        let mut shell = sandbox.program("setsid", &["--ctty", "sh", "-i"]);
         shell
             .env("PS1", "ready> ")
             .stdin(slave())
@@ -114,8 +114,8 @@ const READER: &str =
 
 #[test]
 fn a_job_can_read_the_terminal() {
-    let bench = Bench::new();
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let mut shell = Shell::on(&sandbox);
     shell.press(READER);
     shell.sees("is-2");
     shell.press("hello\n");
@@ -126,8 +126,8 @@ fn a_job_can_read_the_terminal() {
 
 #[test]
 fn a_word_from_the_background_does_not_stop_the_tool() {
-    let bench = Bench::new();
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let mut shell = Shell::on(&sandbox);
     shell.press("stty tostop\n");
     shell.sees("ready> ");
     shell.press("$TOOL run -v x -- sh -c 'echo is-$((1+1)); read line; exit 7'\n");
@@ -141,8 +141,8 @@ fn a_word_from_the_background_does_not_stop_the_tool() {
 
 #[test]
 fn a_command_under_timeout_has_the_terminal() {
-    let bench = Bench::new();
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let mut shell = Shell::on(&sandbox);
     let reader = "sh -c 'echo is-$((1+1)); read line; echo got-$line; exit 7'";
     shell.press(&format!("$TOOL run x -- timeout 60 {reader}\n"));
     shell.sees("is-2");
@@ -158,8 +158,8 @@ fn a_command_under_timeout_has_the_terminal() {
 
 #[test]
 fn ctrl_c_ends_the_job_and_the_code_says_so() {
-    let bench = Bench::new();
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let mut shell = Shell::on(&sandbox);
     shell.press(READER);
     shell.sees("is-2");
     shell.press(CTRL_C);
@@ -170,8 +170,8 @@ fn ctrl_c_ends_the_job_and_the_code_says_so() {
 
 #[test]
 fn ctrl_z_stops_the_job_and_fg_gives_it_the_terminal_again() {
-    let bench = Bench::new();
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let mut shell = Shell::on(&sandbox);
     shell.press(READER);
     shell.sees("is-2");
     shell.press(CTRL_Z);
@@ -187,8 +187,8 @@ fn ctrl_z_stops_the_job_and_fg_gives_it_the_terminal_again() {
 
 #[test]
 fn a_job_in_a_pipe_gets_the_terminal_when_it_asks_for_it() {
-    let bench = Bench::new();
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let mut shell = Shell::on(&sandbox);
     shell.press("$TOOL run x -- sh -c 'read line; echo got-$line' | cat\n");
     shell.press("piped\n");
     shell.sees("got-piped");
@@ -197,10 +197,10 @@ fn a_job_in_a_pipe_gets_the_terminal_when_it_asks_for_it() {
 
 #[test]
 fn a_background_job_is_stopped_when_it_reads_and_continues_in_the_foreground() {
-    let bench = Bench::new();
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let mut shell = Shell::on(&sandbox);
     shell.press("$TOOL run x -- sh -c 'echo up > up; read line; echo got-$line' &\n");
-    bench.mark("up");
+    sandbox.mark("up");
     wait_until("the job to be stopped", || {
         shell.press("jobs\n");
         let screen = shell.screen.lock().expect("whole");
@@ -214,11 +214,11 @@ fn a_background_job_is_stopped_when_it_reads_and_continues_in_the_foreground() {
 // By exec: a shell that is stopped in the midst of vfork does not show as stopped, to no shell above it either.
 #[test]
 fn a_job_that_is_stopped_for_longer_than_its_lease_is_ended() {
-    let bench = Bench::new();
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let mut shell = Shell::on(&sandbox);
     shell.press("$TOOL run --ttl 3s x -- sh -c 'echo is-$((1+1)); echo $$ > pid; exec sleep 20'\n");
     shell.sees("is-2");
-    let pid = bench.numbers("pid")[0];
+    let pid = sandbox.numbers("pid")[0];
     shell.press(CTRL_Z);
     shell.sees("ready> ");
     wait_until("the job's end", || !super::is_alive(pid));
@@ -230,10 +230,10 @@ fn a_job_that_is_stopped_for_longer_than_its_lease_is_ended() {
 
 #[test]
 fn a_wait_at_a_terminal_shows_the_holder() {
-    let bench = Bench::new();
-    let _first = bench.run(&["--label", "the first"], "echo up > first; sleep 20");
-    bench.mark("first");
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let _first = sandbox.run(&["--label", "the first"], "echo up > first; sleep 20");
+    sandbox.mark("first");
+    let mut shell = Shell::on(&sandbox);
     shell.press("$TOOL run x -- true\n");
     shell.sees("waiting 1s for x: ");
     shell.sees("waiting 2s for x: ");
@@ -243,10 +243,10 @@ fn a_wait_at_a_terminal_shows_the_holder() {
 
 #[test]
 fn the_line_of_a_wait_is_cut_to_the_terminal_and_to_its_new_size() {
-    let bench = Bench::new();
-    let _first = bench.run(&["--label", &"long ".repeat(30)], super::HOLDER);
-    bench.mark("first");
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let _first = sandbox.run(&["--label", &"long ".repeat(30)], super::HOLDER);
+    sandbox.mark("first");
+    let mut shell = Shell::on(&sandbox);
     shell.press("$TOOL run x true\n");
     for width in [200, 80, 30] {
         shell.resize(width);
@@ -267,7 +267,7 @@ fn the_line_of_a_wait_is_cut_to_the_terminal_and_to_its_new_size() {
 
 #[test]
 fn a_status_on_a_terminal_is_a_table_with_one_line_for_a_lease() {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let name = "team-a/nightly-report-of-everything-and-more-of-it-";
     let runs = ["1", "2"].map(|end| {
         let name = format!("{name}{end}");
@@ -281,11 +281,11 @@ fn a_status_on_a_terminal_is_a_table_with_one_line_for_a_lease() {
             "-c",
             &script,
         ];
-        let run = bench.start(bench.tool(&arguments));
-        bench.mark(end);
+        let run = sandbox.start(sandbox.tool(&arguments));
+        sandbox.mark(end);
         run
     });
-    let mut shell = Shell::on(&bench);
+    let mut shell = Shell::on(&sandbox);
     shell.press("stty cols 80; export NO_COLOR=1; $TOOL status > /dev/tty\n");
     shell.sees("NAME");
     shell.sees("LEFT");
@@ -306,13 +306,13 @@ fn a_status_on_a_terminal_is_a_table_with_one_line_for_a_lease() {
 
 #[test]
 fn a_wait_can_be_stopped_and_goes_on() {
-    let bench = Bench::new();
-    let _first = bench.run(
+    let sandbox = Sandbox::new();
+    let _first = sandbox.run(
         &[],
         "echo up > first; while ! test -s go; do sleep 0.05; done",
     );
-    bench.mark("first");
-    let mut shell = Shell::on(&bench);
+    sandbox.mark("first");
+    let mut shell = Shell::on(&sandbox);
     shell.press("$TOOL run x -- echo is-$((1+1))\n");
     shell.sees("waiting 1s for x: ");
     shell.press(CTRL_Z);
@@ -320,6 +320,6 @@ fn a_wait_can_be_stopped_and_goes_on() {
     shell.press("jobs\n");
     shell.sees("Stopped");
     shell.press("fg\n");
-    std::fs::write(bench.path("go"), "now").expect("written");
+    std::fs::write(sandbox.path("go"), "now").expect("written");
     shell.sees("is-2");
 }

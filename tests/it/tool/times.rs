@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::Bench;
+use super::Sandbox;
 use crate::harness::ports::free_port;
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_quorum::RedisQuorum;
@@ -29,12 +29,12 @@ const COMMANDS: [&str; 4] = [
 
 /// Runs a command on a store, which must fail with this code. Returns what it said, and how long it took.
 fn failed(store: &str, command: &str, code: i32) -> (String, Duration) {
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let arguments: Vec<_> = command.split(' ').collect();
-    let mut tool = bench.tool(&arguments);
+    let mut tool = sandbox.tool(&arguments);
     tool.env("LEASEHOLD_STORE", store);
     let began = now();
-    let ended = bench.start(tool).end();
+    let ended = sandbox.start(tool).end();
     let took = now().since(began);
     println!(
         "{took:>8.2?} exit {:?} {command} on {store}: {}",

@@ -1,41 +1,41 @@
 //! The tool on a server behind TLS. Apart from its other tests on servers, since not every one is built with it.
 
-use super::{Bench, Ended};
+use super::{Ended, Sandbox};
 use crate::harness::postgres_server::PostgresServer;
 use crate::harness::redis_server::Setup;
 use crate::harness::tls::{Authority, TlsServer};
 
 /// What became of the tool with these arguments, in an environment with these variables besides.
 fn in_environment(arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
-    let bench = Bench::new();
-    let mut tool = bench.tool(arguments);
+    let sandbox = Sandbox::new();
+    let mut tool = sandbox.tool(arguments);
     // The machine's own would be read besides.
     tool.env_remove("SSL_CERT_DIR");
     tool.envs(variables.iter().copied());
-    bench.start(tool).end()
+    sandbox.start(tool).end()
 }
 
 /// A run on this store that must fail so, before its command is started.
 fn fails_over_tls(url: &str, code: i32) -> Ended {
-    Bench::new().fails(&["--store", url], code)
+    Sandbox::new().fails(&["--store", url], code)
 }
 
 #[tokio::test]
 async fn runs_on_a_server_behind_tls_exclude_each_other() {
     let server = TlsServer::start().await;
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let url = server.trusting_url();
     let script = "echo $LEASEHOLD_TOKEN > first; until test -e go; do sleep 0.02; done; exit 4";
-    let mut first = bench.run(&["--store", &url], script);
-    let token = bench.numbers("first")[0];
-    let tried = bench.run(&["--store", &url, "-n"], "true").end();
+    let mut first = sandbox.run(&["--store", &url], script);
+    let token = sandbox.numbers("first")[0];
+    let tried = sandbox.run(&["--store", &url, "-n"], "true").end();
     assert_eq!(tried.code, Some(75), "{tried:?}");
-    let mut second = bench.run(&["--store", &url], "echo $LEASEHOLD_TOKEN > second");
+    let mut second = sandbox.run(&["--store", &url], "echo $LEASEHOLD_TOKEN > second");
     second.wait_to_say("waiting for");
-    bench.let_go();
+    sandbox.let_go();
     assert_eq!(first.end().code, Some(4));
     assert_eq!(second.end().code, Some(0));
-    assert!(bench.numbers("second")[0] > token);
+    assert!(sandbox.numbers("second")[0] > token);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::process::Command;
 
-use super::Bench;
+use super::Sandbox;
 
 /// No single variable may be longer.
 const LONGEST: usize = 100_000;
@@ -12,8 +12,8 @@ const LONGEST: usize = 100_000;
 const MOST: usize = 8_000_000;
 
 /// A run with so many bytes in its environment that say nothing.
-fn padded(bench: &Bench, bytes: usize, ttl: &str) -> Command {
-    let mut command = bench.tool(&["run", "x", "--", "touch", "started"]);
+fn padded(sandbox: &Sandbox, bytes: usize, ttl: &str) -> Command {
+    let mut command = sandbox.tool(&["run", "x", "--", "touch", "started"]);
     command.env("LEASEHOLD_TTL", ttl);
     // Always the same variables, so that a byte more is just that.
     for index in 0..MOST / LONGEST {
@@ -24,12 +24,12 @@ fn padded(bench: &Bench, bytes: usize, ttl: &str) -> Command {
 }
 
 /// How many bytes there may be so that the tool starts by a hair.
-fn most(bench: &Bench) -> usize {
+fn most(sandbox: &Sandbox) -> usize {
     let (mut fits, mut bursts) = (0, MOST);
     while bursts - fits > 1 {
         let middle = usize::midpoint(fits, bursts);
         // Refused at once, with as many bytes in it.
-        match padded(bench, middle, "no").output() {
+        match padded(sandbox, middle, "no").output() {
             Ok(ended) => {
                 assert_eq!(ended.status.code(), Some(64), "{ended:?}");
                 fits = middle;
@@ -45,10 +45,10 @@ fn most(bench: &Bench) -> usize {
 
 #[test]
 fn a_job_that_cannot_be_started_is_125_and_the_name_is_free_again() {
-    let bench = Bench::new();
-    let ended = bench.start(padded(&bench, most(&bench), "9s")).end();
+    let sandbox = Sandbox::new();
+    let ended = sandbox.start(padded(&sandbox, most(&sandbox), "9s")).end();
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(ended.stderr.contains("Argument list too long"), "{ended:?}");
-    assert!(!bench.has("started"));
-    assert_eq!(bench.run(&["-n"], "true").end().code, Some(0));
+    assert!(!sandbox.has("started"));
+    assert_eq!(sandbox.run(&["-n"], "true").end().code, Some(0));
 }

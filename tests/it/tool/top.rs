@@ -5,12 +5,12 @@ use std::time::Duration;
 use rustix::process::{Signal, kill_process};
 
 use super::terminal::Shell;
-use super::{Bench, HOLDER};
+use super::{HOLDER, Sandbox};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::wait::{at, now};
 
 /// A holder of this name in this store, whose lease is short.
-fn start_holder(bench: &Bench, store: &str, name: &str) -> super::Process {
+fn start_holder(sandbox: &Sandbox, store: &str, name: &str) -> super::Process {
     let arguments = [
         "run",
         "--store",
@@ -21,18 +21,18 @@ fn start_holder(bench: &Bench, store: &str, name: &str) -> super::Process {
         "the first",
         name,
     ];
-    let mut command = bench.tool(&arguments);
+    let mut command = sandbox.tool(&arguments);
     command.args(["--", "sh", "-c", HOLDER]);
-    bench.start(command)
+    sandbox.start(command)
 }
 
 /// Sees a holder in the live view of this store, filters, looks at it, evicts it, and gets the terminal back.
 // A space where a space was is not drawn again, so one word is looked for at a time.
 pub(super) fn see_and_evict(store: &str) {
-    let bench = Bench::new();
-    let mut first = start_holder(&bench, store, "nightly-report");
-    bench.mark("first");
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let mut first = start_holder(&sandbox, store, "nightly-report");
+    sandbox.mark("first");
+    let mut shell = Shell::on(&sandbox);
     shell.press(&format!(
         "stty rows 24 cols 120; $TOOL top --store '{store}'\n"
     ));
@@ -66,8 +66,8 @@ fn a_holder_is_seen_filtered_read_and_evicted_and_the_terminal_is_restored() {
 }
 
 /// The live view of this store, once it is drawn.
-fn view(bench: &Bench, store: &str) -> Shell {
-    let mut shell = Shell::on(bench);
+fn view(sandbox: &Sandbox, store: &str) -> Shell {
+    let mut shell = Shell::on(sandbox);
     let top = format!("exec $TOOL top --store \"{store}\"");
     shell.press(&format!(
         "stty rows 24 cols 120; sh -c 'echo $$ > pid; {top}'\n"
@@ -77,8 +77,8 @@ fn view(bench: &Bench, store: &str) -> Shell {
 }
 
 /// Ends the view by a signal, which restores the terminal.
-fn end_top(bench: &Bench, shell: &mut Shell) {
-    let pid = bench.numbers("pid")[0];
+fn end_top(sandbox: &Sandbox, shell: &mut Shell) {
+    let pid = sandbox.numbers("pid")[0];
     kill_process(super::numbered(pid), Signal::TERM).expect("it lives");
     shell.sees("\x1b[?1049l");
     shell.sees("ready> ");
@@ -88,32 +88,32 @@ fn end_top(bench: &Bench, shell: &mut Shell) {
 
 #[test]
 fn a_signal_ends_it_and_the_terminal_is_restored() {
-    let bench = Bench::new();
-    let store = format!("sqlite:{}", bench.store().display());
-    end_top(&bench, &mut view(&bench, &store));
+    let sandbox = Sandbox::new();
+    let store = format!("sqlite:{}", sandbox.store().display());
+    end_top(&sandbox, &mut view(&sandbox, &store));
 }
 
 #[tokio::test]
 async fn a_signal_ends_it_while_its_store_is_silent() {
-    let (bench, server) = (Bench::new(), RedisServer::start().await);
-    let mut shell = view(&bench, &server.url());
+    let (sandbox, server) = (Sandbox::new(), RedisServer::start().await);
+    let mut shell = view(&sandbox, &server.url());
     server.pause();
     // It asks the store once a second.
     at(now().after(Duration::from_millis(1_500))).await;
     let began = now();
-    end_top(&bench, &mut shell);
+    end_top(&sandbox, &mut shell);
     let took = now().since(began);
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
 #[tokio::test]
 async fn why_an_eviction_failed_stays_on_the_screen_while_reads_succeed() {
-    let (bench, server) = (Bench::new(), RedisServer::start().await);
+    let (sandbox, server) = (Sandbox::new(), RedisServer::start().await);
     let user = "ACL SETUSER weak on >secret allchannels ~* +@all -zrem";
     let () = server.told(user).await;
-    let _job = start_holder(&bench, &server.url(), "nightly");
-    bench.mark("first");
-    let mut shell = view(&bench, &format!("{}?user=weak&pass=secret", server.url()));
+    let _job = start_holder(&sandbox, &server.url(), "nightly");
+    sandbox.mark("first");
+    let mut shell = view(&sandbox, &format!("{}?user=weak&pass=secret", server.url()));
     shell.sees("nightly");
     shell.press("ey");
     shell.sees("permission");
@@ -123,21 +123,21 @@ async fn why_an_eviction_failed_stays_on_the_screen_while_reads_succeed() {
     shell.sees("NAME");
     shell.resize(100);
     shell.sees("permission");
-    end_top(&bench, &mut shell);
+    end_top(&sandbox, &mut shell);
 }
 
 #[test]
 fn without_a_terminal_it_is_a_bad_argument() {
-    let bench = Bench::new();
-    let ended = bench.start(bench.tool(&["top"])).end();
+    let sandbox = Sandbox::new();
+    let ended = sandbox.start(sandbox.tool(&["top"])).end();
     assert_eq!(ended.code, Some(64), "{ended:?}");
     assert!(ended.stderr.contains("leasehold status"), "{ended:?}");
 }
 
 #[test]
 fn a_store_that_cannot_be_reached_is_told_before_the_terminal_is_taken() {
-    let bench = Bench::new();
-    let mut shell = Shell::on(&bench);
+    let sandbox = Sandbox::new();
+    let mut shell = Shell::on(&sandbox);
     shell.press("$TOOL top --store sqlite:/no/such/folder/leases\n");
     shell.sees("/no/such/folder");
     shell.sees("ready> ");

@@ -16,7 +16,7 @@ const OPTIONS: [&str; 4] = ["--ttl", "2s", "--kill-after", "300ms"];
 impl Site {
     /// What a command that ends by itself answers.
     fn ask(&self, arguments: &[&str]) -> Ended {
-        self.bench.start(self.tool(arguments)).end()
+        self.sandbox.start(self.tool(arguments)).end()
     }
 
     /// What a command that must succeed answers.
@@ -37,11 +37,11 @@ impl Site {
 async fn status_shows_a_holder_although_hazards_cannot_be_read() {
     let site = Site::start().await;
     let _run = site.run(&OPTIONS, HOLDER);
-    site.bench.mark("first");
+    site.sandbox.mark("first");
     let proxy = site.server.proxy().await;
     proxy.set(|request| (request.words[0] == "CONFIG").then_some(Fault::DropReply));
     let asking = site.tool_on(&proxy.url(), &["status", "x"]);
-    let ended = site.bench.start(asking).end();
+    let ended = site.sandbox.start(asking).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("x host="), "{ended:?}");
     assert!(
@@ -56,7 +56,7 @@ async fn status_shows_a_holder_with_all_that_is_known() {
     let options = [&OPTIONS[..], &["--label", "a label"]].concat();
     let script = "echo $LEASEHOLD_TOKEN $LEASEHOLD_HOLDER > told; sleep 20";
     let run = site.run(&options, script);
-    let told = site.bench.mark("told");
+    let told = site.sandbox.mark("told");
     let list = site.status(&[]);
     let row = &list[0];
     assert_eq!(row["name"], "x");
@@ -100,13 +100,13 @@ async fn status_names_what_the_server_can_do_to_leases() {
 async fn an_evicted_job_is_gone_before_its_name_can_be_granted() {
     let site = Site::start().await;
     let mut first = site.run(&OPTIONS, STUBBORN_FAMILY);
-    let leader = site.bench.numbers("pids")[0];
+    let leader = site.sandbox.numbers("pids")[0];
     site.told(&["evict", "x"]);
     let mut second = site.run(&OPTIONS, LOOK_FOR_RIVALS);
     let gone = group_gone_at(leader);
     assert_eq!(second.end().code, Some(0));
-    assert!(!site.bench.mark("rivals").contains("alive"));
-    let granted = site.granted_at(site.bench.numbers("second")[0]).await;
+    assert!(!site.sandbox.mark("rivals").contains("alive"));
+    let granted = site.granted_at(site.sandbox.numbers("second")[0]).await;
     assert!(gone < granted, "alive {:?} after", gone.since(granted));
     let ended = first.end();
     assert_eq!(ended.code, Some(79), "{ended:?}");
@@ -118,7 +118,7 @@ async fn an_evicted_job_is_gone_before_its_name_can_be_granted() {
 async fn evict_now_frees_the_name_and_the_job_is_told_at_its_next_renewal() {
     let site = Site::start().await;
     let mut first = site.run(&OPTIONS, STUBBORN_FAMILY);
-    let leader = site.bench.numbers("pids")[0];
+    let leader = site.sandbox.numbers("pids")[0];
     let evicted = now();
     site.told(&["evict", "--now", "x"]);
     assert_eq!(site.run(&["-n"], "true").end().code, Some(0));
@@ -147,9 +147,9 @@ async fn a_job_can_ask_whether_its_lease_holds() {
     let site = Site::start().await;
     let script = check_until_lost(env!("CARGO_BIN_EXE_leasehold"));
     let mut run = site.run(&OPTIONS, &script);
-    assert_eq!(site.bench.mark("held"), "0");
+    assert_eq!(site.sandbox.mark("held"), "0");
     site.told(&["evict", "x"]);
-    assert_eq!(site.bench.mark("lost"), "79");
+    assert_eq!(site.sandbox.mark("lost"), "79");
     assert_eq!(run.end().code, Some(79));
 }
 
@@ -166,12 +166,12 @@ fn check_until_lost(tool: &str) -> String {
 async fn wait_ends_when_the_name_is_free_and_does_not_take_it() {
     let site = Site::start().await;
     let mut first = site.run(&["--ttl", "5s"], HOLDER);
-    site.bench.mark("first");
+    site.sandbox.mark("first");
     let ended = site.ask(&["wait", "-w", "200ms", "x"]);
     assert_eq!(ended.code, Some(75), "{ended:?}");
-    let mut waiting = site.bench.start(site.tool(&["wait", "x"]));
+    let mut waiting = site.sandbox.start(site.tool(&["wait", "x"]));
     waiting.wait_to_say("waiting for");
-    site.bench.let_go();
+    site.sandbox.let_go();
     assert_eq!(first.end().code, Some(0));
     assert_eq!(waiting.end().code, Some(0));
     assert_eq!(site.status(&[]), Value::Array(Vec::new()));
@@ -182,9 +182,9 @@ async fn wait_ends_when_the_name_is_free_and_does_not_take_it() {
 async fn wait_outlasts_a_server_that_is_gone_for_a_while() {
     let mut site = Site::start().await;
     let mut first = site.run(&OPTIONS, "echo up > first; exec sleep 20");
-    site.bench.mark("first");
-    let mut waiting = site.bench.start(site.tool(&["wait", "x"]));
-    let mut limited = site.bench.start(site.tool(&["wait", "-w", "1s", "x"]));
+    site.sandbox.mark("first");
+    let mut waiting = site.sandbox.start(site.tool(&["wait", "x"]));
+    let mut limited = site.sandbox.start(site.tool(&["wait", "-w", "1s", "x"]));
     for wait in [&waiting, &limited] {
         wait.wait_to_say("waiting for");
     }

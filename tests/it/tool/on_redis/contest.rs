@@ -34,8 +34,8 @@ impl Contest {
             "echo $LEASEHOLD_TOKEN > first; echo $LEASEHOLD_STATUS_FILE > path; {STUBBORN_FAMILY}"
         );
         let first = site.run_on(url, &OPTIONS, &script);
-        let token = site.bench.numbers("first")[0];
-        let leader = site.bench.numbers("pids")[0];
+        let token = site.sandbox.numbers("first")[0];
+        let leader = site.sandbox.numbers("pids")[0];
         let second = site.run(&OPTIONS, LOOK_FOR_RIVALS);
         second.wait_to_say("waiting for");
         Self {
@@ -53,7 +53,7 @@ impl Contest {
         let grantable = self.site.next_renewal().await;
         // The renewal before is longer ago than that.
         let renewed = grantable.before(Duration::from_millis(300));
-        let path = self.site.bench.mark("path");
+        let path = self.site.sandbox.mark("path");
         wait_until("the tool's knowledge of a renewal", || {
             let text = fs::read(&path).expect("there while the job runs");
             let status: Value = serde_json::from_slice(&text).expect("replaced as a whole");
@@ -73,11 +73,11 @@ impl Contest {
     pub(super) async fn assert_handed_over(&mut self, gone: Instant, grantable: Instant) {
         let ended = self.second.end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        let rivals = self.site.bench.mark("rivals");
+        let rivals = self.site.sandbox.mark("rivals");
         assert_eq!(rivals.matches("gone").count(), 2, "{rivals}");
         assert!(!rivals.contains("alive"), "{rivals}");
 
-        let token = self.site.bench.numbers("second")[0];
+        let token = self.site.sandbox.numbers("second")[0];
         assert!(token > self.token, "{token} after {}", self.token);
         let granted = self.site.granted_at(token).await;
         for (what, moment) in [("could be granted", grantable), ("was granted", granted)] {

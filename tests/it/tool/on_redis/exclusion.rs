@@ -14,7 +14,7 @@ async fn runs_exclude_each_other_and_tokens_rise() {
         let ended = run.end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
-    let tokens = site.bench.numbers("tokens");
+    let tokens = site.sandbox.numbers("tokens");
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
-    assert!(!site.bench.has("overlap"));
+    assert!(!site.sandbox.has("overlap"));
 }

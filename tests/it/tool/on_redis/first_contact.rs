@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deadpool_redis::redis;
 
-use super::super::{Bench, Ended, Process};
+use super::super::{Ended, Process, Sandbox};
 use super::{KEY, Site};
 use crate::harness::proxy::Fault;
 use crate::harness::redis_server::{RedisServer, Setup};
@@ -15,7 +15,7 @@ const SLACK: Duration = Duration::from_secs(1);
 
 /// A run on this store that must fail with this code, before its command is started.
 fn fails(url: &str, options: &[&str], code: i32) -> Ended {
-    Bench::new().fails(&[&["--store", url], options].concat(), code)
+    Sandbox::new().fails(&[&["--store", url], options].concat(), code)
 }
 
 #[tokio::test]
@@ -58,13 +58,13 @@ async fn a_server_that_says_nothing_is_69_within_the_limit() {
 async fn every_command_gives_up_on_a_silent_server_within_the_limit() {
     let server = RedisServer::start().await;
     server.pause();
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     for command in ["status x", "wait x", "evict x"] {
         let mut arguments: Vec<_> = command.split(' ').collect();
         let url = server.url();
         arguments.extend(["--store", &url, "--connect-timeout", "300ms"]);
         let began = now();
-        let ended = bench.start(bench.tool(&arguments)).end();
+        let ended = sandbox.start(sandbox.tool(&arguments)).end();
         let took = now().since(began);
         assert_eq!(ended.code, Some(69), "{command}: {ended:?}");
         let limit = Duration::from_millis(300) + SLACK;
@@ -76,12 +76,12 @@ async fn every_command_gives_up_on_a_silent_server_within_the_limit() {
 async fn a_server_that_is_silent_for_less_than_the_limit_is_waited_for() {
     let server = RedisServer::start().await;
     server.pause();
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let url = server.url();
     let start = |arguments: &[&str]| {
-        let mut command = bench.tool(arguments);
+        let mut command = sandbox.tool(arguments);
         command.env("LEASEHOLD_STORE", &url);
-        bench.start(command)
+        sandbox.start(command)
     };
     let mut commands = [
         start(&["run", "x", "--", "sleep", "0"]),
@@ -118,24 +118,24 @@ const COMMANDS: [&str; 7] = [
 ];
 
 /// Starts these commands on this store.
-fn start_all<'a>(bench: &Bench, url: &str, lines: &[&'a str]) -> Vec<(&'a str, Process)> {
+fn start_all<'a>(sandbox: &Sandbox, url: &str, lines: &[&'a str]) -> Vec<(&'a str, Process)> {
     let start = |line: &&'a str| {
         let arguments: Vec<_> = line.split(' ').collect();
-        let mut command = bench.tool(&arguments);
+        let mut command = sandbox.tool(&arguments);
         command.env("LEASEHOLD_STORE", url);
-        (*line, bench.start(command))
+        (*line, sandbox.start(command))
     };
     lines.iter().map(start).collect()
 }
 
-fn all_are_well(bench: &Bench, commands: Vec<(&str, Process)>) {
+fn all_are_well(sandbox: &Sandbox, commands: Vec<(&str, Process)>) {
     for (line, mut command) in commands {
         let ended = command.end();
         // Nobody has the name that is to be evicted.
         let code = u8::from(line.starts_with("evict")).into();
         assert_eq!(ended.code, Some(code), "{line}: {ended:?}");
     }
-    assert!(bench.has("ran"), "a run that was skipped");
+    assert!(sandbox.has("ran"), "a run that was skipped");
 }
 
 #[tokio::test]
@@ -143,23 +143,23 @@ async fn a_server_that_restarts_at_the_wrong_second_is_asked_again_by_every_comm
     let mut server = RedisServer::start().await;
     let url = server.url();
     server.kill();
-    let bench = Bench::new();
+    let sandbox = Sandbox::new();
     let lines = [&COMMANDS[..], &["doctor"]].concat();
-    let commands = start_all(&bench, &url, &lines);
+    let commands = start_all(&sandbox, &url, &lines);
     at(now().after(Duration::from_millis(1_200))).await;
     server.start_again().await;
-    all_are_well(&bench, commands);
+    all_are_well(&sandbox, commands);
 }
 
 #[tokio::test]
 async fn a_server_that_is_full_for_a_moment_is_asked_again_by_every_command() {
     let server = RedisServer::start().await;
     let () = server.told("CONFIG SET maxmemory 1").await;
-    let bench = Bench::new();
-    let commands = start_all(&bench, &server.url(), &COMMANDS);
+    let sandbox = Sandbox::new();
+    let commands = start_all(&sandbox, &server.url(), &COMMANDS);
     at(now().after(Duration::from_millis(1_200))).await;
     let () = server.told("CONFIG SET maxmemory 0").await;
-    all_are_well(&bench, commands);
+    all_are_well(&sandbox, commands);
 }
 
 // The proxy works on while the test blocks.
@@ -182,7 +182,7 @@ async fn a_claim_that_was_carried_out_unheard_is_not_another_holders() {
             Some(next)
         });
         let run = ["run", "-n", "--ttl", "3s", "x", "--", "true"];
-        let ended = site.bench.start(site.tool_on(&proxy.url(), &run)).end();
+        let ended = site.sandbox.start(site.tool_on(&proxy.url(), &run)).end();
         assert_eq!(ended.code, Some(0), "{fault:?}: {ended:?}");
         assert_eq!(proxy.faults().len(), 2, "{fault:?}: {ended:?}");
     }
@@ -268,25 +268,25 @@ async fn a_job_inherits_the_address_unless_it_has_a_password() {
     let told = "env | grep -c hush > told; echo [$LEASEHOLD_STORE] >> told";
     let ended = site.run_on(&secret, &[], told).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(site.bench.mark("told"), "0\n[]");
+    assert_eq!(site.sandbox.mark("told"), "0\n[]");
 
     let site = Site::start().await;
     let ended = site.run(&[], told).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let url = site.server.url();
-    assert_eq!(site.bench.mark("told"), format!("0\n[{url}]"));
+    assert_eq!(site.sandbox.mark("told"), format!("0\n[{url}]"));
 }
 
 #[tokio::test]
 async fn init_spares_a_new_servers_first_run_the_wait_and_refuses_a_second_time() {
     let site = Site::start().await;
     let url = format!("{}?max_ttl=60s", site.server.url());
-    let bench = &site.bench;
-    let init = || bench.start(site.tool_on(&url, &["init"])).end();
+    let sandbox = &site.sandbox;
+    let init = || sandbox.start(site.tool_on(&url, &["init"])).end();
     let done = init();
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.stderr.contains("longest ttl is 60s"), "{done:?}");
-    let run = bench.run(&["--store", &url, "-n"], "true").end();
+    let run = sandbox.run(&["--store", &url, "-n"], "true").end();
     assert_eq!(run.code, Some(0), "{run:?}");
     let refused = init();
     assert_eq!(refused.code, Some(78), "{refused:?}");
@@ -297,14 +297,14 @@ async fn init_spares_a_new_servers_first_run_the_wait_and_refuses_a_second_time(
 async fn init_ends_the_wait_that_a_first_run_on_a_new_server_met() {
     let site = Site::start().await;
     let url = format!("{}?max_ttl=60s", site.server.url());
-    let bench = &site.bench;
-    let doctor = bench.start(site.tool_on(&url, &["doctor"])).end();
+    let sandbox = &site.sandbox;
+    let doctor = sandbox.start(site.tool_on(&url, &["doctor"])).end();
     assert_eq!(doctor.code, Some(0), "{doctor:?}");
     let first = fails(&url, &["-n"], 75);
     assert!(first.stderr.contains("`leasehold init` ends"), "{first:?}");
-    let done = bench.start(site.tool_on(&url, &["init"])).end();
+    let done = sandbox.start(site.tool_on(&url, &["init"])).end();
     assert_eq!(done.code, Some(0), "{done:?}");
-    let run = bench.run(&["--store", &url, "-n"], "true").end();
+    let run = sandbox.run(&["--store", &url, "-n"], "true").end();
     assert_eq!(run.code, Some(0), "{run:?}");
 }
 
@@ -313,7 +313,7 @@ async fn a_new_server_says_so_to_the_run_the_status_and_the_doctor() {
     let site = Site::start().await;
     let url = format!("{}?max_ttl=60s", site.server.url());
     let said = |arguments: &[&str]| {
-        let ended = site.bench.start(site.tool_on(&url, arguments)).end();
+        let ended = site.sandbox.start(site.tool_on(&url, arguments)).end();
         ended.stdout + &ended.stderr
     };
     let run = said(&["run", "-n", "x", "true"]);
@@ -349,7 +349,7 @@ async fn the_printed_script_sets_a_new_server_up() {
     let site = Site::start().await;
     let url = format!("{}?max_ttl=60s", site.server.url());
     let print = site.tool_on(&url, &["init", "--print"]);
-    let printed = site.bench.start(print).end();
+    let printed = site.sandbox.start(print).end();
     assert_eq!(printed.code, Some(0), "{printed:?}");
     let call = "redis-cli --eval THIS_FILE 'leasehold:node' , 60000";
     assert!(printed.stdout.contains(call), "{printed:?}");
@@ -362,6 +362,6 @@ async fn the_printed_script_sets_a_new_server_up() {
         .await
         .expect("it is a script");
     assert_eq!(reply, "ready");
-    let run = site.bench.run(&["--store", &url, "-n"], "true").end();
+    let run = site.sandbox.run(&["--store", &url, "-n"], "true").end();
     assert_eq!(run.code, Some(0), "{run:?}");
 }

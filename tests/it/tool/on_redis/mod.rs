@@ -20,7 +20,7 @@ use leasehold::clock::Instant;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process_group};
 
-use super::{Bench, Process};
+use super::{Process, Sandbox};
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::wait::{now, until};
 
@@ -29,7 +29,7 @@ const KEY: &str = "leasehold:{x}";
 
 /// A folder for the marks of jobs, and the server that their leases are kept on.
 struct Site {
-    bench: Bench,
+    sandbox: Sandbox,
     server: RedisServer,
 }
 
@@ -40,14 +40,14 @@ impl Site {
 
     async fn on(setup: Setup) -> Self {
         Self {
-            bench: Bench::new(),
+            sandbox: Sandbox::new(),
             server: setup.start().await,
         }
     }
 
     /// The tool with these arguments, on this store.
     fn tool_on(&self, url: &str, arguments: &[&str]) -> Command {
-        let mut command = self.bench.tool(arguments);
+        let mut command = self.sandbox.tool(arguments);
         command.env("LEASEHOLD_STORE", url);
         command
     }
@@ -61,7 +61,7 @@ impl Site {
         let mut arguments = vec!["run"];
         arguments.extend(options);
         arguments.extend(["x", "--", "sh", "-c", script]);
-        self.bench.start(self.tool_on(url, &arguments))
+        self.sandbox.start(self.tool_on(url, &arguments))
     }
 
     fn run(&self, options: &[&str], script: &str) -> Process {

@@ -41,7 +41,7 @@ impl Patient {
 
     fn begin_on(site: Site, url: &str, options: &[&str]) -> Self {
         let tool = site.run_on(url, options, PATIENT);
-        let numbers = site.bench.numbers("first");
+        let numbers = site.sandbox.numbers("first");
         Self {
             site,
             tool,
@@ -60,7 +60,10 @@ impl Patient {
     /// The job has noticed nothing: the same lease is renewed again, and the job ends as it likes.
     async fn assert_unharmed(mut self) {
         self.site.next_renewal().await;
-        let status = self.site.bench.start(self.site.tool(&["status", "--json"]));
+        let status = self
+            .site
+            .sandbox
+            .start(self.site.tool(&["status", "--json"]));
         let held = listed(status);
         assert_eq!(held[0]["token"], self.token, "{held}");
         let ended = self.let_go();
@@ -70,7 +73,7 @@ impl Patient {
     }
 
     fn let_go(&mut self) -> Ended {
-        self.site.bench.let_go();
+        self.site.sandbox.let_go();
         self.tool.end()
     }
 }
@@ -174,7 +177,7 @@ async fn a_release_that_failed_at_once_is_sent_again() {
     assert_eq!(ended.code, Some(4), "{ended:?}");
     let status = patient
         .site
-        .bench
+        .sandbox
         .start(patient.site.tool(&["status", "--json"]));
     assert_eq!(listed(status), serde_json::json!([]), "{ended:?}");
 }
@@ -199,11 +202,11 @@ async fn a_wait_outlasts_a_server_that_is_gone_for_a_while() {
     second.wait_to_say("waiting for");
     patient.site.server.kill();
     assert_eq!(patient.tool.end().code, Some(79));
-    assert!(!patient.site.bench.has("second"));
+    assert!(!patient.site.sandbox.has("second"));
     patient.site.server.start_again().await;
     let ended = second.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(patient.site.bench.has("second"));
+    assert!(patient.site.sandbox.has("second"));
     patient.site.server.assert_all_keys_run_out().await;
 }
 
@@ -211,11 +214,11 @@ async fn a_wait_outlasts_a_server_that_is_gone_for_a_while() {
 async fn a_store_that_dies_while_a_run_waits_is_said_and_so_is_its_return() {
     let mut site = Site::start().await;
     let holder = site.run(&[], super::super::HOLDER);
-    site.bench.mark("first");
-    let socket = UnixDatagram::bind(site.bench.path("notify")).expect("bound");
+    site.sandbox.mark("first");
+    let socket = UnixDatagram::bind(site.sandbox.path("notify")).expect("bound");
     let mut command = site.tool(&["run", "--metrics", ":0", "-v", "x", "true"]);
-    command.env("NOTIFY_SOCKET", site.bench.path("notify"));
-    let mut waiting = site.bench.start(command);
+    command.env("NOTIFY_SOCKET", site.sandbox.path("notify"));
+    let mut waiting = site.sandbox.start(command);
     waiting.wait_to_say("waiting for x: ");
     let address = address(&waiting);
     let outage = "leasehold_run_outage{group=\"default\",name=\"x\"}";
@@ -244,14 +247,14 @@ const KEPT: [&str; 4] = ["--ttl", "8s", "--hold-at-least", "1h"];
 async fn a_name_is_kept_through_an_outage_at_the_end_of_the_job() {
     let mut patient = Patient::begin(Site::start().await, &KEPT);
     patient.site.server.pause();
-    patient.site.bench.let_go();
+    patient.site.sandbox.let_go();
     patient.tool.wait_to_say("it is repeated until");
     patient.site.server.resume();
     let ended = patient.tool.end();
     assert_eq!(ended.code, Some(4), "{ended:?}");
     assert!(ended.stderr.contains("released, and kept"), "{ended:?}");
     let status = patient.site.tool(&["status"]);
-    let status = patient.site.bench.start(status).end().stdout;
+    let status = patient.site.sandbox.start(status).end().stdout;
     assert!(status.contains("state=kept"), "{status}");
 }
 
@@ -261,7 +264,7 @@ async fn a_name_that_could_not_be_kept_is_said_to_be_free() {
     let mut patient = Patient::begin(Site::start().await, &options);
     patient.site.server.kill();
     let began = now();
-    patient.site.bench.let_go();
+    patient.site.sandbox.let_go();
     let ended = patient.tool.end();
     let took = now().since(began);
     assert_eq!(ended.code, Some(4), "{ended:?}");
@@ -273,7 +276,7 @@ async fn a_name_that_could_not_be_kept_is_said_to_be_free() {
 async fn a_signal_ends_the_wait_for_a_release() {
     let mut patient = Patient::begin(Site::start().await, &KEPT);
     patient.site.server.pause();
-    patient.site.bench.let_go();
+    patient.site.sandbox.let_go();
     patient.tool.wait_to_say("it is repeated until");
     patient.tool.signal(rustix::process::Signal::TERM);
     let ended = patient.tool.end();
@@ -286,8 +289,8 @@ async fn a_signal_ends_the_wait_for_a_release() {
 async fn a_wait_says_that_its_store_cannot_be_reached() {
     let mut site = Site::start().await;
     let _holder = site.run(&[], super::super::HOLDER);
-    site.bench.mark("first");
-    let mut waiting = site.bench.start(site.tool(&["wait", "x"]));
+    site.sandbox.mark("first");
+    let mut waiting = site.sandbox.start(site.tool(&["wait", "x"]));
     waiting.wait_to_say("waiting for x: ");
     site.server.kill();
     waiting.wait_to_say("still waiting for x: the store cannot be reached for ");
@@ -301,7 +304,7 @@ async fn a_wait_says_that_its_store_cannot_be_reached() {
 async fn a_run_that_is_told_to_fail_in_an_outage_ends_with_69() {
     let mut site = Site::start().await;
     let _holder = site.run(&[], super::super::HOLDER);
-    site.bench.mark("first");
+    site.sandbox.mark("first");
     let mut waiting = site.run(&["--on-outage", "fail"], "true");
     waiting.wait_to_say("waiting for");
     site.server.kill();
@@ -327,7 +330,7 @@ async fn a_server_that_forgot_everything_is_noticed_at_the_next_renewal() {
         .run(&["-n"], "echo $LEASEHOLD_TOKEN > next")
         .end();
     assert_eq!(next.code, Some(0), "{next:?}");
-    let token = patient.site.bench.numbers("next")[0];
+    let token = patient.site.sandbox.numbers("next")[0];
     assert!(token > patient.token, "{token} after {}", patient.token);
     patient.site.server.assert_all_keys_run_out().await;
 }

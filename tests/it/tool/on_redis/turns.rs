@@ -11,7 +11,7 @@ use crate::harness::wait::until;
 async fn runs_are_served_in_the_order_in_which_they_came() {
     let site = Site::start().await;
     let holder = site.run(&[], HOLDER);
-    site.bench.mark("first");
+    site.sandbox.mark("first");
     let mut connection = site.server.connect().await.expect("it is up");
     let mut runs = Vec::new();
     for clients in 1..=WAITERS {
@@ -24,8 +24,8 @@ async fn runs_are_served_in_the_order_in_which_they_came() {
         })
         .await;
     }
-    site.bench.let_go();
+    site.sandbox.let_go();
     runs.push(holder);
-    site.bench.served(runs, &[1, 2, 3, 4, 5]);
+    site.sandbox.served(runs, &[1, 2, 3, 4, 5]);
     site.server.assert_all_keys_run_out().await;
 }
