@@ -3,15 +3,16 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::TryStreamExt as _;
+use http::Request;
+use kube_client::core::WatchEvent;
+
 use super::Kubernetes;
 use super::object::{LeaseObject, object_name};
 use crate::store::kit::subscription::{Teller, Wanted};
 use crate::store::kit::watches::watch_each;
 use crate::store::record::Failure;
 use crate::store::{HeldState, Topic};
-use futures_util::TryStreamExt as _;
-use http::Request;
-use kube_client::core::WatchEvent;
 
 /// The time after which the API server ends a watch.
 const WATCH_SECONDS: u64 = 280;
