@@ -54,7 +54,7 @@ use self::messages::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest, RangeRequest,
     RangeResponse, RequestOp, StatusRequest, StatusResponse, TxnRequest,
 };
-use super::kit::subscription::Subscription;
+use super::kit::watches;
 use super::record::{
     Expiry, Failure, Put, Record, Records, Register, Seen, Traits, Version, Versioned,
 };
@@ -370,11 +370,7 @@ impl Register for Etcd {
 
     async fn notices(&self) -> Result<Option<Box<dyn Notices>>, Failure> {
         let leases = Arc::new(Self::new(self.address.clone(), ConnectionPurpose::Notices));
-        let listening = async |wanted| {
-            let listener = tokio::spawn(notices::listen(leases, wanted));
-            Ok::<_, Failure>(listener.abort_handle())
-        };
-        let subscription = Subscription::start(listening).await?;
+        let subscription = watches::subscribe(leases, notices::watch).await;
         Ok(Some(Box::new(subscription)))
     }
 

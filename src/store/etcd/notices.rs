@@ -6,26 +6,14 @@ use super::Etcd;
 use super::connection::Ended;
 use super::messages::{WatchCreateRequest, WatchRequest, WatchResponse};
 use crate::store::Topic;
-use crate::store::kit::subscription::{Teller, Wanted};
-use crate::store::kit::watches::watch_each;
+use crate::store::kit::subscription::Teller;
 
 const PATH: &str = "/etcdserverpb.Watch/Watch";
 /// Leaves out everything but deletions. A record that is renewed or evicted stays.
 const WITHOUT_PUTS: i32 = 0;
 
-/// Watches the record of each name that is followed.
-pub(super) async fn listen(leases: Arc<Etcd>, wanted: Wanted) {
-    let watch = move |topic: Topic, teller: Teller| {
-        let leases = leases.clone();
-        async move {
-            // Its server went, or was cut off.
-            let _ = watch_once(&leases, &topic, &teller).await;
-        }
-    };
-    watch_each(wanted, watch).await;
-}
-
-async fn watch_once(leases: &Etcd, topic: &Topic, teller: &Teller) -> Result<(), Ended> {
+/// Watches the record of a name until its server goes, or is cut off.
+pub(super) async fn watch(leases: Arc<Etcd>, topic: Topic, teller: Teller) -> Result<(), Ended> {
     let create = WatchCreateRequest {
         key: leases.keys.held(topic.name().as_str()),
         filters: vec![WITHOUT_PUTS],

@@ -1,25 +1,44 @@
 //! Notices from servers that watch one key at a time: a watch of each topic that is followed.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::subscription::{Teller, Wanted};
+use super::subscription::{Subscription, Teller, Wanted};
 use crate::clock::{Boottime, Clock as _};
 use crate::store::Topic;
 
 /// The pause before a watch that ended is begun again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Listens by a watch of each topic that is followed. A watch ends when its server goes, or ends it; the next one begins
-/// with a notice.
-pub(crate) async fn watch_each<F>(
+/// Begins a subscription that keeps a `watch` of each topic that is followed. A watch ends when its server goes, or ends
+/// it; the next one begins with a notice.
+pub(crate) async fn subscribe<S, F>(
+    store: Arc<S>,
+    watch: impl Fn(Arc<S>, Topic, Teller) -> F + Copy + Send + 'static,
+) -> Subscription
+where
+    S: Send + Sync + 'static,
+    F: Future + Send + 'static,
+{
+    let listen = async |wanted| {
+        Ok::<_, Infallible>(tokio::spawn(watch_each(store, wanted, watch)).abort_handle())
+    };
+    let Ok(subscription) = Subscription::start(listen).await;
+    subscription
+}
+
+async fn watch_each<S, F>(
+    store: Arc<S>,
     mut wanted: Wanted,
-    watch: impl Fn(Topic, Teller) -> F + Clone + Send + 'static,
+    watch: impl Fn(Arc<S>, Topic, Teller) -> F + Copy + Send + 'static,
 ) where
-    F: Future<Output = ()> + Send,
+    S: Send + Sync + 'static,
+    F: Future + Send + 'static,
 {
     let mut watches = JoinSet::new();
     let mut running: BTreeMap<Topic, AbortHandle> = BTreeMap::new();
@@ -32,10 +51,10 @@ pub(crate) async fn watch_each<F>(
             }
         }
         for topic in changed.new {
-            let (watch, watched, teller) = (watch.clone(), topic.clone(), wanted.teller.clone());
+            let (store, watched, teller) = (store.clone(), topic.clone(), wanted.teller.clone());
             let watching = async move {
                 loop {
-                    watch(watched.clone(), teller.clone()).await;
+                    watch(store.clone(), watched.clone(), teller.clone()).await;
                     Boottime.nap_until(Boottime.now().after(PAUSE)).await;
                 }
             };

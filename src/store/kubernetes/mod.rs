@@ -56,7 +56,7 @@ use self::address::{Address, Location};
 use self::connection::{Connection, Reply, Verb};
 use self::object::{LABEL, LeaseObject, RESOURCE, object_name, written};
 use super::kit::backend::Failing as _;
-use super::kit::subscription::Subscription;
+use super::kit::watches;
 use super::record::{
     Expiry, Failure, Put, Record, Records, Register, Seen, Traits, Version, Versioned,
 };
@@ -277,11 +277,7 @@ impl Register for Kubernetes {
             Err(failure) => return Err(failure),
         }
         let leases = Arc::new(self.another());
-        let listening = async |wanted| {
-            let listener = tokio::spawn(notices::listen(leases, wanted));
-            Ok::<_, Failure>(listener.abort_handle())
-        };
-        let subscription = Subscription::start(listening).await?;
+        let subscription = watches::subscribe(leases, notices::watch).await;
         Ok(Some(Box::new(subscription)))
     }
 

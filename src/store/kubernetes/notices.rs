@@ -9,27 +9,19 @@ use kube_client::core::WatchEvent;
 
 use super::Kubernetes;
 use super::object::{LeaseObject, object_name};
-use crate::store::kit::subscription::{Teller, Wanted};
-use crate::store::kit::watches::watch_each;
+use crate::store::kit::subscription::Teller;
 use crate::store::record::Failure;
 use crate::store::{HeldState, Topic};
 
 /// The time after which the API server ends a watch.
 const WATCH_SECONDS: u64 = 280;
 
-/// Watches the object of each name that is followed.
-pub(super) async fn listen(leases: Arc<Kubernetes>, wanted: Wanted) {
-    let watch = move |topic: Topic, teller: Teller| {
-        let leases = leases.clone();
-        async move {
-            // Its server went, or the time of the watch is over.
-            let _ = watch_once(&leases, &topic, &teller).await;
-        }
-    };
-    watch_each(wanted, watch).await;
-}
-
-async fn watch_once(leases: &Kubernetes, topic: &Topic, teller: &Teller) -> Result<(), Failure> {
+/// Watches the object of a name until its server goes, or the time of the watch is over.
+pub(super) async fn watch(
+    leases: Arc<Kubernetes>,
+    topic: Topic,
+    teller: Teller,
+) -> Result<(), Failure> {
     let key = topic.name().as_str();
     let path = format!(
         "{}?watch=1&timeoutSeconds={WATCH_SECONDS}&fieldSelector=metadata.name%3D{}",
