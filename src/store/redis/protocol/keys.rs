@@ -114,17 +114,17 @@ impl Keys {
 
     /// Returns the channel with the notices of a client's grants of the name.
     pub(crate) fn granted_channel(&self, name: &Name, client: ClientId) -> String {
-        self.join(name.as_str(), &format!("}}:granted:{client}"))
+        format!("{}:granted:{client}", self.lease(name))
     }
 
     /// Returns the channel on which releases are published.
     pub(crate) fn channel(&self, name: &Name) -> String {
-        self.join(name.as_str(), "}:freed")
+        self.key(Of::Name(name.as_str(), ":freed")).to_string()
     }
 
     /// Returns a channel that belongs to no name, since a name is never empty, but needs the same permission.
     pub(crate) fn probe_channel(&self) -> String {
-        self.join("", "}:freed")
+        self.key(Of::Name("", ":freed")).to_string()
     }
 
     /// Returns the SCAN pattern of all leases whose names have this prefix.
@@ -157,10 +157,6 @@ impl Keys {
     const fn key<'a>(&'a self, of: Of<'a>) -> Key<'a> {
         let prefix = &*self.prefix;
         Key { prefix, of }
-    }
-
-    fn join(&self, name: &str, end: &str) -> String {
-        [&self.prefix, ":{", name, end].concat()
     }
 }
 
