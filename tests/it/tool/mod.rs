@@ -184,10 +184,11 @@ impl Sandbox {
 }
 
 /// A program that ignores no signal, however the tests were started: a shell without job control starts what it puts in
-/// the background with INT and QUIT ignored, `nohup` does so with HUP, and the tool keeps to what it finds.
+/// the background with INT and QUIT ignored, `nohup` does so with HUP, `perf` with USR2, and the tool keeps to what it
+/// finds.
 fn with_default_signals(program: &str) -> Command {
     let mut command = Command::new("env");
-    command.args(["--default-signal=INT,QUIT,HUP", program]);
+    command.args(["--default-signal", program]);
     command
 }
 
