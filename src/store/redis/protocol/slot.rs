@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 /// The number of slots.
 pub(crate) const SLOTS: u16 = 16_384;
 /// The highest of the tags.
-const LAST_TAG: u32 = 109_757;
+const LAST_TAG: usize = 109_757;
 
 /// Returns the slot of this tag, the text between the braces of a key.
 pub(crate) fn slot_of(tag: &str) -> u16 {
@@ -16,26 +16,38 @@ pub(crate) fn slot_of(tag: &str) -> u16 {
 }
 
 /// Returns the tag in the key of this slot's mark.
-pub(crate) fn tag_of(slot: u16) -> u32 {
-    static TAGS: LazyLock<Box<[u32]>> = LazyLock::new(tags);
+pub(crate) fn tag_of(slot: u16) -> usize {
+    static TAGS: LazyLock<Box<[usize]>> = LazyLock::new(tags);
     TAGS[usize::from(slot)]
 }
 
-/// Finds the tags of all slots, in some milliseconds: of the numbers in a slot the least is taken last.
-fn tags() -> Box<[u32]> {
+/// Finds the tags of all slots: of the numbers in a slot the least is taken last. The first claim waits for it, so the
+/// checksum of each number goes on from that of the number without its last digit.
+fn tags() -> Box<[usize]> {
+    let mut checksums = Vec::with_capacity(LAST_TAG + 1);
+    for (number, digit) in (0..=LAST_TAG).zip((b'0'..=b'9').cycle()) {
+        let before = match number {
+            0..10 => 0,
+            _ => checksums[number / 10],
+        };
+        checksums.push(crc16_with(before, digit));
+    }
     let mut tags = vec![0; usize::from(SLOTS)];
-    for number in (0..=LAST_TAG).rev() {
-        tags[usize::from(slot_of(&number.to_string()))] = number;
+    for (number, checksum) in checksums.iter().enumerate().rev() {
+        tags[usize::from(checksum % SLOTS)] = number;
     }
     tags.into()
 }
 
 /// CRC-16/XMODEM, as the specification of the cluster requires.
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        let [high, low] = crc.to_be_bytes();
-        CRC16_OF_BYTE[usize::from(high ^ byte)] ^ u16::from(low) << 8
-    })
+    bytes.iter().copied().fold(0, crc16_with)
+}
+
+/// Returns the checksum of a text from that of the text before its last byte.
+fn crc16_with(before: u16, byte: u8) -> u16 {
+    let [high, low] = before.to_be_bytes();
+    CRC16_OF_BYTE[usize::from(high ^ byte)] ^ u16::from(low) << 8
 }
 
 const CRC16_OF_BYTE: [u16; 256] = {
