@@ -265,25 +265,26 @@ async fn carry_each(listener: TcpListener, road: Arc<Road>) {
 mod tests {
     use deadpool_redis::redis::aio::MultiplexedConnection;
     use deadpool_redis::redis::{self, RedisError};
+    use tokio::time::timeout;
 
     use super::*;
     use crate::redis_server::RedisServer;
+    use crate::times::{LIMIT, UNANSWERED};
     use crate::wait::{now, until};
 
     /// Increments a counter through the proxy, on a connection of its own.
-    async fn count(proxy: &Proxy) -> Result<u64, RedisError> {
-        let mut connection = connect(proxy).await;
+    async fn count(proxy: &Proxy, limit: Duration) -> Result<u64, RedisError> {
+        let mut connection = connect(proxy, limit).await;
         redis::cmd("INCR")
             .arg("n")
             .query_async(&mut connection)
             .await
     }
 
-    async fn connect(proxy: &Proxy) -> MultiplexedConnection {
+    async fn connect(proxy: &Proxy, limit: Duration) -> MultiplexedConnection {
         let client = redis::Client::open(proxy.url());
         let client = client.expect("a valid url");
-        let config = redis::AsyncConnectionConfig::new()
-            .set_response_timeout(Some(Duration::from_millis(300)));
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(limit));
         let connection = client.get_multiplexed_async_connection_with_config(&config);
         connection.await.expect("the proxy takes connections")
     }
@@ -306,7 +307,8 @@ mod tests {
             let () = server.told("SET n 0").await;
             proxy.once(|request| request.words[0] == "INCR", fault);
             let start = now();
-            let answer = count(&proxy).await;
+            let limit = if answers { LIMIT } else { UNANSWERED };
+            let answer = count(&proxy, limit).await;
             assert_eq!(answer.is_ok(), answers, "{fault:?}: {answer:?}");
             assert_eq!(server.told::<u64>("GET n").await, counted, "{fault:?}");
             if matches!(fault, Fault::DelayRequest(_) | Fault::DelayReply(_)) {
@@ -320,9 +322,9 @@ mod tests {
     async fn a_request_on_its_way_arrives_though_its_client_hung_up() {
         let server = RedisServer::start().await;
         let proxy = server.proxy().await;
-        let late = Fault::DelayRequest(Duration::from_millis(600));
+        let late = Fault::DelayRequest(10 * UNANSWERED);
         proxy.once(|request| request.words[0] == "INCR", late);
-        count(&proxy).await.expect_err("gave up");
+        count(&proxy, UNANSWERED).await.expect_err("gave up");
         assert_eq!(server.keys().await, [""; 0]);
         until("the late request", async || {
             (server.keys().await == ["n"]).then_some(())
@@ -334,19 +336,15 @@ mod tests {
     async fn a_stall_is_silence_and_ends_in_order() {
         let server = RedisServer::start().await;
         let proxy = server.proxy().await;
-        let mut connection = connect(&proxy).await;
+        let mut connection = connect(&proxy, LIMIT).await;
+        let count = redis::cmd("INCR").arg("n").to_owned();
         proxy.stall();
-        let silent = redis::cmd("INCR")
-            .arg("n")
-            .query_async::<u64>(&mut connection)
-            .await;
-        assert!(silent.expect_err("silence").is_timeout());
+        let first = count.query_async::<u64>(&mut connection);
+        let answer = timeout(UNANSWERED, first).await;
+        answer.expect_err("silence");
         assert_eq!(server.keys().await, [""; 0]);
         proxy.flow();
-        let second = redis::cmd("INCR")
-            .arg("n")
-            .query_async::<u64>(&mut connection)
-            .await;
+        let second = count.query_async::<u64>(&mut connection).await;
         assert_eq!(second.expect("it flows"), 2);
         proxy.cut();
         let cut = redis::cmd("PING")
