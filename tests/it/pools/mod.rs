@@ -230,9 +230,9 @@ async fn a_reader_that_is_paused_before_its_check_gives_way_to_a_writer() {
     let (one, other) = (client_of(&store).await, client_of(&store).await);
     store.faults.plan_always(Call::Inspect, Fault::Wait);
     let reading = tokio::spawn(one.shared("config").acquire());
-    until_so("the reader's claim", async || store.claims() > 0).await;
+    until_so("the reader's claim", async || store.answers() > 0).await;
     let writing = tokio::spawn(other.exclusive("config").acquire());
-    until_so("the writer to have the door", async || store.claims() > 1).await;
+    until_so("the writer to have the door", async || store.answers() > 1).await;
     store.faults.heal(Call::Inspect);
     let writer = soon(writing).await.unwrap().unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -232,12 +232,12 @@ async fn tasks_of_one_client_that_wait_for_one_fire_are_told_at_once() {
         let store = FaultyStore::over(store);
         let (one, waiting) = (client_of(&store).await, client_of(&store).await);
         let fire = fire_of(&one).await.unwrap();
-        let claims = store.claims();
+        let answers = store.answers();
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..30 {
             tasks.spawn(waiting.request("report").once(two_o_clock()));
         }
-        until_so("the first to check", async || store.claims() > claims).await;
+        until_so("the first to check", async || store.answers() > answers).await;
         fire.done().await;
         let told = tokio::time::timeout(Duration::from_secs(1), tasks.join_all()).await;
         for told in told.expect("within a second") {

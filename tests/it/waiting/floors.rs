@@ -17,9 +17,9 @@ fn an_hour_ahead(lease: &Lease) -> Token {
 
 /// Has the client wait for the name `a`, and returns once it does.
 async fn polling_waiter(store: &FaultyStore, client: &Client) -> tokio::task::JoinHandle<Lease> {
-    let (claims, client) = (store.claims(), client.clone());
+    let (answers, client) = (store.answers(), client.clone());
     let waiter = tokio::spawn(async move { client.acquire("a").await.unwrap() });
-    until_so("a poll", async || store.claims() > claims).await;
+    until_so("a poll", async || store.answers() > answers).await;
     waiter
 }
 

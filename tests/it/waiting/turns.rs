@@ -37,9 +37,12 @@ async fn line_of<const N: usize>(store: &FaultyStore) -> (Lease, [(Client, JoinH
 
 /// Begins to wait for "a". The client has a place, and hears of a grant at once.
 async fn begin_to_wait(store: &FaultyStore, client: &Client) -> JoinHandle<Lease> {
-    let claims = store.claims();
+    let answers = store.answers();
     let waiter = waiter(client);
-    until_so("the client to wait", async || store.claims() >= claims + 2).await;
+    until_so("the client to wait", async || {
+        store.answers() >= answers + 2
+    })
+    .await;
     waiter
 }
 
@@ -84,10 +87,13 @@ async fn a_request_that_is_to_be_confirmed_begins_with_its_whole_ttl() {
     let store = FaultyStore::new();
     let (lease, []) = line_of(&store).await;
     let other = client(&store).await;
-    let claims = store.claims();
+    let answers = store.answers();
     let request = other.request("a").ttl(LONG).confirmed();
     let waiting = tokio::spawn(async move { request.acquire().await.unwrap() });
-    until_so("the client to wait", async || store.claims() >= claims + 2).await;
+    until_so("the client to wait", async || {
+        store.answers() >= answers + 2
+    })
+    .await;
     let lease = hand_over(lease, waiting).await;
     assert!(lease.remaining() > LONG / 2, "{:?}", lease.remaining());
 }
@@ -122,7 +128,10 @@ async fn every_client_gets_its_share_however_many_wait_in_it() {
         }
         clients.push(client);
     }
-    until_so("all clients to stand in line", async || store.claims() >= 7).await;
+    until_so("all clients to stand in line", async || {
+        store.answers() >= 7
+    })
+    .await;
     let claims = store.claims();
     lease.release().await;
     soon(tasks.join_all()).await;

@@ -67,7 +67,7 @@ async fn a_client_has_one_subscription_for_all_names() {
             tokio::spawn(async move { client.acquire(name).await.unwrap() })
         })
         .collect();
-    until_so("all to wait", async || store.claims() >= 150).await;
+    until_so("all to wait", async || store.answers() >= 150).await;
     drop(leases);
     for waiter in waiters {
         drop(soon(waiter).await.unwrap());
@@ -150,7 +150,7 @@ async fn a_woken_waiter_that_goes_away_passes_the_wake_on() {
     let (holder, client) = (client(&store).await, client(&store).await);
     let long = holder.request("a").ttl(Duration::from_secs(60));
     let lease = long.acquire().await.unwrap();
-    let before = store.claims();
+    let before = store.answers();
     let mut first = Box::pin(client.acquire("a"));
     let polled = async {
         loop {
@@ -158,7 +158,7 @@ async fn a_woken_waiter_that_goes_away_passes_the_wake_on() {
                 _ = &mut first => unreachable!(),
                 () = tokio::time::sleep(Duration::from_millis(1)) => {}
             }
-            if store.claims() >= before + 2 {
+            if store.answers() >= before + 2 {
                 return;
             }
         }
