@@ -45,7 +45,7 @@ def test_a_wait_ends_at_its_limit_and_says_who_has_the_name(url):
     client = Client(url)
     lease = client.acquire("a", label="the other")
     with pytest.raises(TimedOut, match="the other") as raised:
-        Client(url).acquire("a", wait=0.2)
+        Client(url).acquire("a", wait=2)
     assert isinstance(raised.value, TimeoutError)
     assert lease.release()
     assert not lease.release()
