@@ -29,7 +29,7 @@ enum Of<'a> {
     /// A name. The key ends with this text.
     Name(&'a str, &'static str),
     /// The names of the slot with this tag.
-    Slot(usize),
+    Slot(u32),
     /// The server.
     Node,
 }

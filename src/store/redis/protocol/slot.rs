@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 /// The number of slots.
 pub(crate) const SLOTS: u16 = 16_384;
 /// The highest of the tags.
-const LAST_TAG: usize = 109_757;
+const LAST_TAG: u32 = 109_757;
 
 /// Returns the slot of this tag, the text between the braces of a key.
 pub(crate) fn slot_of(tag: &str) -> u16 {
@@ -16,24 +16,24 @@ pub(crate) fn slot_of(tag: &str) -> u16 {
 }
 
 /// Returns the tag in the key of this slot's mark.
-pub(crate) fn tag_of(slot: u16) -> usize {
-    static TAGS: LazyLock<Box<[usize]>> = LazyLock::new(tags);
+pub(crate) fn tag_of(slot: u16) -> u32 {
+    static TAGS: LazyLock<Box<[u32]>> = LazyLock::new(tags);
     TAGS[usize::from(slot)]
 }
 
 /// Finds the tags of all slots: of the numbers in a slot the least is taken last. The first claim waits for it, so the
 /// checksum of each number goes on from that of the number without its last digit.
-fn tags() -> Box<[usize]> {
-    let mut checksums = Vec::with_capacity(LAST_TAG + 1);
-    for (number, digit) in (0..=LAST_TAG).zip((b'0'..=b'9').cycle()) {
-        let before = match number {
+fn tags() -> Box<[u32]> {
+    let mut checksums = Vec::new();
+    for (_, digit) in (0..=LAST_TAG).zip((b'0'..=b'9').cycle()) {
+        let before = match checksums.len() {
             0..10 => 0,
-            _ => checksums[number / 10],
+            number => checksums[number / 10],
         };
         checksums.push(crc16_with(before, digit));
     }
     let mut tags = vec![0; usize::from(SLOTS)];
-    for (number, checksum) in checksums.iter().enumerate().rev() {
+    for (number, checksum) in (0..=LAST_TAG).rev().zip(checksums.iter().rev()) {
         tags[usize::from(checksum % SLOTS)] = number;
     }
     tags.into()
