@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock, Monotonic};
 use leasehold::store::Queued;
-use leasehold::{Attempt, Client, Lease};
+use leasehold::{Attempt, Client, Lease, LeaseRequest};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::harness::faulty_store::{Call, Fault, FaultyStore};
@@ -18,7 +18,10 @@ const AT_ONCE: Duration = Duration::from_millis(900);
 
 /// Waits for "a", in a task of its own.
 fn waiter(client: &Client) -> JoinHandle<Lease> {
-    let request = client.request("a").ttl(LONG);
+    waiter_by(client.request("a").ttl(LONG))
+}
+
+fn waiter_by(request: LeaseRequest) -> JoinHandle<Lease> {
     tokio::spawn(async move { request.acquire().await.unwrap() })
 }
 
@@ -29,16 +32,16 @@ async fn line_of<const N: usize>(store: &FaultyStore) -> (Lease, [(Client, JoinH
     let mut waiters = Vec::new();
     for _ in 0..N {
         let client = client(store).await;
-        let waiter = begin_to_wait(store, &client).await;
+        let waiter = begin_to_wait(store, client.request("a").ttl(LONG)).await;
         waiters.push((client, waiter));
     }
     (lease, waiters.try_into().unwrap())
 }
 
 /// Begins to wait for "a". The client has a place, and hears of a grant at once.
-async fn begin_to_wait(store: &FaultyStore, client: &Client) -> JoinHandle<Lease> {
+async fn begin_to_wait(store: &FaultyStore, request: LeaseRequest) -> JoinHandle<Lease> {
     let answers = store.answers();
-    let waiter = waiter(client);
+    let waiter = waiter_by(request);
     until_so("the client to wait", async || {
         store.answers() >= answers + 2
     })
@@ -87,13 +90,8 @@ async fn a_request_that_is_to_be_confirmed_begins_with_its_whole_ttl() {
     let store = FaultyStore::new();
     let (lease, []) = line_of(&store).await;
     let other = client(&store).await;
-    let answers = store.answers();
     let request = other.request("a").ttl(LONG).confirmed();
-    let waiting = tokio::spawn(async move { request.acquire().await.unwrap() });
-    until_so("the client to wait", async || {
-        store.answers() >= answers + 2
-    })
-    .await;
+    let waiting = begin_to_wait(&store, request).await;
     let lease = hand_over(lease, waiting).await;
     assert!(lease.remaining() > LONG / 2, "{:?}", lease.remaining());
 }
@@ -262,6 +260,6 @@ async fn a_wait_that_is_given_up_before_its_first_answer_leaves_the_queue() {
     })
     .await;
     let next = client(&store).await;
-    let waiting = begin_to_wait(&store, &next).await;
+    let waiting = begin_to_wait(&store, next.request("a").ttl(LONG)).await;
     drop(hand_over(lease, waiting).await);
 }
