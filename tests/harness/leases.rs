@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::store::Store;
-use leasehold::{Attempt, Client, Lease, Name};
+use leasehold::{Attempt, Client, Lease, Name, OutagePolicy};
 
 use super::times::{MARGIN, PATIENCE, TTL};
 use super::wait::{soon, until};
@@ -27,6 +27,14 @@ pub async fn take(client: &Client, name: &str) -> Lease {
         Ok(Attempt::Acquired(lease)) => lease,
         other => panic!("expected a lease of {name}, got {other:?}"),
     }
+}
+
+/// Takes a name that is free or will be. On a busy machine a server's first answers, and those after an outage, can take longer
+/// than one claim has.
+pub async fn take_waiting(client: &Client, name: &str) -> Lease {
+    let request = client.request(name).on_outage(OutagePolicy::WaitOut);
+    let lease = request.acquire_within(3 * PATIENCE).await;
+    lease.expect("it is free in the end")
 }
 
 /// Returns once this lease was renewed so many times.

@@ -6,12 +6,13 @@ use std::time::Duration;
 use leasehold::store::bucket::Bucket;
 use leasehold::store::record::Records;
 use leasehold::store::{Release, Store, conformance, open};
-use leasehold::{Client, ErrorKind, LossReason, OutagePolicy};
+use leasehold::{Client, ErrorKind, LossReason};
 use object_store::ObjectStore;
 
 use crate::fence::object_store::faulty::{Fault, Faulty};
 use crate::harness::asking::{asked, claim, granted, held, next_token, released};
 use crate::harness::bucket_server::{BucketServer, Program, bucket};
+use crate::harness::leases::take_waiting;
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{lost, until};
 
@@ -139,13 +140,10 @@ async fn a_holder_is_told_when_the_server_falls_silent() {
         .store(leases())
         .ttl(Duration::from_secs(3));
     let client = client.build().await.expect("settings in order");
-    // A server of this kind can take longer for its first answers than a claim has.
-    let request = client.request("a").on_outage(OutagePolicy::WaitOut);
-    let take = || request.clone().acquire_within(Duration::from_secs(30));
-    let lease = take().await.expect("it answers");
+    let lease = take_waiting(&client, "a").await;
     server.process.pause();
     assert_eq!(lost(&lease).await, LossReason::Deadline);
     server.process.resume();
     drop(lease);
-    drop(take().await.expect("it answers again"));
+    drop(take_waiting(&client, "a").await);
 }

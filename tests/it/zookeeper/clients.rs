@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold::store::Eviction;
 use leasehold::{LossReason, Name, OutagePolicy, ReleaseOutcome};
 
-use super::{open, take_waiting};
-use crate::harness::leases::client_at;
+use super::open;
+use crate::harness::leases::{client_at, take_waiting};
 use crate::harness::times::{LIMIT, STORED_TTL};
 use crate::harness::wait::{at, lost, now};
 use crate::harness::zookeeper_server::ZookeeperServer;

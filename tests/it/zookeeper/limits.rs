@@ -8,9 +8,9 @@ use leasehold::ErrorKind;
 use leasehold::store::{Answer, Release};
 use tokio::net::TcpListener;
 
-use super::{node_of_a, open, take_waiting};
+use super::{node_of_a, open};
 use crate::harness::asking::{asked, chain, claim, granted, released};
-use crate::harness::leases::client_at;
+use crate::harness::leases::{client_at, take_waiting};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now};
 use crate::harness::zookeeper_server::{Wire, ZookeeperEnsemble, ZookeeperServer};

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use leasehold::store::Store;
 use leasehold::store::zookeeper::Zookeeper;
-use leasehold::{Client, Lease, OutagePolicy};
 
 use crate::conformance::check_at;
 use crate::harness::zookeeper_server::ZookeeperServer;
@@ -34,12 +33,6 @@ pub(crate) fn open_sweeping(url: &str) -> Arc<dyn Store> {
 /// A store in an empty chroot of the server of this run.
 async fn store_in_chroot() -> Arc<dyn Store> {
     open(&ZookeeperServer::chroot().await)
-}
-
-/// Takes a free name. On a busy machine a session takes longer to make than one request may.
-pub(crate) async fn take_waiting(client: &Client, name: &str) -> Lease {
-    let request = client.request(name).on_outage(OutagePolicy::WaitOut);
-    request.acquire().await.expect("it is free")
 }
 
 /// The node of the name `a` in this chroot: the hash of `a` is 2c.

@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 use leasehold::store::{Answer, Eviction, Outcome, Store};
 use leasehold::{ErrorKind, LossReason, Name, OutagePolicy, ReleaseOutcome};
 
-use super::{open, take_waiting};
+use super::open;
 use crate::harness::asking::{asked, claim, granted, held, next_token, renewed, rival_granted_at};
-use crate::harness::leases::client_at;
+use crate::harness::leases::{client_at, take_waiting};
 use crate::harness::relay::{Passing, Relay};
 use crate::harness::times::{LIMIT, LONG, STORED_TTL, UNANSWERED};
 use crate::harness::wait::{at, lost, now, until};

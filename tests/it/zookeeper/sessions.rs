@@ -10,9 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use super::{node_of_a, open, take_waiting};
+use super::{node_of_a, open};
 use crate::harness::asking::{ahead, claim, granted, queued, released, renewed};
-use crate::harness::leases::client_at;
+use crate::harness::leases::{client_at, take_waiting};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now, until, until_so};
 use crate::harness::zookeeper_server::{Wire, ZookeeperServer};

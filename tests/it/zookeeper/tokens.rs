@@ -6,9 +6,9 @@ use leasehold::store::Store;
 use leasehold::store::redis::Redis;
 use leasehold::{LossReason, Token};
 
-use super::{open, store_in_chroot, take_waiting};
+use super::{open, store_in_chroot};
 use crate::harness::asking::{claim, granted, next_token};
-use crate::harness::leases::client_at;
+use crate::harness::leases::{client_at, take_waiting};
 use crate::harness::redis_server::RedisServer;
 use crate::harness::times::{LONG, STORED_TTL};
 use crate::harness::wait::{at, lost, now};

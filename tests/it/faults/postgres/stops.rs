@@ -7,7 +7,7 @@ use leasehold::store::Outcome;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::asking::{asked, claim, granted, renewed};
-use crate::harness::leases::client_at;
+use crate::harness::leases::{client_at, take_waiting};
 use crate::harness::postgres_server::Database;
 use crate::harness::relay::{Passing, Relay};
 use crate::harness::times::{LONG, UNANSWERED};
@@ -62,7 +62,7 @@ async fn another_program_that_locks_the_table_costs_the_lease_and_never_overlaps
         .expect("locked");
     lost(&lease).await;
     stranger.batch_execute("COMMIT").await.expect("let go");
-    let next = client.acquire("a").await.unwrap();
+    let next = take_waiting(&client, "a").await;
     assert!(next.token() > lease.token());
 }
 

@@ -6,12 +6,12 @@ use leasehold::store::{Answer, Outcome};
 
 use super::{TICK, TTL};
 use crate::harness::asking::{asked, claim, granted, held, next_token, released, renewed};
-use crate::harness::leases::client_at;
+use crate::harness::leases::{client_at, take_waiting};
 use crate::harness::times::{LIMIT, LONG};
 use crate::harness::wait::{at, now, until};
 use crate::harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
 use crate::zookeeper::sweep::{in_one_folder, swept};
-use crate::zookeeper::{open, open_sweeping, take_waiting};
+use crate::zookeeper::{open, open_sweeping};
 
 /// The third one leads first, and is the one behind: the next leader's clock is ahead of it by half a minute or a minute.
 const AHEAD_MS: [Option<i64>; 3] = [Some(30_000), None, Some(-30_000)];

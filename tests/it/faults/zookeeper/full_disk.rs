@@ -8,11 +8,11 @@ use leasehold::{ErrorKind, LossReason};
 use super::{TICK, quick};
 use crate::harness::asking::{asked, claim, next_token};
 use crate::harness::full_disk::Full;
-use crate::harness::leases::client_at;
+use crate::harness::leases::{client_at, take_waiting};
 use crate::harness::times::LIMIT;
 use crate::harness::wait::{lost, until, until_so};
 use crate::harness::zookeeper_server::ZookeeperServer;
-use crate::zookeeper::{open, take_waiting};
+use crate::zookeeper::open;
 
 const TTL: Duration = Duration::from_secs(3);
 

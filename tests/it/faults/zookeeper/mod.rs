@@ -10,13 +10,13 @@ use leasehold::{Client, Lease, LossReason, OutagePolicy};
 
 use crate::conformance::check_at;
 use crate::harness::asking::{asked, claim, granted, held, released};
-use crate::harness::leases::client_at;
+use crate::harness::leases::{client_at, take_waiting};
 use crate::harness::relay::{Passing, Relay};
 use crate::harness::times::LIMIT;
 use crate::harness::wait::{at, lost, now, soon, until};
 use crate::harness::zookeeper_server::peers::PeerNetwork;
 use crate::harness::zookeeper_server::{ZookeeperEnsemble, ZookeeperServer};
-use crate::zookeeper::{open, take_waiting};
+use crate::zookeeper::open;
 
 mod clients;
 mod clocks;
