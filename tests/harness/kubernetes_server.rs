@@ -22,9 +22,7 @@ use super::child::GuardedChild;
 use super::ports::free_port;
 
 const LIMIT: Duration = Duration::from_secs(60);
-const INSTALL: &str = "(cd tests/harness/kubernetes && go build -o ../../../target/kubernetes/kube-apiserver . && \
-                       go build -o ../../../target/kubernetes/etcd go.etcd.io/etcd/server/v3 && \
-                       go build -o ../../../target/kubernetes/elect ./elect)";
+const INSTALL: &str = "tests/harness/kubernetes/build";
 /// May do all.
 const ADMINISTRATOR: &str = "administrator";
 /// Has the rights that a role gives it, and no others.
