@@ -275,17 +275,12 @@ async fn a_full_server_is_unavailable_and_its_holders_go_on() {
 async fn a_waiting_client_goes_on_when_a_full_server_has_room_again() {
     let (server, store, holder) = with_holder(Setup::default()).await;
     let client = client_at(&server.url(), LONG).await;
-    let request = client.request("holder").on_outage(OutagePolicy::WaitOut);
-    let waiting = tokio::spawn(request.acquire());
-    until("a waiting client", async || {
-        let followed = format!("PUBSUB CHANNELS {}*", lease_key("holder"));
-        let channels: Vec<String> = server.told(&followed).await;
-        (!channels.is_empty()).then_some(())
-    })
-    .await;
     let () = server.told("CONFIG SET maxmemory 1").await;
     let () = server.told("CONFIG RESETSTAT").await;
+    // Before the client waits: to one that has a place the name would be handed over, without a refusal.
     assert_eq!(released(&*store, &holder).await, Release::Released);
+    let request = client.request("holder").on_outage(OutagePolicy::WaitOut);
+    let waiting = tokio::spawn(request.acquire());
     until("a refusal for want of memory", async || {
         let errors: String = server.told("INFO errorstats").await;
         // Redis 6.2 counts an error within a script as another one.
