@@ -18,7 +18,7 @@ use crate::harness::fake_server::FakeServer;
 use crate::harness::leases::client_at;
 use crate::harness::redis_server::{RedisServer, Setup};
 use crate::harness::times::{LIMIT, LONG, UNANSWERED};
-use crate::harness::wait::{now, until};
+use crate::harness::wait::{now, until, until_so};
 
 /// What a busy machine may add to a limit.
 const SLACK: Duration = Duration::from_millis(500);
@@ -281,11 +281,11 @@ async fn a_waiting_client_goes_on_when_a_full_server_has_room_again() {
     assert_eq!(released(&*store, &holder).await, Release::Released);
     let request = client.request("holder").on_outage(OutagePolicy::WaitOut);
     let waiting = tokio::spawn(request.acquire());
-    until("a refusal for want of memory", async || {
-        let errors: String = server.told("INFO errorstats").await;
-        // Redis 6.2 counts an error within a script as another one.
-        let is_refused = |code: &str| errors.contains(&format!("errorstat_{code}"));
-        (is_refused("OOM") || is_refused("ERR")).then_some(())
+    until_so("a refusal for want of memory", async || {
+        let calls: String = server.told("INFO commandstats").await;
+        let mut lines = calls.lines();
+        let scripts = lines.find(|line| line.starts_with("cmdstat_evalsha:"));
+        scripts.is_some_and(|scripts| !scripts.contains("failed_calls=0"))
     })
     .await;
     let () = server.told("CONFIG SET maxmemory 0").await;
