@@ -107,6 +107,9 @@ async fn two_claims_of_a_client_that_join_at_once_have_one_place() {
     let third = Functions::of(&database, "leasehold").await;
     leases.acquire("a", "h", LONG_MS).await;
     leases.queue("a", "first").await;
+    // In its own time a claim that is seen to wait can be over before the other one commits.
+    let patient = "ALTER FUNCTION leasehold.acquire_1 SET lock_timeout = '10s'";
+    leases.run(patient).await.expect("altered");
     other.run("BEGIN").await.expect("begun");
     assert_eq!(other.queue_for("a", "c-1", LONG_MS).await.ahead, Some(1));
     let (two, ()) = tokio::join!(leases.queue_for("a", "c-2", LONG_MS), async {
