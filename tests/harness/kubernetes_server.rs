@@ -135,7 +135,10 @@ impl KubernetesServer {
         let etcd = GuardedChild::spawn(etcd(folder.path(), ports), INSTALL);
         let process = GuardedChild::spawn(api_server(folder.path(), ports), INSTALL);
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder().danger_accept_invalid_certs(true);
+        // A connection that is kept ends with the runtime of the test that opened it, under the next one's request.
+        let client = Client::builder()
+            .danger_accept_invalid_certs(true)
+            .pool_max_idle_per_host(0);
         let mut server = Self {
             process,
             _etcd: etcd,
