@@ -160,11 +160,14 @@ async fn acquired(request: LeaseRequest) -> Lease {
 #[derive(Default)]
 struct Inside {
     now: AtomicUsize,
+    most: AtomicUsize,
 }
 
 impl Inside {
     fn enter(&self) -> usize {
-        self.now.fetch_add(1, Ordering::SeqCst) + 1
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        now
     }
 
     fn leave(&self) {
@@ -189,13 +192,6 @@ async fn a_permit_is_told_from_a_name_like_one(clients: &[Client; 3]) {
 }
 
 async fn three_permits_have_three_holders_and_no_more(clients: &[Client; 3]) {
-    let mut permits = Vec::new();
-    for client in clients {
-        permits.push(soon(acquired(client.permits("gpu", 3))).await);
-    }
-    for permit in permits {
-        permit.release().await;
-    }
     let inside = Arc::<Inside>::default();
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -205,6 +201,10 @@ async fn three_permits_have_three_holders_and_no_more(clients: &[Client; 3]) {
                 let permit = acquired(client.permits("gpu", 3)).await;
                 assert!(inside.enter() <= 3);
                 tokio::time::sleep(Duration::from_millis(3)).await;
+                // The first ones wait until three hold at once.
+                while inside.most.load(Ordering::SeqCst) < 3 {
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                }
                 permit.check().unwrap();
                 inside.leave();
                 permit.release().await;
